@@ -3,37 +3,59 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import Final
 
+from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector
-from tandemmq.broker.net.told_addresses import ToldAddresses, is_everywhere
-from tandemmq.broker.net.transport import DEFAULT_LIMITS
+from tandemmq.broker.net.told_addresses import ToldAddresses, told_address
+from tandemmq.broker.net.transport import DEFAULT_LIMITS, TransportLimits
+from tandemmq.broker.net.websocket import Subprotocol, WebSocketOptions, of_mqtt, of_stomp
+from tandemmq.broker.protocols.mqtt.hooks import Hooks
+from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
 from tandemmq.broker.protocols.openwire.handshake import Greeting
 from tandemmq.broker.protocols.openwire.session import OpenWireSession
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.stomp.frames import Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.broker.security.tls import Tls, subject
+from tandemmq.config import addresses
+from tandemmq.config.addresses import MQTT, OPENWIRE, STOMP, WEBSOCKET, Address, ConnectorOptions
+from tandemmq.config.errors import RefusedSetting
+from tandemmq.config.mqtt import MqttSettings
 from tandemmq.config.settings import BrokerSettings, ConnectorSettings, Settings
+from tandemmq.config.websocket import WebSocketSettings
+
+#: A client that is silent for one and a half times its keep alive is gone (MQTT-3.1.2-22).
+MQTT_GRACE: Final = 1.5
 
 
 def url_of(settings: Settings) -> str:
     """The one address by which the broker names itself to its clients, in BrokerInfo and advisories: where the first of
     them that speak OpenWire connect."""
+    hostname = hostname_of(settings)
     for each in settings.connectors:
-        if each.protocol == "openwire":
-            return f"{'ssl' if each.is_tls else 'tcp'}://{each.address}"
-    return next((f"{each.scheme}://{each.address}" for each in settings.connectors), "")
+        if each.protocol == OPENWIRE:
+            return f"{'ssl' if each.is_tls else 'tcp'}://{_told(each, hostname)}"
+    return next((f"{each.scheme}://{_told(each, hostname)}" for each in settings.connectors), "")
 
 
-def urls_of(settings: Settings, hostname: str) -> list[str]:
-    """Where clients of all protocols connect; ``hostname`` stands for an address of all interfaces."""
-    return [
-        f"{each.scheme}://{hostname if is_everywhere(each.address.host) else each.address.host}:{each.address.port}"
-        for each in settings.connectors
-    ]
+def urls_of(settings: Settings) -> list[str]:
+    """Where clients of all protocols connect."""
+    hostname = hostname_of(settings)
+    return [f"{each.scheme}://{_told(each, hostname)}" for each in settings.connectors]
+
+
+def hostname_of(settings: Settings) -> str:
+    """What stands for an address of all interfaces where others are told of one."""
+    return socket.gethostname() if settings.replication is None else settings.replication.told_hostname
+
+
+def _told(connector: ConnectorSettings, hostname: str) -> Address:
+    return told_address(connector.address, connector.advertised, hostname)
 
 
 def make_connector(
@@ -45,13 +67,18 @@ def make_connector(
     tls: Tls | None,
     handshake_seconds_max: float,
     told: ToldAddresses | None = None,
+    hostname: str | None = None,
+    mqtt: tuple[MqttSettings, Hooks] | None = None,
+    websocket: WebSocketSettings | None = None,
 ) -> Connector:
     """The connector of these settings. ``clock`` gives milliseconds since 1970, ``sequences`` the numbers that this
-    broker gives to messages, ``told`` where its clients find all brokers; None: as ``broker`` says."""
+    broker gives to messages, ``told`` where its clients find all brokers; None: as ``broker`` says. ``hostname``:
+    as ``hostname_of``. ``mqtt``: what MQTT's clients may have, and what their sessions have in common; None: they
+    are not served. ``websocket``: None: as by default."""
     options = settings.options
     make_session: Callable[[str], Session]
     told = told or ToldAddresses(broker.failover_uris)
-    if settings.protocol == "openwire":
+    if settings.protocol == OPENWIRE:
         greeting = Greeting(
             broker.name,
             f"ID:{broker.name}",
@@ -61,31 +88,85 @@ def make_connector(
             inactivity_ms=options.max_inactivity_duration,
             initial_delay_ms=options.max_inactivity_duration_initial_delay,
             failover_uris=(told.tls if settings.is_tls else told.plain) if options.update_cluster_clients else (),
-            steals_links=options.allow_link_stealing,
+            steals_links=bool(options.allow_link_stealing),
         )
         make_session = partial(OpenWireSession, clock=clock, sequences=sequences, greeting=greeting)
+    elif settings.protocol == MQTT:
+        if mqtt is None:
+            raise RefusedSetting("connectors.uri", settings.uri, "nothing here serves MQTT")
+        make_session = _mqtt_sessions(options, clock, mqtt)
     else:
-        sends, wants = options.default_heart_beat
-        make_session = partial(
-            StompSession,
-            clock=clock,
-            limits=Limits(frame_bytes_max=min(options.max_frame_size, options.max_data_length)),
-            default_heart_beat=f"{sends},{wants}",
-            secret=partial(secrets.token_hex, 16),
-        )
+        make_session = _stomp_sessions(options, clock)
+    limits = _limits(options, MQTT if settings.protocol == MQTT else STOMP)
+    by_websocket = None
+    if settings.protocol == WEBSOCKET:
+        subprotocols = of_stomp(make_session, limits)
+        if mqtt is not None:
+            subprotocols |= of_mqtt(_mqtt_sessions(options, clock, mqtt), _limits(options, MQTT))
+        by_websocket = _websocket(settings, websocket or WebSocketSettings(), subprotocols)  # type: ignore[call-arg]
     return Connector(
         settings.scheme,
         settings.address.host,
         settings.address.port,
         make_session,
-        DEFAULT_LIMITS._replace(
-            connect_seconds_max=options.connect_attempt_timeout / 1000,
-            heart_beat_grace=options.hb_grace_period_multiplier,
-        ),
+        limits,
         options.maximum_connections,
         None if tls is None else tls.context,
         None if tls is None else handshake_seconds_max,
         subject,
+        by_websocket,
+        _told(settings, hostname or socket.gethostname()),
+    )
+
+
+def _stomp_sessions(options: ConnectorOptions, clock: Callable[[], int]) -> Callable[[str], Session]:
+    sends, wants = options.default_heart_beat
+    return partial(
+        StompSession,
+        clock=clock,
+        limits=Limits(frame_bytes_max=min(options.max_frame_size, options.max_data_length)),
+        default_heart_beat=f"{sends},{wants}",
+        secret=partial(secrets.token_hex, 16),
+    )
+
+
+def _mqtt_sessions(
+    options: ConnectorOptions, clock: Callable[[], int], mqtt: tuple[MqttSettings, Hooks]
+) -> Callable[[str], Session]:
+    settings, hooks = mqtt
+    expiry = settings.max_session_expiry_interval
+    limits = MqttLimits(
+        options.max_frame_size,
+        settings.receive_maximum,
+        settings.topic_alias_maximum,
+        None if expiry is None else expiry // 1000,
+        options.default_keep_alive // 1000,
+        options.subscription_prefetch,
+        options.publish_dollar_topics,
+        options.allow_link_stealing is not False,
+    )
+    return partial(MqttSession, clock=clock, limits=limits, hooks=hooks)
+
+
+def _limits(options: ConnectorOptions, protocol: str) -> TransportLimits:
+    return DEFAULT_LIMITS._replace(
+        connect_seconds_max=options.connect_attempt_timeout / 1000,
+        heart_beat_grace=MQTT_GRACE if protocol == MQTT else options.hb_grace_period_multiplier,
+    )
+
+
+def _websocket(
+    connector: ConnectorSettings, options: WebSocketSettings, subprotocols: Mapping[str | None, Subprotocol]
+) -> WebSocketOptions:
+    hosts = [connector.address.host, *options.hosts]
+    if connector.advertised is not None:
+        hosts.append(addresses.advertised(connector.advertised).host)
+    return WebSocketOptions(
+        subprotocols,
+        Origins(options.allowed_origins, hosts),
+        connector.options.max_frame_size,
+        options.handshake_timeout / 1000,
+        options.ping_interval / 1000,
     )
 
 

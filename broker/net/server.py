@@ -17,16 +17,21 @@ import ssl
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
+from tandemmq import log_events
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.net.tls_handshake import TlsServer
 from tandemmq.broker.net.transport import DEFAULT_LIMITS, Connection, Engine, Outbox, TransportLimits
 from tandemmq.broker.net.turns import Turns
 from tandemmq.broker.net.unfinished_input import UnfinishedInput
+from tandemmq.broker.net.websocket import WebSocket, WebSocketOptions
 from tandemmq.broker.protocols.session import Session
+from tandemmq.broker.protocols.websocket.upgrade import Refusal
+from tandemmq.config.addresses import Address
 
 log = logging.getLogger(__name__)
 
@@ -55,28 +60,44 @@ class Connector(NamedTuple):
     tls: ssl.SSLContext | None = None
     tls_handshake_seconds_max: float | None = None
     subject: Callable[[Any], str | None] = lambda certificate: None
+    websocket: WebSocketOptions | None = None  # the session is one by WebSocket
+    told: Address | None = None  # how others reach it, port 0 being the one that is bound; None: as it is bound
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Refused(asyncio.Protocol):
-    """A connection too many: its peer gets an error, and that is all."""
+    """A connection too many: its peer gets ``answer``, and that is all."""
 
-    _session: Session
+    _answer: bytes
     _name: str
     _reason: str
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        log.warning("connector %s: too many connections, one refused: %s", self._name, self._reason)
-        self._session.fail(ClientError("Too many connections", self._reason))
+        log.warning(
+            "connector %s: too many connections, one refused: %s",
+            self._name,
+            self._reason,
+            extra=log_events.TOO_MANY_CONNECTIONS,
+        )
         writing = cast("asyncio.WriteTransport", transport)  # uvloop's, with TLS, is no subclass of it
-        writing.write(self._session.take())
+        writing.write(self._answer)
         writing.close()
+
+
+def _refused(connector: Connector, session: Session, reason: str) -> Refused:
+    """One too many, told in the words of what is spoken there; by WebSocket in those of HTTP."""
+    if connector.websocket is not None:
+        answer = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"Too many connections: {reason}").answer
+    else:
+        session.fail(ClientError("Too many connections", reason))
+        answer = session.take()
+    return Refused(answer, connector.name, reason)
 
 
 class Newcomer(NamedTuple):
     """A connection that has to say who it is. ``came``: by the loop's clock."""
 
-    connection: Connection
+    connection: Connection | WebSocket
     connector: Connector
     came: float
 
@@ -119,6 +140,7 @@ class Server:
         self._listening: list[socket.socket] = []
         self._connections: dict[Connection, Connector] = {}
         self._counts: Counter[Connector] = Counter()  # of connections
+        self._handshakes: set[WebSocket] = set()  # of HTTP, that are under way
         # Who is to say his first words yet, the oldest first, and some who have said them.
         self._newcomers: deque[Newcomer] = deque()
         self._outbox: Outbox | None = None
@@ -132,11 +154,28 @@ class Server:
         """Those open now."""
         return frozenset(self._connections)
 
+    def counts(self) -> dict[str, int]:
+        """How many connections each connector has, by its name."""
+        return {connector.name: count for connector, count in self._counts.items()}
+
+    def connector_names(self) -> dict[str, str]:
+        """By the id of each connection the name of its connector."""
+        return {connection.id: connector.name for connection, connector in self._connections.items()}
+
     @property
     def addresses(self) -> list[tuple[str, str, int]]:
         """Connector name, host and port of every address that is bound."""
         bound = [connector for connector in self._connectors if connector in self._ports]
         return [(connector.name, connector.host, self._ports[connector]) for connector in bound]
+
+    @property
+    def told_addresses(self) -> list[tuple[str, Address]]:
+        """Connector name, and how others reach it, of every address that is bound."""
+        found = []
+        for connector, port in self._ports.items():
+            told = connector.told or Address(connector.host, port)
+            found.append((connector.name, Address(told.host, told.port or port)))
+        return found
 
     @property
     def overlong_steps(self) -> int:
@@ -211,7 +250,7 @@ class Server:
                     session = connector.make_session(id)
                     reason = self._too_many(connector)
                     if reason is not None:
-                        return Refused(session, connector.name, reason)
+                        return _refused(connector, session, reason)
                     connection = Connection(
                         id,
                         session,
@@ -226,6 +265,19 @@ class Server:
                     )
                     self._connections[connection] = connector
                     self._counts[connector] += 1
+                    if connector.websocket is not None:
+                        websocket = WebSocket(
+                            connection,
+                            connector.name,
+                            connector.websocket,
+                            turns,
+                            loop,
+                            self._handshakes.discard,
+                            self._forget,
+                        )
+                        self._handshakes.add(websocket)
+                        self._newcomers.append(Newcomer(websocket, connector, loop.time()))
+                        return websocket
                     self._newcomers.append(Newcomer(connection, connector, loop.time()))
                     return cast("asyncio.Protocol", connection)  # it has all of its methods
 
@@ -270,7 +322,11 @@ class Server:
             is_there = not newcomer.is_over and newcomer.connection.descriptor >= 0
             is_fit = is_there and (newcomer.connector is connector or not is_connector_full)
             if is_fit and now - newcomer.came >= SILENT_SECONDS_MIN:
-                log.warning("%r has been silent since it came, and makes room for another", newcomer.connection)
+                log.warning(
+                    "%r has been silent since it came, and makes room for another",
+                    newcomer.connection,
+                    extra=log_events.TOO_MANY_CONNECTIONS,
+                )
                 newcomer.connection.abort()
                 return None
         return reason
@@ -356,6 +412,8 @@ class Server:
         for server in self._servers:
             server.close()
         self._servers, self._listening = [], []
+        for websocket in list(self._handshakes):
+            websocket.abort()
 
     def _bind_again(self) -> None:
         """For the next term. Not having the port yet is no reason to fail now: ``listen`` tries again."""
@@ -379,6 +437,9 @@ class Server:
         return True
 
     def _forget(self, connection: Connection | asyncio.Protocol) -> None:
+        if isinstance(connection, WebSocket):
+            self._handshakes.discard(connection)
+            connection = connection.connection
         connector = self._connections.pop(cast("Connection", connection), None)
         if connector is not None:
             self._counts[connector] -= 1

@@ -14,6 +14,8 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tandemmq import log_events
+
 log = logging.getLogger(__name__)
 
 # In one turn of the loop, so that those who are connected have theirs.
@@ -90,7 +92,13 @@ class TlsServer:
             )
         except OSError as error:  # SSLError is one, and the end of the time
             reason = error.reason if isinstance(error, ssl.SSLError) else str(error)
-            log.warning("connector %s: no TLS with %s: %s", self._name, peer, reason or type(error).__name__)
+            log.warning(
+                "connector %s: no TLS with %s: %s",
+                self._name,
+                peer,
+                reason or type(error).__name__,
+                extra=log_events.TLS_FAILED,
+            )
             self._forget(protocol)
         except BaseException:
             self._forget(protocol)

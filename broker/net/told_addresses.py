@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from tandemmq.config.addresses import OPENWIRE, SCHEMES
+from tandemmq.config.addresses import OPENWIRE, SCHEMES, Address
+from tandemmq.config.addresses import advertised as read_advertised
 
 _LOOPBACK: Final = ("127.", "localhost", "::1")
 
@@ -23,6 +24,14 @@ def is_everywhere(host: str) -> bool:
 def is_loopback(host: str) -> bool:
     """Whether somebody on another host would find himself there."""
     return host.startswith(_LOOPBACK)
+
+
+def told_address(address: Address, advertised: str | None, hostname: str) -> Address:
+    """By what others are to reach who listens at ``address``: what the operator said, else the address itself, with
+    ``hostname`` in place of one of all interfaces."""
+    if advertised is not None:
+        return read_advertised(advertised)
+    return Address(hostname, address.port) if is_everywhere(address.host) else address
 
 
 class MemberConnectors(NamedTuple):

@@ -16,12 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, cast
 
-from tandemmq.broker.core.commands import ClientError, Command
+from tandemmq import log_events
+from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import Holder, Kind, Memory
 from tandemmq.broker.net.turns import TURN_BYTES_MAX, Turns
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 from tandemmq.broker.net.unread_output import UnreadOutput
+from tandemmq.broker.protocols.output import asleep
 from tandemmq.broker.protocols.session import Session
 
 log = logging.getLogger(__name__)
@@ -216,6 +218,8 @@ class Connection:
     # What was read and is not understood yet, beside what the session has. None: there is nothing of either.
     _rest: deque[bytes] | None = field(default=None, init=False)
     _is_in_line: bool = field(default=False, init=False)  # for its turn
+    _is_woken: bool = field(default=False, init=False)  # by its session, which is to have a turn
+    _is_understanding: bool = field(default=False, init=False)  # it has its turn; when it closed in it, for ever
     _reasons_not_to_read: int = field(default=0, init=False)  # that are the engine's
     _is_read: bool = field(default=True, init=False)
     _transport: asyncio.Transport | None = field(default=None, init=False)
@@ -237,6 +241,7 @@ class Connection:
     def __post_init__(self) -> None:
         self.holder = Holder(self._engine.memory)
         self._unread = UnreadOutput(self.holder)
+        self.session.set_wake(self.wake)
 
     def __repr__(self) -> str:
         return f"<Connection {self.id} from {self.peer}>"
@@ -324,6 +329,12 @@ class Connection:
         transport_socket = None if transport is None else transport.get_extra_info("socket")
         return -1 if transport_socket is None else int(transport_socket.fileno())
 
+    def speak(self, session: Session, limits: TransportLimits) -> None:
+        """What is spoken, where that is not known when it is accepted. Before ``connection_made``."""
+        self.session = session
+        self._limits = limits
+        session.set_wake(self.wake)
+
     # ---- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -363,6 +374,12 @@ class Connection:
             self._keep(data)
             self._settle(has_spent=False)
 
+    def wake(self) -> None:
+        """As Session.set_wake says it. Within its turn the session is asked anyway whether it has more."""
+        if not self._is_understanding and not self.is_closing:
+            self._is_woken = True
+            self._settle(has_spent=False)
+
     def _keep(self, data: bytes) -> None:
         """For a later turn."""
         if self._rest is None:
@@ -373,7 +390,7 @@ class Connection:
     def go_on(self, until: float) -> None:
         """As Turns says it."""
         self._is_in_line = False
-        if self.is_closing or self._rest is None or self._reasons_not_to_read:
+        if self.is_closing or self._reasons_not_to_read or (self._rest is None and not self._is_woken):
             return
         self._turn_number, self._turn_bytes = self._turns.number, 0
         try:
@@ -384,6 +401,8 @@ class Connection:
 
     def _understand(self, data: bytes, until: float) -> None:
         """Carry out what ``data`` asks for, and what waited before it; until the clock shows ``until``, then wait."""
+        self._is_woken = False
+        self._is_understanding = True
         engine = self._engine
         handle = engine.handle
         session = self.session
@@ -423,10 +442,11 @@ class Connection:
             self._outbox.hold(self)
         if not has_more and self._disconnect is not None:
             self._handle_disconnect()
-        if not has_more and self._turn_bytes <= TURN_BYTES_MAX:
+        if not has_more and not session.has_more and self._turn_bytes <= TURN_BYTES_MAX:
             self._rest = None
         elif rest is None:
             self._rest = deque()
+        self._is_understanding = False
         self._settle(has_spent=True)
 
     def _take_of_share(self, operations: int) -> bool:
@@ -441,7 +461,7 @@ class Connection:
     def _settle(self, *, has_spent: bool) -> None:
         """Wait for a turn if there is a rest, and read if there is none, as far as the engine lets it."""
         is_free = not self._reasons_not_to_read
-        if is_free and self._rest is not None and not self._is_in_line:
+        if is_free and (self._rest is not None or self._is_woken) and not self._is_in_line:
             self._is_in_line = True
             self._turns.wait(self, has_spent=has_spent)
         is_to_be_read = is_free and self._rest is None
@@ -462,7 +482,7 @@ class Connection:
         self._disconnect = disconnect
         self._has_hung_up = True
         self.await_hang_up()
-        if self._rest is None:
+        if self._rest is None and not self._is_woken:
             self._handle_disconnect()
         return True
 
@@ -534,7 +554,12 @@ class Connection:
         if was_paused:
             self._unread_bytes += count
             if self._unread_bytes > self._limits.unread_bytes_max:
-                log.warning("%s does not read: hung up with %d bytes unread", self, self._unread_bytes)
+                log.warning(
+                    "%s does not read: hung up with %d bytes unread",
+                    self,
+                    self._unread_bytes,
+                    extra=log_events.CLIENT_DOES_NOT_READ,
+                )
                 self.abort()
         return count
 
@@ -606,14 +631,21 @@ class Connection:
         now = self._loop.time()
         silence = now - self._last_received
         if not session.is_connected:
-            self._fail("No CONNECT came", f"It must come within {limits.connect_seconds_max:g} seconds.")
+            detail = f"It must come within {limits.connect_seconds_max:g} seconds."
+            self._fail("No CONNECT came", detail, ErrorKind.TIMEOUT)
             return
         if not session.is_logged_in and now >= self._login_until:
             log.info("%s greeted and did not log in: hung up", self)
-            self._fail("No login came", f"It must come within {limits.login_seconds_max:g} seconds of the greeting.")
+            detail = f"It must come within {limits.login_seconds_max:g} seconds of the greeting."
+            self._fail("No login came", detail, ErrorKind.TIMEOUT)
             return
         if self._is_paused and now - self._unread_since > limits.unread_seconds_max:
-            log.warning("%s does not read: hung up after %.0f seconds", self, now - self._unread_since)
+            log.warning(
+                "%s does not read: hung up after %.0f seconds",
+                self,
+                now - self._unread_since,
+                extra=log_events.CLIENT_DOES_NOT_READ,
+            )
             self.abort()
             return
         allowed = session.receive_interval_ms * limits.heart_beat_grace / 1000
@@ -622,6 +654,7 @@ class Connection:
             self._fail(
                 f"No heart-beat for {silence:.1f} seconds",
                 f"The client promised one every {session.receive_interval_ms} ms.",
+                ErrorKind.TIMEOUT,
             )
             return
         # A timer may be early by its resolution.
@@ -637,8 +670,8 @@ class Connection:
             self.note_output()
         self._timer = self._loop.call_later(self._until_look(now), self._look)
 
-    def _fail(self, message: str, detail: str) -> None:
-        self.session.fail(ClientError(message, detail))
+    def _fail(self, message: str, detail: str, kind: ErrorKind = ErrorKind.GENERAL) -> None:
+        self.session.fail(ClientError(message, detail, kind=kind))
         self.close()
 
     # ---- the end
@@ -648,6 +681,7 @@ class Connection:
         self._outbox.forget(self)
         self._unfinished.forget(self)
         self._rest = None
+        self.session.set_wake(asleep)
         self.session.end()
         self.holder.add(Kind.INPUT, -self.holder.by_kind[Kind.INPUT])
         if self._timer is not None:

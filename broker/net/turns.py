@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tandemmq import log_events
+
 log = logging.getLogger(__name__)
 
 SLICE_SECONDS = 0.003
@@ -73,7 +75,13 @@ class Turns:
         if now - self._told >= TELL_SECONDS:
             self._told = now
             kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in what)) or "nothing whole"
-            log.warning("the event loop was busy for %.0f ms with what %s sent: %s", seconds * 1000, who, kinds)
+            log.warning(
+                "the event loop was busy for %.0f ms with what %s sent: %s",
+                seconds * 1000,
+                who,
+                kinds,
+                extra=log_events.LOOP_BUSY,
+            )
 
     def _call(self) -> None:
         if not self._is_called:

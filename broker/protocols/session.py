@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tandemmq.broker.core import delivery
@@ -20,7 +20,8 @@ class Session(delivery.Session, Protocol):
 
     pending_bytes: int
     # Whether ``receive(b"")`` gives more, once the commands given so far were carried out. Until it does not, no other
-    # bytes may be given.
+    # bytes are given, but to a session that wakes itself (``set_wake``): what its peer says before the turn for that
+    # comes may be given to it before, and it has both to take up then.
     has_more: bool
     is_connected: bool
     # Heart-beats, in milliseconds, 0: none. Final once ``is_connected``.
@@ -37,6 +38,12 @@ class Session(delivery.Session, Protocol):
 
     def receive(self, data: bytes) -> Sequence[Command]:
         """Never raises: what cannot be understood is a ProtocolFailure, and the last command if it is fatal."""
+
+    def set_wake(self, wake: Callable[[], None]) -> None:
+        """``wake`` is for a session to call when it has commands to give though nothing was received: because of what
+        it was told (a delivery, a receipt), or by somebody else on the loop, at any time. It sets ``has_more`` first.
+        Then it gets ``receive(b"")`` in a turn soon, as fair as all turns; later, where the engine has it wait. To call
+        it again before that, or after the end of the connection, does nothing more."""
 
     def end(self) -> None:
         """Nothing more is understood: what came and was not is let go."""

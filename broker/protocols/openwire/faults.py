@@ -15,7 +15,10 @@ MESSAGE_CHARS_MAX = 1000
 _CLASSES = {
     ErrorKind.GENERAL: "javax.jms.JMSException",
     ErrorKind.SECURITY: "java.lang.SecurityException",
+    ErrorKind.LOGIN: "java.lang.SecurityException",
     ErrorKind.CLIENT_ID: "javax.jms.InvalidClientIDException",
+    ErrorKind.TAKEN_OVER: "javax.jms.JMSException",
+    ErrorKind.TIMEOUT: "javax.jms.JMSException",
     ErrorKind.SELECTOR: "javax.jms.InvalidSelectorException",
     ErrorKind.DESTINATION: "javax.jms.InvalidDestinationException",
     ErrorKind.RESOURCE: "javax.jms.ResourceAllocationException",

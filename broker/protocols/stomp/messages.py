@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeGuard
 
 from tandemmq.broker.core.commands import Undeliverable, refusal
-from tandemmq.broker.core.numbers import java_text
+from tandemmq.broker.core.numbers import property_text
 from tandemmq.broker.protocols.stomp import maps
 from tandemmq.broker.protocols.stomp.advisories import TRANSFORMATION, is_told_as_json, told_as_json
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
@@ -345,16 +345,5 @@ def _encode_headers(
             if not dialect.may_name(name):
                 continue
             if name not in _RESERVED or (name == "reply-to" and message.reply_to is None):
-                text += f"{escape(name)}:{escape(_property_text(value))}\n"
+                text += f"{escape(name)}:{escape(property_text(value))}\n"
     return (text + "\n").encode("utf-8", "replace")
-
-
-def _property_text(value: PropertyValue) -> str:
-    """As Java's toString writes it."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return java_text(value)

@@ -1,0 +1,1 @@
+"""Bridges: topics from and to other MQTT brokers."""

@@ -1,0 +1,204 @@
+"""One bridge of a master: it connects, again and again, and says how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tandemmq import log_events
+from tandemmq.broker.bridges.flow import Flow
+from tandemmq.broker.bridges.link import Counts
+from tandemmq.broker.bridges.mapping import Topic
+from tandemmq.broker.bridges.remote import Connection, Login, Lost
+from tandemmq.broker.core.clock import milliseconds
+from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.store.records.message import Destination
+
+log = logging.getLogger(__name__)
+
+#: Each failure waits longer, by this factor, and by up to so much of it more: brokers that fail together come apart.
+_FACTOR: Final = 2
+_JITTER: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an operator said of a bridge (config.bridges). ``addresses``: host, port, and whether TLS is below. ``tls``
+    and ``password`` are asked for at each connect, on a thread; they raise OSError or ValueError."""
+
+    name: str
+    addresses: tuple[tuple[str, int, bool], ...]
+    client_id: str
+    username: str | None
+    password: Callable[[], str | None]
+    tls: Callable[[], ssl.SSLContext]
+    is_version_5: bool
+    is_bridge: bool
+    keep_alive_seconds: int
+    window: int
+    restart_seconds: float
+    restart_seconds_max: float
+    topics: tuple[Topic, ...]
+
+
+@dataclass(slots=True)
+class Bridge:
+    """``run`` is its life in one term as master. What ``status`` tells is kept over terms."""
+
+    plan: Plan
+    retains: Callable[[Destination, int], bool]
+    counts: Counts = field(default_factory=Counts)
+    _flow: Flow | None = field(default=None, init=False)
+    _address: str | None = field(default=None, init=False)
+    _since: int = field(default=0, init=False)
+    _connects: int = field(default=0, init=False)
+    _last_error: str | None = field(default=None, init=False)
+    _last_error_at: int = field(default=0, init=False)
+
+    def status(self) -> dict[str, Any]:
+        """Times are milliseconds since 1970."""
+        is_connected = self._address is not None
+        flow = self._flow
+        return {
+            "name": self.plan.name,
+            "client_id": self.plan.client_id,
+            "addresses": [f"{'mqtts' if tls else 'mqtt'}://{host}:{port}" for host, port, tls in self.plan.addresses],
+            "connected": is_connected,
+            "address": self._address,
+            "connected_since": self._since if is_connected else None,
+            "connects": self._connects,
+            "received": self.counts.received,
+            "sent": self.counts.sent,
+            "refused": self.counts.refused,
+            "dropped": self.counts.dropped,
+            "circled": self.counts.circled,
+            "waiting": 0 if flow is None else flow.waiting,
+            "last_error": self._last_error,
+            "last_error_at": self._last_error_at or None,
+            "topics": [
+                {
+                    "local": each.local,
+                    "remote": each.remote,
+                    "direction": "both" if each.is_in and each.is_out else "in" if each.is_in else "out",
+                    "qos": each.qos,
+                }
+                for each in self.plan.topics
+            ],
+        }
+
+    async def run(self, engine: Engine, message_ids: str) -> None:
+        """Until it is cancelled. ``message_ids`` begins those of this term."""
+        for number in itertools.count(1):
+            flow = self._flow = Flow(
+                engine,
+                self.plan.name,
+                self.plan.client_id,
+                self.plan.topics,
+                f"{message_ids}-{number}",
+                counts=self.counts,
+                clock=milliseconds,
+                window=self.plan.window,
+                retains=self.retains,
+            )
+            try:
+                await flow.begin()
+                await self._serve(flow)
+            except ClientError as error:
+                self._failed("here", error.message)
+            finally:
+                self._flow = None
+                flow.end()
+            await asyncio.sleep(self.plan.restart_seconds)
+
+    def end(self) -> None:
+        """The term is over: nothing more is said to its engine."""
+        if self._flow is not None:
+            self._flow.end()
+
+    async def _serve(self, flow: Flow) -> None:
+        """Connected, or on its way to be. Returns when the engine hung up."""
+        seconds = self.plan.restart_seconds
+        while not flow.is_over.is_set():
+            for host, port, is_tls in self.plan.addresses:
+                before = self._connects
+                await self._once(flow, host, port, is_tls)
+                if self._connects != before:
+                    seconds = self.plan.restart_seconds
+                if flow.is_over.is_set():
+                    return
+            await _first(asyncio.sleep(seconds * (1 + random.random() * _JITTER)), flow.is_over.wait())
+            seconds = min(seconds * _FACTOR, self.plan.restart_seconds_max)
+
+    async def _once(self, flow: Flow, host: str, port: int, is_tls: bool) -> None:
+        """One connection, from its beginning to its end."""
+        address = f"{'mqtts' if is_tls else 'mqtt'}://{host}:{port}"
+        try:
+            connection = Connection(host, port, await self._login(is_tls), flow)
+            try:
+                await connection.open()
+                await self._subscribe(flow, connection)
+                self._address, self._since = address, milliseconds()
+                self._connects += 1
+                log.info(
+                    "bridge %s: connected to %s%s",
+                    self.plan.name, address, ", whose session goes on" if connection.is_resumed else "",
+                    extra=log_events.BRIDGE_CONNECTED,
+                )  # fmt: skip
+                await _first(connection.lost(), flow.is_over.wait())
+                self._failed(address, "the connection ended")
+            finally:
+                flow.went(connection)
+                self._address = None
+                await connection.close()
+        except (Lost, OSError, ValueError) as error:
+            self._failed(address, str(error))
+
+    async def _login(self, is_tls: bool) -> Login:
+        plan = self.plan
+        return Login(
+            plan.client_id,
+            plan.username,
+            await asyncio.to_thread(plan.password),
+            await asyncio.to_thread(plan.tls) if is_tls else None,
+            plan.is_version_5,
+            plan.is_bridge,
+            plan.keep_alive_seconds,
+            plan.window,
+        )
+
+    async def _subscribe(self, flow: Flow, connection: Connection) -> None:
+        """Have the other broker know what comes in, and nothing else. What it has confirmed to this session is not
+        asked for again: it would send its retained messages once more."""
+        wanted = {each.remote: each.qos for each in self.plan.topics if each.is_in}
+        known = flow.begun.remote if connection.is_resumed else {}
+        for name in known:
+            if name not in wanted:
+                await connection.leave(name)
+        await connection.ask([(name, qos) for name, qos in wanted.items() if known.get(name) != qos])
+        if flow.begun.remote != wanted:
+            await flow.remember(replace(flow.begun, remote=wanted))
+
+    def _failed(self, where: str, why: str) -> None:
+        """Said once for each reason, until another comes or it was connected."""
+        if why != self._last_error or self._since > self._last_error_at:
+            log.warning("bridge %s: %s: %s", self.plan.name, where, why, extra=log_events.BRIDGE_FAILED)
+        self._last_error, self._last_error_at = why, milliseconds()
+
+
+async def _first(*awaited: Awaitable[Any]) -> None:
+    """Until one of them is done, and raises what that raised; the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in awaited]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+    for task in done:
+        task.result()

@@ -1,0 +1,338 @@
+"""A connection to another MQTT broker, by aiomqtt: it connects, encrypts, subscribes and keeps alive.
+
+aiomqtt, and paho below it, confirm messages by themselves: PUBREC before anybody has stored the message, and what QoS 2
+has to know they keep in memory. So those few packets are taken out of their hands: what the other broker says of
+messages goes to the flow (broker.bridges.flow), and the flow says when to confirm what. The names in paho that this
+needs are looked up when the broker starts (``check``); they are the same in all versions that pyproject.toml allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+import aiomqtt
+from paho.mqtt import client as paho
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties as _Typeless
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from tandemmq.broker.bridges.link import PACKET_ID_MAX, Remote
+from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
+from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+
+#: A session of MQTT 5 that never ends by itself.
+NEVER: Final = 0xFFFF_FFFF
+#: From the first byte to CONNACK, and for each SUBACK.
+ANSWER_SECONDS_MAX: Final = 10.0
+CONNECT_SECONDS_MAX: Final = 5.0
+#: Packets that wait to be written before messages of QoS 0 are dropped.
+PACKETS_WAITING_MAX: Final = 1_000
+_RETAIN_IF_NEW: Final = 1
+_USED: Final = (
+    "_handle_publish", "_handle_pubackcomp", "_handle_pubrec", "_handle_pubrel", "_send_publish", "_send_pubrec",
+    "_send_pubrel", "_sock_close",
+)  # fmt: skip
+# What a message may say beside topic and payload: our names and paho's.
+_NAMES: Final = (
+    ("payload_format", "PayloadFormatIndicator"),
+    ("message_expiry", "MessageExpiryInterval"),
+    ("content_type", "ContentType"),
+    ("response_topic", "ResponseTopic"),
+    ("correlation_data", "CorrelationData"),
+)
+
+T = TypeVar("T")
+# Its methods have no types.
+PahoProperties: Any = _Typeless
+
+
+class Lost(Exception):
+    """There is no connection, or not any more. The text says why."""
+
+
+class Unusable(Exception):
+    """The library is none that this can work with."""
+
+
+def check() -> None:
+    """Raises Unusable."""
+    missing = [name for name in _USED if not hasattr(paho.Client, name)]
+    if missing:
+        raise Unusable(f"paho-mqtt without {', '.join(missing)}")
+
+
+class Receiver(Protocol):
+    """What the other broker says is told to it (broker.bridges.flow.Flow)."""
+
+    def came(self, remote: Remote, *, is_resumed: bool, receive_maximum: int) -> None: ...
+
+    def published(self, packet: Publish) -> None: ...
+
+    def acknowledged(self, type: PacketType, packet_id: int, reason: int = 0) -> None: ...
+
+    def released(self, packet_id: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How to be let in. ``tls`` None: without."""
+
+    client_id: str
+    username: str | None
+    password: str | None
+    tls: ssl.SSLContext | None
+    is_version_5: bool
+    is_bridge: bool
+    keep_alive_seconds: int
+    receive_maximum: int
+
+
+class Connection(aiomqtt.Client):
+    """``broker.bridges.link.Remote``. Use as an asynchronous context manager; raises Lost. On the loop."""
+
+    def __init__(self, host: str, port: int, login: Login, receiver: Receiver) -> None:
+        self._is_version_5 = login.is_version_5
+        properties: _Typeless | None = None
+        if login.is_version_5:
+            properties = PahoProperties(PacketTypes.CONNECT)
+            properties.SessionExpiryInterval = NEVER
+            properties.ReceiveMaximum = login.receive_maximum
+        super().__init__(
+            host,
+            port,
+            username=login.username,
+            password=login.password,
+            identifier=login.client_id,
+            protocol=aiomqtt.ProtocolVersion.V5 if login.is_version_5 else aiomqtt.ProtocolVersion.V311,
+            clean_session=None if login.is_version_5 else False,
+            clean_start=False if login.is_version_5 else paho.MQTT_CLEAN_START_FIRST_ONLY,
+            timeout=ANSWER_SECONDS_MAX,
+            keepalive=login.keep_alive_seconds,
+            properties=properties,
+            tls_context=login.tls,
+        )
+        self._receiver = receiver
+        self._socket: Any = None
+        self._is_paused = False
+        self._is_open = False
+        self._is_closed = False
+        self.is_resumed = False
+        self._paho: Any = self._client
+        self._take_over(login)
+
+    def _take_over(self, login: Login) -> None:
+        client, receiver = self._paho, self._receiver
+        client.connect_timeout = CONNECT_SECONDS_MAX
+        client.manual_ack_set(True)
+        if login.is_bridge:
+            client.enable_bridge_mode()
+        decode_publish, self._write_pubrec = client._handle_publish, client._send_pubrec
+        tell_connected, closed = client.on_connect, client.on_socket_close
+        loop_thread = threading.get_ident()
+
+        def publish() -> Any:
+            result = decode_publish()  # QoS 0 and 1 go to on_message from there
+            while client._in_messages:
+                self._receive(client._in_messages.popitem()[1])
+            return result
+
+        def said(type: PacketType) -> Callable[..., Any]:
+            def acknowledged(*_: object) -> Any:
+                packet = client._in_packet["packet"]
+                packet_id, reason = int.from_bytes(packet[:2], "big"), packet[2] if len(packet) > 2 else 0
+                if type is PacketType.PUBREL:
+                    receiver.released(packet_id)
+                else:
+                    receiver.acknowledged(type, packet_id, reason)
+                return paho.MQTT_ERR_SUCCESS
+
+            return acknowledged
+
+        pubrec, puback, pubcomp = said(PacketType.PUBREC), said(PacketType.PUBACK), said(PacketType.PUBCOMP)
+        client._handle_publish = publish
+        client._send_pubrec = lambda packet_id: paho.MQTT_ERR_SUCCESS  # the flow says when
+        client._handle_pubrec = pubrec
+        client._handle_pubrel = said(PacketType.PUBREL)
+        client._handle_pubackcomp = lambda kind: puback() if kind == "PUBACK" else pubcomp()
+        client.on_message = lambda *told: self._receive(told[-1])
+
+        def connected(*told: Any) -> None:
+            flags, reason, properties = told[2:5]
+            if reason == paho.CONNACK_ACCEPTED and not self._connected.done():
+                self.is_resumed = flags.session_present
+                room = getattr(properties, "ReceiveMaximum", PACKET_ID_MAX)
+                receiver.came(self, is_resumed=self.is_resumed, receive_maximum=room)
+            tell_connected(*told)
+
+        def socket_opened(*told: Any) -> None:
+            """On the thread that connects, as some of what is written is."""
+            if self._is_closed:
+                raise OSError("it is too late")  # nothing was said to the other broker yet
+            self._loop.call_soon_threadsafe(self._begin_reading, told[-1])
+
+        def socket_closed(*told: Any) -> None:
+            self._socket = None
+            closed(*told)
+
+        def has_to_write(*told: Any) -> None:
+            if threading.get_ident() == loop_thread:
+                self._begin_writing(told[-1])
+            else:
+                self._loop.call_soon_threadsafe(self._begin_writing, told[-1])
+
+        client.on_connect = connected
+        # aiomqtt's own have the loop told later, of a number that may be another socket's by then.
+        client.on_socket_open = socket_opened
+        client.on_socket_close = socket_closed
+        client.on_socket_register_write = has_to_write
+
+    def _begin_reading(self, opened: Any) -> None:
+        if not self._is_closed and opened.fileno() >= 0:
+            self._socket = opened
+            self._misc_task = self._loop.create_task(self._misc_loop())
+            self._loop.add_reader(opened.fileno(), self._read)
+
+    def _begin_writing(self, to: Any) -> None:
+        if to is self._socket:
+            # uvloop raises where the socket broke a moment ago: the connection is over, and that is all.
+            self._do(lambda: self._loop.add_writer(to.fileno(), self._do, self._paho.loop_write))
+
+    def _receive(self, message: paho.MQTTMessage) -> None:
+        self._receiver.published(
+            Publish(
+                message.topic,
+                bytes(message.payload),
+                message.qos,
+                bool(message.retain),
+                bool(message.dup),
+                message.mid,
+                _ours(message.properties),
+            )
+        )
+
+    async def open(self) -> None:
+        """Returns when the other broker has accepted it; ``Receiver.came`` was called by then."""
+        await _or_lost(self.__aenter__())
+        self._is_open = True
+
+    async def close(self) -> None:
+        """In order, if it is there yet; and what is being begun on a thread comes to nothing."""
+        self._is_closed = True
+        try:
+            if self._is_open and not self._disconnected.done():
+                await self.__aexit__(None, None, None)
+        except aiomqtt.MqttError:
+            pass
+        finally:
+            self._paho.on_disconnect = None
+            self._paho._sock_close()
+            for each in (self._connected, self._disconnected):
+                if each.done() and not each.cancelled():
+                    each.exception()  # it was told otherwise
+
+    async def ask(self, filters: Sequence[tuple[str, int]]) -> None:
+        """Subscribe. Returns when the other broker has confirmed all; raises Lost where it refuses one. With MQTT 5
+        nothing that came from here is sent back, and retained messages come with the first subscription alone."""
+        for name, qos in filters:
+            # Packet ids of their own: below are those of messages.
+            self._paho._last_mid = PACKET_ID_MAX
+            if self._is_version_5:
+                options = SubscribeOptions(qos, noLocal=True, retainAsPublished=True, retainHandling=_RETAIN_IF_NEW)
+                codes = await _or_lost(self.subscribe(name, options=options))
+            else:
+                codes = await _or_lost(self.subscribe(name, qos))
+            code: Any = next(iter(codes))
+            number = code if isinstance(code, int) else code.value
+            if number >= 0x80:
+                raise Lost(f"the other broker refuses the subscription to {name} (0x{number:02X})")
+
+    async def leave(self, name: str) -> None:
+        """Unsubscribe. Returns when the other broker has confirmed it."""
+        self._paho._last_mid = PACKET_ID_MAX
+        await _or_lost(self.unsubscribe(name))
+
+    async def lost(self) -> None:
+        """Returns when the connection is over; raises Lost if it was not ended here."""
+        await _or_lost(asyncio.shield(self._disconnected))
+
+    # ---- Remote
+
+    def publish(  # type: ignore[override]  # the bridge has no use for aiomqtt's
+        self, topic: str, payload: bytes, qos: int, packet_id: int, retain: bool, dup: bool, properties: Properties
+    ) -> bool:
+        carried = _theirs(properties) if self._is_version_5 else None
+        if qos:
+            self._paho._send_publish(packet_id, topic.encode(), payload, qos, retain, dup, None, carried)
+        elif len(self._paho._out_packet) < PACKETS_WAITING_MAX:
+            self._paho.publish(topic, payload, 0, retain, carried)
+        else:
+            return False
+        return True
+
+    def acknowledge(self, type: PacketType, packet_id: int) -> None:
+        if type is PacketType.PUBREC:
+            self._write_pubrec(packet_id)
+        elif type is PacketType.PUBREL:
+            self._paho._send_pubrel(packet_id)
+        else:
+            self._paho.ack(packet_id, 1 if type is PacketType.PUBACK else 2)
+
+    def pause(self) -> None:
+        if self._socket is not None and not self._is_paused:
+            self._is_paused = True
+            self._loop.remove_reader(self._socket.fileno())
+
+    def resume(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            if self._socket is not None:
+                self._loop.add_reader(self._socket.fileno(), self._read)
+                self._read()  # TLS may have decrypted some already
+
+    def _read(self) -> None:
+        self._do(self._paho.loop_read)
+        while not self._is_paused and isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            self._do(self._paho.loop_read)
+
+    def _do(self, step: Callable[[], object]) -> None:
+        """What paho has to do now; what goes wrong ends the connection."""
+        try:
+            step()
+        except Exception as error:
+            if not self._disconnected.done():
+                self._disconnected.set_exception(Lost(str(error) or type(error).__name__))
+
+
+async def _or_lost(call: Awaitable[T]) -> T:
+    try:
+        return await call
+    except (aiomqtt.MqttError, OSError, ValueError) as error:
+        raise Lost(str(error) or type(error).__name__) from error
+
+
+def _ours(found: Any) -> Properties:
+    if found is None or found.isEmpty():
+        return NONE
+    values = {ours: value for ours, theirs in _NAMES if (value := getattr(found, theirs, None)) is not None}
+    user = tuple((str(name), str(value)) for name, value in getattr(found, "UserProperty", ()))
+    if not values and not user:
+        return NONE
+    return Properties(user=user, **values)
+
+
+def _theirs(properties: Properties) -> Any:
+    if properties is NONE:
+        return None
+    made = PahoProperties(PacketTypes.PUBLISH)
+    for ours, theirs in _NAMES:
+        value = getattr(properties, ours)
+        if value is not None:
+            setattr(made, theirs, value)
+    if properties.user:
+        made.UserProperty = list(properties.user)
+    return made

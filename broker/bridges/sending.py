@@ -1,0 +1,335 @@
+"""Out: from the durable subscriptions of a bridge to the other broker.
+
+    message waits in a durable subscription -> its packet id is stored -> PUBLISH
+    PUBREC -> message away, PUBREL owed, in one transaction -> PUBREL -> PUBCOMP -> nothing owed
+
+So a message whose fate is unknown after a crash goes out under the packet id that it had: the other broker knows it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tandemmq import log_events
+from tandemmq.broker.bridges.link import ADVISORIES, PACKET_ID_MAX, Link
+from tandemmq.broker.bridges.mapping import Topic
+from tandemmq.broker.bridges.passed import PASSED, is_at_end, passing
+from tandemmq.broker.core.commands import Ack, AckMode, Begin, Commit, GiveUp, Send, Subscribe, Undeliverable
+from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Waiting
+from tandemmq.broker.protocols.mqtt.kept_records import STATE, KeptRecords
+from tandemmq.broker.protocols.mqtt.messages import BRIDGE, QOS, TakesLong, is_retain, payload_of, properties_of, qos_of
+from tandemmq.broker.protocols.mqtt.outgoing import Delivery, Flight, Given, Outgoing, Phase, Record, Subscription
+from tandemmq.broker.protocols.mqtt.packets import Filter, PacketType
+from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord
+from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_of
+from tandemmq.store.records.message import Message
+
+log = logging.getLogger(__name__)
+
+#: MQTT has no larger packets (5.0, 1.5.5), and no message is larger than one.
+PAYLOAD_BYTES_MAX: Final = 0x0FFF_FFFF
+
+
+class Sending:
+    """The messages for the other broker. ``window``: so many of QoS 1 and 2 are on their way at once. ``gathered``: how
+    many messages a durable subscription of its holds, those that it was given and did not acknowledge among them."""
+
+    def __init__(
+        self, link: Link, kept: KeptRecords, topics: Sequence[Topic], window: int, gathered: Callable[[str], int]
+    ) -> None:
+        self._link = link
+        self._kept = kept
+        self._window = window
+        self._gathered = gathered
+        self._topics = {str(number): each for number, each in enumerate(topics) if each.is_out}
+        self._subscriptions = {id: _subscription(id, each) for id, each in self._topics.items()}
+        self._outgoing = Outgoing(window, PACKET_ID_MAX)
+        self._waiting: deque[Delivery] = deque()  # for room, or a connection
+        self._prepared: tuple[Message, bytes | Undeliverable] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are in memory, here or on their way."""
+        return len(self._waiting) + sum(each.delivery is not None for each in self._outgoing.flights.values())
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Of its subscriptions."""
+        return list(self._subscriptions)
+
+    @property
+    def durable_names(self) -> list[str]:
+        """Of its durable subscriptions."""
+        return [each.durable_name for each in self._subscriptions.values() if each.durable_name is not None]
+
+    def subscribe_commands(self) -> list[Subscribe]:
+        """What has messages gathered, and given to it."""
+        return [
+            Subscribe(
+                each.id,
+                destination_of(each.pattern),
+                AckMode.AUTO if each.is_auto else AckMode.INDIVIDUAL,
+                prefetch=self._window,
+                durable_name=each.durable_name,
+                no_local=True,
+            )
+            for each in self._subscriptions.values()
+        ]
+
+    # ---- what was kept
+
+    def found_outgoing(self, kept: OutgoingRecord, tag: int) -> None:
+        """A record: that message has that packet id."""
+        given = Given(kept.packet_id, kept.expiration, Record(tag))
+        former = self._outgoing.reserve((kept.topic_filter, kept.message_id), given)
+        if former is not None and former.record is not None:
+            self._kept.is_stale(former.record.tag)
+
+    def found_released(self, packet_id: int, tag: int) -> None:
+        """A record: PUBREL is owed."""
+        flight = self._outgoing.flights[packet_id] = Flight(None, Phase.RELEASED)
+        flight.record = Record(tag)
+
+    # ---- the connection to the other broker
+
+    def forget_session(self) -> None:
+        """What the other broker knew is gone: packet ids mean new messages, and it waits for no PUBREL."""
+        outgoing = self._outgoing
+        for name in list(outgoing.given):
+            self._release(name)
+        for packet_id, flight in list(outgoing.flights.items()):
+            if flight.delivery is not None:
+                flight.delivery.is_dup = False
+            if flight.phase is Phase.RELEASED:
+                self._over(packet_id, flight)
+
+    def came(self, receive_maximum: int) -> None:
+        """There is one; so much it takes at once."""
+        self._outgoing.limit = min(self._window, receive_maximum)
+        for packet_id, flight in list(self._outgoing.flights.items()):
+            self._write(packet_id, flight)
+        self._give_back()
+        self._send_waiting()
+
+    def _give_back(self) -> None:
+        """Packet ids of messages that do not come again: they expired, or were deleted. PUBREL ends what the other
+        broker may have of them; it would take the next message of that packet id for the same."""
+        now = self._link.clock()
+        for name, given in list(self._outgoing.given.items()):
+            if 0 < given.expiration <= now or not self._gathered(name[0]):
+                self._write(given.packet_id, self._release(name))
+
+    def _release(self, name: tuple[str, str]) -> Flight:
+        """That message does not come again."""
+        given = self._outgoing.take(name)
+        assert given is not None, "it was given"
+        flight = self._outgoing.flights[given.packet_id] = Flight(None, Phase.RELEASED)
+        flight.record = given.record
+        return flight
+
+    # ---- a message comes
+
+    def deliver(self, subscription_id: str, tag: int, message: Message) -> Callable[[], None] | None:
+        """As Session.deliver."""
+        topic, subscription = self._topics[subscription_id], self._subscriptions[subscription_id]
+        destination = message.destination if message.original_destination is None else message.original_destination
+        name = topic_of(destination.name)
+        properties = message.properties
+        is_back = properties is not None and properties.get(BRIDGE) == self._link.name
+        is_circled = not is_back and properties is not None and is_at_end(properties.get(PASSED), self._link.id)
+        if is_circled:
+            self._link.circled(name)
+        if is_back or is_circled or name.startswith(("$", ADVISORIES)):
+            if not subscription.is_auto:
+                self._link.later(Ack(subscription_id, tag))
+            return None
+        if self._prepared is not None and self._prepared[0] is message:
+            made, self._prepared = self._prepared[1], None
+            if isinstance(made, Undeliverable):
+                raise made
+            payload = made
+        else:
+            try:
+                payload = payload_of(message, PAYLOAD_BYTES_MAX, is_quick=True)
+            except TakesLong:
+                return lambda: self._prepare(message)
+        # What a client of another protocol has stored is not to be lost or doubled for want of a QoS.
+        has_qos = properties is not None and isinstance(properties.get(QOS), int)
+        qos = min(topic.qos, qos_of(message)) if has_qos or not message.persistent else topic.qos
+        delivery = Delivery(
+            subscription,
+            subscription_id,
+            0 if subscription.is_auto else tag,
+            message,
+            topic.remote_name(name),
+            payload,
+            qos,
+            is_retain(message),
+            is_dup=False,
+            is_owed=False,
+        )
+        if not subscription.is_auto:
+            self._waiting.append(delivery)
+            self._send_waiting()
+        elif self._link.remote is None:
+            self._link.counts.dropped += 1
+        else:
+            self._send(delivery)
+        return None
+
+    def _prepare(self, message: Message) -> None:
+        """Off the loop."""
+        try:
+            self._prepared = message, payload_of(message, PAYLOAD_BYTES_MAX, is_quick=False)
+        except Undeliverable as reason:
+            self._prepared = message, reason
+
+    # ---- and is sent
+
+    def _send_waiting(self) -> None:
+        while self._waiting and self._link.remote is not None and self._outgoing.has_room:
+            self._send(self._waiting.popleft())
+
+    def _send(self, delivery: Delivery) -> None:
+        """Give it a packet id, if it needs one, and write it, once that is stored, if it has to be."""
+        link, outgoing, message = self._link, self._outgoing, delivery.message
+        name = delivery.subscription.filter.topic_filter, message.message_id
+        given = outgoing.take(name)
+        if given is not None:
+            flight = outgoing.flights[given.packet_id] = Flight(delivery, Phase.SENT)
+            flight.record = given.record
+            delivery.qos = 2  # as it was begun, whatever the settings say now (MQTT-4.3.3-1)
+            delivery.is_dup = True
+            self._write(given.packet_id, flight)
+        elif 0 < message.expiration <= link.clock():  # while it waited
+            if delivery.tag:
+                link.later(GiveUp(delivery.subscription_id, delivery.tag, delivery.tag, "expired", is_expired=True))
+        elif not delivery.qos:
+            if self._publish(delivery, 0):
+                link.counts.sent += 1
+            else:
+                link.counts.dropped += 1
+            self._acknowledge(delivery)
+        else:
+            packet_id = outgoing.next_id()
+            flight = outgoing.flights[packet_id] = Flight(delivery, Phase.SENT)
+            if delivery.qos == 1:
+                self._write(packet_id, flight)
+                return
+            flight.phase = Phase.STORING
+            kept = OutgoingRecord(packet_id, *name, message.expiration)
+            stored, flight.record = self._kept.keep(Kind.OUTGOING, kept.encode())
+            receipt = Waiting(lambda: self._is_stored(packet_id, flight, Phase.SENT), link.give_up)
+            link.later(*self._kept.send(stored, receipt))
+
+    def _is_stored(self, packet_id: int, flight: Flight, phase: Phase) -> None:
+        """What is to be durable before the next packet of it is written is."""
+        flight.phase = phase
+        if phase is Phase.RELEASED:
+            flight.delivery = None
+        self._write(packet_id, flight)
+
+    def _write(self, packet_id: int, flight: Flight) -> None:
+        """PUBLISH or PUBREL, if it is its time."""
+        delivery = flight.delivery
+        if self._link.remote is None:
+            return
+        if flight.phase is Phase.RELEASED:
+            self._link.answer(PacketType.PUBREL, packet_id)
+        elif flight.phase is Phase.SENT and delivery is not None:
+            self._publish(delivery, packet_id)
+            delivery.is_dup = True
+
+    def _publish(self, delivery: Delivery, packet_id: int) -> bool:
+        remote = self._link.remote
+        assert remote is not None, "only while there is a connection"
+        return remote.publish(
+            delivery.topic,
+            delivery.payload,
+            delivery.qos,
+            packet_id,
+            delivery.is_retain,
+            delivery.is_dup,
+            passing(properties_of(delivery.message, self._link.clock()), self._link.id),
+        )
+
+    def _acknowledge(self, delivery: Delivery) -> None:
+        if delivery.tag:
+            self._link.later(Ack(delivery.subscription_id, delivery.tag))
+
+    # ---- what the other broker answers
+
+    def acknowledged(self, type: PacketType, packet_id: int, reason: int) -> None:
+        """PUBACK, PUBREC or PUBCOMP came."""
+        flight = self._outgoing.flights.get(packet_id)
+        delivery = None if flight is None else flight.delivery
+        if type is PacketType.PUBCOMP:
+            if flight is not None and flight.phase is Phase.RELEASED:
+                self._over(packet_id, flight)
+        elif flight is None or flight.phase is Phase.RELEASED:
+            # What it is of is over here: the other broker must not wait for ever.
+            if type is PacketType.PUBREC:
+                self._link.answer(PacketType.PUBREL, packet_id)
+        elif delivery is None or flight.phase is not Phase.SENT:
+            return
+        elif reason >= ERRORS_FROM:
+            self._refused(packet_id, flight, delivery, reason)
+        elif type is PacketType.PUBACK and delivery.qos == 1:
+            self._link.counts.sent += 1
+            self._acknowledge(delivery)
+            self._over(packet_id, flight)
+        elif type is PacketType.PUBREC and delivery.qos == 2:
+            self._on_received(packet_id, flight, delivery)
+
+    def _on_received(self, packet_id: int, flight: Flight, delivery: Delivery) -> None:
+        """PUBREC: the other broker has the message."""
+        flight.phase = Phase.RECEIVED
+        self._link.counts.sent += 1
+        kept = flight.record
+        assert kept is not None, "of QoS 2 each has one"
+        if kept.tag:
+            self._received(packet_id, flight, delivery, kept)
+        else:
+            kept.then = lambda: self._received(packet_id, flight, delivery, kept)
+
+    def _received(self, packet_id: int, flight: Flight, delivery: Delivery, kept: Record) -> None:
+        """It is away here, and PUBREL is owed, both or neither."""
+        link, name = self._link, self._link.next_transaction()
+        stored, flight.record = self._kept.keep(Kind.RELEASED, b"%d" % packet_id)
+        link.later(
+            Begin(name),
+            Ack(delivery.subscription_id, delivery.tag, name),
+            Ack(STATE, kept.tag, name),
+            Send(stored, name),
+            Commit(name, Waiting(lambda: self._is_stored(packet_id, flight, Phase.RELEASED), link.give_up)),
+        )
+
+    def _refused(self, packet_id: int, flight: Flight, delivery: Delivery, reason: int) -> None:
+        """The other broker does not take it, and says so: nobody sends it again."""
+        link = self._link
+        cause = f"the bridge {link.name} was refused it with the reason code 0x{reason:02X}"
+        log.warning(
+            "bridge %s: the other broker refused a message to %s with the reason code 0x%02X: it is a dead letter",
+            link.name, delivery.topic, reason, extra=log_events.BRIDGE_REFUSED,
+        )  # fmt: skip
+        link.counts.refused += 1
+        link.later(GiveUp(delivery.subscription_id, delivery.tag, delivery.tag, cause))
+        self._over(packet_id, flight)
+
+    def _over(self, packet_id: int, flight: Flight) -> None:
+        """Its packet id is free, and nothing of it is kept."""
+        del self._outgoing.flights[packet_id]
+        if flight.record is not None:
+            self._link.later(*self._kept.drop(flight.record))
+        if self._outgoing.given:
+            self._give_back()
+        self._send_waiting()
+
+
+def _subscription(id: str, topic: Topic) -> Subscription:
+    """That which is a durable one here, if its QoS wants it."""
+    filter = Filter(topic.local, topic.qos, no_local=True, retain_as_published=True, retain_handling=0)
+    return Subscription(id, filter, None, topic.local if topic.qos else None, None, is_auto=not topic.qos)

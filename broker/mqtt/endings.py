@@ -1,0 +1,497 @@
+"""Sessions whose clients are away: when they end, and when their wills are published (MQTT 5.0, 3.1.2.5, 3.1.2.11.2 and
+3.1.3.2.2).
+
+A will is published when its delay is over or its session ends, whichever comes first, unless its client comes back to
+that session before. A session ends when its time is over, or its client begins a new one; with it go its durable
+subscriptions and its queue. A session that is not stored ends with its connection.
+
+Both stand in the session's record, and so a new master knows them, too: it looks through the queues of all sessions,
+while it serves. Whoever was connected to the former one has ``GRACE_SECONDS`` at least to come back. Since when a
+client is away that was cut off is written when it has not come back within that time, so that a next master does not
+begin to count anew; who comes and goes costs no record. The will and a
+record without it are one transaction: it is published once, whoever of the two masters does so, but where the broker
+dies between. What is not stored ends with the broker: the wills of such sessions are published by the one that lives.
+
+What it takes in memory counts in the broker's (broker.core.memory). A will counts for its user, from CONNECT until it
+is published or dropped, and nobody's wills have more than what is left: one more is refused with its CONNECT.
+
+It all is done as the client itself would do it, with the rights of its owner, and its place is given up to the client
+when that comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from tandemmq import log_events
+from tandemmq.broker.core.commands import (
+    Begin,
+    ClientError,
+    Command,
+    Commit,
+    Connect,
+    ErrorKind,
+    RemoveDestination,
+    Send,
+    Unsubscribe,
+)
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.memory import Holder
+from tandemmq.broker.core.memory import Kind as Held
+from tandemmq.broker.core.names import MQTT_SESSION
+from tandemmq.broker.core.principal import ANONYMOUS, Principal
+from tandemmq.broker.core.slices import ITEMS, Work
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.in_process import InProcessClient
+from tandemmq.broker.mqtt.retaining import BROKER
+from tandemmq.broker.protocols.mqtt.hooks import Left
+from tandemmq.broker.protocols.mqtt.messages import bytes_of, message_of, to_retain
+from tandemmq.broker.protocols.mqtt.packets import Will
+from tandemmq.broker.protocols.mqtt.session_records import (
+    NEVER,
+    Kind,
+    RecordUnreadable,
+    SessionRecord,
+    SubscriptionRecord,
+    client_id_of,
+    queue_of,
+    record,
+)
+from tandemmq.broker.protocols.mqtt.topics import destination_of
+from tandemmq.store.records.message import Destination, Message
+from tandemmq.store.records.message_ids import broker_producer
+
+log = logging.getLogger(__name__)
+
+#: So long clients have to come back to a new master before their wills are published.
+GRACE_SECONDS: Final = 10.0
+#: After the engine had no room for a will, or for the end of a session.
+AGAIN_SECONDS: Final = 10.0
+#: So much of it is under way at the same time.
+WORKERS: Final = 16
+#: What a client that is away takes in memory beside its will, with the times that it waits for.
+AWAY_BYTES: Final = 1_500
+#: Refused for good, and not only now.
+_REFUSED: Final = (ErrorKind.SECURITY, ErrorKind.DESTINATION, ErrorKind.FORMAT)
+
+# (topic, size): whether a retained message has room.
+MayRetain = Callable[[Destination, int], bool]
+
+
+class _Away:
+    """A session whose client is away. ``will``: it is to be published yet; ``is_publishing``: it is on its way.
+    ``will_bytes``: what it takes in memory until it is published or dropped. ``state``: the queue with its record, if
+    that is to be kept up to date. ``is_noted``: the record says that it is away; ``is_over``: its time is."""
+
+    __slots__ = (
+        "client_id",
+        "expiry",
+        "groups",
+        "is_noted",
+        "is_over",
+        "is_publishing",
+        "left_at",
+        "state",
+        "user",
+        "will",
+        "will_bytes",
+    )
+
+    def __init__(self, client_id: str, user: str | None, groups: frozenset[str], expiry: int, left_at: int) -> None:
+        self.client_id = client_id
+        self.user = user
+        self.groups = groups
+        self.expiry = expiry
+        self.left_at = left_at
+        self.will: Will | None = None
+        self.will_bytes = 0
+        self.state: Destination | None = None
+        self.is_publishing = False
+        self.is_noted = False
+        self.is_over = False
+
+    @property
+    def principal(self) -> Principal:
+        """Whose it is."""
+        return Principal(self.user or ANONYMOUS, self.groups, is_proved=self.user is not None)
+
+
+class Endings:
+    """Of one term. On the loop. ``name`` is the broker's; ``clock`` gives milliseconds since 1970."""
+
+    def __init__(self, engine: Engine, name: str, clock: Callable[[], int], may_retain: MayRetain) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._may_retain = may_retain
+        self._loop = asyncio.get_running_loop()
+        self._there: dict[str, list[bool]] = {}  # who is connected: for each connection whether it resumed a session
+        self._away: dict[str, _Away] = {}
+        self._due: list[tuple[float, int, _Away, Callable[[_Away], None]]] = []  # by time
+        self._due_max = ITEMS  # then what is not awaited any more is forgotten
+        self._holder = Holder(engine.memory, is_bounded=True)
+        self._will_bytes: Counter[str | None] = Counter()  # by user
+        self._numbers = itertools.count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._jobs: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._connection_id = f"ID:{name}-{engine.store.epoch}-mqtt"
+        self._producer = broker_producer(self._connection_id)
+        self.wills_published = 0
+        self.sessions_ended = 0
+        self._task = self._loop.create_task(self._run(), name="mqtt-endings")
+
+    def end(self) -> None:
+        """The term is over."""
+        self._task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._due.clear()
+        self._holder.end()
+
+    @property
+    def connected(self) -> int:
+        """Clients that are there."""
+        return len(self._there)
+
+    # ---- what sessions tell
+
+    def may_have_will(self, principal: Principal, size: int) -> bool:
+        """As Hooks says it."""
+        if self._will_bytes[principal.owner] + size > self._engine.memory.held_max:
+            return False
+        self._hold(principal.owner, size)
+        return True
+
+    def give_will_back(self, principal: Principal, size: int) -> None:
+        """As Hooks says it."""
+        self._hold(principal.owner, -size)
+
+    def _hold(self, user: str | None, size: int) -> None:
+        self._holder.add(Held.WAITING_SENDS, size)
+        self._will_bytes[user] += size
+        if not self._will_bytes[user]:
+            del self._will_bytes[user]
+
+    def _drop_will(self, away: _Away) -> None:
+        """It is published, or will not be."""
+        away.will = None
+        size, away.will_bytes = away.will_bytes, 0
+        self._hold(away.user, -size)
+
+    def came(self, client_id: str, *, is_resumed: bool) -> None:
+        """As Hooks says it."""
+        self._there.setdefault(client_id, []).append(is_resumed)
+        away = self._away.get(client_id)
+        if away is None:
+            return
+        self._forget(away)
+        if away.will is not None:
+            if is_resumed:
+                self._drop_will(away)  # MQTT-3.1.3-9
+            else:
+                away.state = None  # it was another session's, which is over
+                self._publish_soon(away)
+
+    def left(self, left: Left) -> None:
+        """As Hooks says it."""
+        there = self._there.get(left.client_id, [])
+        if there:
+            there.pop(0)
+        away = _Away(left.client_id, left.principal.owner, left.principal.groups, left.expiry, self._clock())
+        away.will, away.will_bytes = left.will, left.will_bytes
+        if left.will is None:
+            self._drop_will(away)
+        delay = 0 if left.will is None else left.will.properties.will_delay or 0
+        if there:  # it was taken over
+            if delay and there[-1]:
+                self._drop_will(away)
+            self._publish_soon(away)
+            return
+        self._there.pop(left.client_id, None)
+        if left.state is None:
+            self._publish_soon(away)
+            return
+        away.state, away.is_noted = left.state, left.is_noted
+        self._await(away, delay, left.expiry)
+
+    # ---- time
+
+    def _await(self, away: _Away, will_seconds: float, seconds: float) -> None:
+        """Its will is due after ``will_seconds``, and its end after ``seconds``."""
+        if away.will is None and seconds == NEVER:
+            return
+        self._away[away.client_id] = away
+        self._holder.add(Held.STATE, AWAY_BYTES)
+        will_seconds = min(will_seconds, seconds)
+        if not will_seconds:
+            self._publish_soon(away)  # also where its client comes back in the same turn
+        elif away.will is not None:
+            self._at(will_seconds, away, self._publish_soon)
+        if seconds != NEVER:
+            self._at(seconds, away, self._end_soon)
+        if away.state is not None and not away.is_noted:
+            self._at(GRACE_SECONDS, away, self._note_soon)
+
+    def _at(self, seconds: float, away: _Away, then: Callable[[_Away], None]) -> None:
+        heappush(self._due, (self._loop.time() + seconds, next(self._numbers), away, then))
+        if len(self._due) > self._due_max:
+            self._forget_times()
+        self._wait()
+
+    def _forget_times(self) -> None:
+        """Of clients that came back: they may do so again and again, years before their time."""
+        self._due = [each for each in self._due if each[2].is_publishing or self._is_awaited(each[2])]
+        heapify(self._due)
+        self._due_max = 2 * len(self._due) + ITEMS
+
+    def _is_awaited(self, away: _Away) -> bool:
+        return self._away.get(away.client_id) is away
+
+    def _wait(self) -> None:
+        """For what is due first."""
+        if self._due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(self._due[0][0], self._look)
+
+    def _look(self) -> None:
+        # Those of now: what follows from them has a turn of its own.
+        now = self._loop.time()
+        due = []
+        while self._due and self._due[0][0] <= now:
+            due.append(heappop(self._due))
+        for _, _, away, then in due:
+            then(away)
+        self._wait()
+
+    def _forget(self, away: _Away) -> None:
+        if self._is_awaited(away):
+            del self._away[away.client_id]
+            self._holder.add(Held.STATE, -AWAY_BYTES)
+
+    def _publish_soon(self, away: _Away) -> None:
+        will, away.will = away.will, None
+        if will is not None:
+            away.is_publishing = True
+            self._jobs.put_nowait(lambda: self._publish(away, will))
+
+    def _note_soon(self, away: _Away) -> None:
+        if self._may_note(away):
+            self._jobs.put_nowait(lambda: self._note(away))
+
+    def _may_note(self, away: _Away) -> bool:
+        """Whether its record is to be written, and no other is on its way."""
+        return self._is_awaited(away) and not (away.is_noted or away.is_publishing or away.is_over)
+
+    def _end_soon(self, away: _Away) -> None:
+        away.is_over = True
+        if self._is_awaited(away) and not away.is_publishing:
+            self._jobs.put_nowait(lambda: self._end_session(away))
+
+    # ---- what is done then
+
+    async def _run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(WORKERS):
+                    tasks.create_task(self._work())
+                tasks.create_task(self._look_through())
+        except Exception:
+            log.exception("the look at MQTT sessions %s", ERROR_OF_BROKER)
+
+    async def _work(self) -> None:
+        while True:
+            job = await self._jobs.get()
+            try:
+                await job()
+            except Exception:  # the others' go on
+                log.exception("the end of an MQTT session %s", ERROR_OF_BROKER)
+
+    def _client(self, away: _Away, what: str) -> InProcessClient:
+        number = next(self._numbers)
+        state = queue_of(away.client_id)
+        peer = f"MQTT: {what} of {away.client_id}"
+        return InProcessClient(self._engine, away.principal, f"mqtt-{number}", peer, state=state)
+
+    def _next_message_id(self) -> str:
+        return f"{self._producer}:{next(self._numbers)}"
+
+    async def _publish(self, away: _Away, will: Will) -> None:
+        """Its will, and that it has been published."""
+        client = self._client(away, "will")
+        try:
+            # prove: will-ends-with-its-record ", *self._record_without_will(away)"
+            error = await self._send(client, [*self._messages(will), *self._record_without_will(away)])
+            if error is not None and error.kind not in _REFUSED:
+                self._at(AGAIN_SECONDS, away, lambda away: self._jobs.put_nowait(lambda: self._publish(away, will)))
+                return
+            if error is None:
+                self.wills_published += 1
+                away.is_noted = True
+            else:
+                log.warning(
+                    "the will of MQTT client %s is not published: %s",
+                    away.client_id,
+                    error.message,
+                    extra=log_events.MQTT_WILL_REFUSED,
+                )
+                await self._send(client, self._record_without_will(away))
+        finally:
+            self._engine.closed(client)
+        self._drop_will(away)
+        away.is_publishing = False
+        if away.expiry == NEVER:
+            self._forget(away)
+        elif away.is_over:
+            self._end_soon(away)
+
+    def _messages(self, will: Will) -> list[Message]:
+        topic, now = destination_of(will.topic), self._clock()
+        messages = [message_of(will, topic, self._next_message_id(), now)]
+        if will.retain:
+            has_room = self._may_retain(topic, messages[0].size if will.payload else 0)
+            kept = will if has_room else Will(will.topic, b"", will.qos, will.retain, will.properties)
+            messages.append(to_retain(kept, topic, self._next_message_id(), now))
+        return messages
+
+    def _record_without_will(self, away: _Away) -> list[Message]:
+        """Nobody publishes it again; of a session that is kept, and whose client has not come and written another."""
+        if away.state is None or not self._is_awaited(away):
+            return []
+        return [self._record(away, away.state)]
+
+    def _record(self, away: _Away, state: Destination) -> Message:
+        kept = SessionRecord(away.expiry, away.user, away.groups, will=away.will, left_at=away.left_at)
+        return record(state, self._next_message_id(), Kind.SESSION, kept.encode(), self._clock())
+
+    async def _note(self, away: _Away) -> None:
+        """Its record says since when it is away. Written under its client id, so before all that itself writes when it
+        comes back."""
+        state = queue_of(away.client_id)
+        client = self._client(away, "the absence")
+        try:
+            await client.enter(Connect(away.client_id, state=state))
+            if not self._may_note(away):
+                return
+            error = await self._send(client, [self._record(away, state)])
+            if error is not None:
+                raise error
+            away.is_noted = True
+        except ClientError as error:
+            if self._may_note(away):
+                log.info("that MQTT client %s is away is not stored yet: %s", away.client_id, error.message)
+                self._at(AGAIN_SECONDS, away, self._note_soon)
+        finally:
+            self._engine.closed(client)
+
+    @staticmethod
+    async def _send(client: InProcessClient, messages: list[Message]) -> ClientError | None:
+        """All of them or none; why none were."""
+        if not messages:
+            return None
+        commands: list[Command] = [Begin("will"), *(Send(each, "will") for each in messages), Commit("will")]
+        try:
+            errors = await client.do_all(commands)
+        except ClientError as error:
+            return error
+        return next((error for error in errors if error is not None), None)
+
+    async def _end_session(self, away: _Away) -> None:
+        """Its durable subscriptions and its queue are deleted."""
+        state = queue_of(away.client_id)
+        client = self._client(away, "the end of the session")
+        try:
+            connect = Connect(away.client_id, state=state)
+            await client.enter(connect)
+            if not self._is_awaited(away):
+                return
+            if connect.has_state:
+                names: dict[str, None] = {}
+                async with aclosing(client.browse(state)) as batches:
+                    async for batch in batches:
+                        names.update(dict.fromkeys(_durable_names(batch)))
+                await client.do_all([Unsubscribe(None, durable_name=name) for name in names])
+                await client.do(RemoveDestination(state))
+            self.sessions_ended += 1
+            self._forget(away)
+        except ClientError as error:
+            if self._is_awaited(away):  # else its client has come back
+                log.info("the session of MQTT client %s does not end yet: %s", away.client_id, error.message)
+                self._at(AGAIN_SECONDS, away, self._end_soon)
+        finally:
+            self._engine.closed(client)
+
+    # ---- a new term
+
+    async def _look_through(self) -> None:
+        """What there is of sessions whose clients are not here."""
+        for queue in await _in_turns(self._engine.queues_named(MQTT_SESSION)):
+            client_id = client_id_of(queue.name)
+            if client_id in self._there or client_id in self._away:
+                continue
+            try:
+                kept = await self._read(queue)
+            except (RecordUnreadable, ClientError) as error:
+                log.warning("%s cannot be read: %s", queue, error, extra=log_events.MQTT_SESSION_UNREADABLE)
+                continue
+            if kept is not None and client_id not in self._there and client_id not in self._away:
+                self._take_over(client_id, queue, kept)
+
+    async def _read(self, queue: Destination) -> SessionRecord | None:
+        """Its session record; None: it has none any more."""
+        last: Message | None = None
+        client = InProcessClient(self._engine, BROKER, f"mqtt-{next(self._numbers)}", f"MQTT: a look at {queue}")
+        try:
+            async with aclosing(client.browse(queue)) as batches:
+                async for batch in batches:
+                    last = next((each for each in reversed(batch) if each.type == Kind.SESSION), last)
+        finally:
+            self._engine.closed(client)
+        return None if last is None else SessionRecord.decode(last.body)
+
+    def _take_over(self, client_id: str, queue: Destination, kept: SessionRecord) -> None:
+        now = self._clock()
+        away = _Away(client_id, kept.user, kept.groups, kept.expiry, kept.left_at or now)
+        away.will, away.state, away.is_noted = kept.will, queue, kept.left_at > 0
+        if kept.will is not None:
+            away.will_bytes = bytes_of(kept.will)
+            self._hold(kept.user, away.will_bytes)
+        delay = 0 if kept.will is None else kept.will.properties.will_delay or 0
+        if kept.left_at:
+            gone = max(0, now - kept.left_at) / 1000
+            seconds = kept.expiry if kept.expiry == NEVER else max(0, kept.expiry - gone)
+            self._await(away, max(0, delay - gone), seconds)
+        else:  # it was connected, or cut off
+            self._await(away, max(delay, GRACE_SECONDS), max(kept.expiry, GRACE_SECONDS))
+
+
+async def _in_turns(work: Work[list[Destination]]) -> list[Destination]:
+    """Its outcome; each step has a turn of the loop."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: list[Destination] = done.value
+            return found
+        await asyncio.sleep(0)
+
+
+def _durable_names(records: list[Message]) -> list[str]:
+    """Of durable subscriptions."""
+    names = []
+    for each in records:
+        if each.type == Kind.SUBSCRIPTION:
+            try:
+                name = SubscriptionRecord.decode(each.body).durable_name
+            except RecordUnreadable:
+                continue
+            if name is not None:
+                names.append(name)
+    return names

@@ -1,0 +1,234 @@
+"""Holds the retained messages: what the queue ActiveMQ.MQTT.Retained holds, as a tree to look topics up in.
+
+Whoever has a message retained sends a copy of it to that queue, in one transaction with the message itself. All that
+the queue holds is delivered here and never given back: one for each topic stays unacknowledged, one that is replaced
+or has expired is acknowledged, and so is one with an empty payload, which ends what its topic had. The old one is
+acknowledged first, so that it does not come back alone after a crash in between. So retained messages survive and fail
+over as stored messages do, and count in the broker's memory as those that a consumer has.
+
+A new master reads them while it serves already. Until they are there a subscriber waits for them (``is_loaded``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tandemmq import log_events
+from tandemmq.broker.core.commands import Ack, AckMode, ClientError, Subscribe
+from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.core.names import MQTT_RETAINED
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.core.slices import ITEMS
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.in_process import InProcessClient
+from tandemmq.broker.protocols.mqtt.retained import TOPIC_BYTES, Retained
+from tandemmq.broker.protocols.mqtt.topics import topic_of
+from tandemmq.store.records.message import Message
+
+log = logging.getLogger(__name__)
+
+#: Who acts for the broker itself.
+BROKER: Final = Principal("mqtt", may_everything=True)
+#: Nothing bounds how many are delivered but what may be retained.
+PREFETCH: Final = 1 << 31
+#: So much of the broker's memory is for them, at most: one part of so many.
+MEMORY_PARTS: Final = 4
+#: Between two looks for what expired.
+EXPIRY_SECONDS: Final = 1.0
+#: After it was hung up on.
+AGAIN_SECONDS: Final = 1.0
+
+_RETAINED: Final = "retained"
+
+
+class Retaining(InProcessClient):
+    """The retained messages of one term. On the loop.
+
+    ``messages_max`` and ``bytes_max`` bound them, and a part of the broker's memory: one more is not kept. What a
+    former term kept stays, also where it was allowed more. ``clock`` gives milliseconds since 1970. ``on_ended`` is
+    called when it was hung up on: another one is to take its place, and ``take_waiting``.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Callable[[], int],
+        messages_max: int,
+        bytes_max: int,
+        on_ended: Callable[[Retaining], None],
+    ) -> None:
+        self.retained = Retained()
+        self._clock = clock
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._on_ended = on_ended
+        self._is_subscribed = self._has_begun = False
+        self._has_former = False  # what a former term kept is being read
+        self._has_told_full = False
+        self._gone: deque[int] = deque()  # tags of what is to be acknowledged
+        self._are_told: dict[Callable[[], None], None] = {}
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.Handle | None = None
+        self._is_over = False
+        super().__init__(engine, BROKER, "mqtt-retained", "MQTT: retained messages", is_bounded=True)
+        if engine.waiting_in(MQTT_RETAINED) is not None:
+            self._has_former = True
+            self._subscribe()
+
+    def end(self) -> None:
+        """The term is over."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # ---- what sessions ask
+
+    @property
+    def is_loaded(self) -> bool:
+        """As Hooks says it."""
+        if not self._has_begun:
+            return True
+        return self._is_subscribed and not self._engine.waiting_in(MQTT_RETAINED)
+
+    def when_loaded(self, then: Callable[[], None]) -> None:
+        """As Hooks says it."""
+        self._are_told[then] = None
+        self._loop.call_soon(self._tell_loaded)
+
+    def take_waiting(self, former: Retaining) -> None:
+        """Who waited for ``former`` waits for this one."""
+        for then in former._are_told:
+            self.when_loaded(then)
+
+    def matching(self, topic_filter: str) -> Iterator[Message | None]:
+        """As ``Hooks.retained``."""
+        return self.retained.matching(topic_filter, self._clock())
+
+    def may_retain(self, topic: str, size: int) -> bool:
+        """As Hooks says it, of a topic name."""
+        if not self._has_begun:
+            self._subscribe()
+        return not size or self._has_room(topic, size)
+
+    def _has_room(self, topic: str, size: int) -> bool:
+        retained = self.retained
+        former = retained.get(topic)
+        more = size - (0 if former is None else former.size)
+        held = self.holder.bytes + TOPIC_BYTES * retained.count
+        if (
+            retained.count + (former is None) <= self._messages_max
+            and retained.bytes + more <= self._bytes_max
+            and (more <= 0 or held + more <= self._engine.memory.limit // MEMORY_PARTS)
+        ):
+            return True
+        if not self._has_told_full:
+            self._has_told_full = True
+            log.warning(
+                "retained messages fill their room (%d of %d bytes, %d in memory): what is published with RETAIN for a "
+                "new topic is sent, and not kept (mqtt.retained_messages_max, mqtt.retained_bytes_max, a quarter of "
+                "broker.memory_limit)",
+                retained.count,
+                retained.bytes,
+                held,
+                extra=log_events.MQTT_RETAINED_FULL,
+            )
+        return False
+
+    # ---- the queue
+
+    def _subscribe(self) -> None:
+        self._has_begun = True
+        subscribe = Subscribe(_RETAINED, MQTT_RETAINED, AckMode.INDIVIDUAL, prefetch=PREFETCH, receipt=_RETAINED)
+        self._engine.handle(self, subscribe)
+
+    def receipt(self, receipt: object) -> None:
+        if receipt == _RETAINED:
+            self._is_subscribed = True
+            self._look_later()
+
+    def fail(self, error: ClientError) -> None:
+        log.error("retained messages cannot be read: %s", error.message, extra=log_events.MQTT_RETAINED_LOST)
+
+    def close(self, after_flush: bool = True) -> None:
+        """An operator hung up on it, or the broker met an error of its own."""
+        self._is_subscribed = False
+        if not self._is_over:
+            self._loop.call_later(AGAIN_SECONDS, self._end_unasked)
+
+    def _end_unasked(self) -> None:
+        if not self._is_over:
+            self.end()
+            self._on_ended(self)
+
+    def deliver(
+        self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
+    ) -> Callable[[], None] | None:
+        of = message.original_destination
+        topic = "" if of is None else topic_of(of.name)
+        if message.body and topic and (self._has_former or self._has_room(topic, message.size)):
+            replaced = self.retained.put(topic, message, tag)
+            is_kept = True
+        else:
+            replaced = self.retained.remove(topic)
+            is_kept = False
+        # In this order: what ends another is not gone before it.
+        if replaced is not None:
+            self._give_up(replaced.tag)
+        if not is_kept:
+            self._give_up(tag)
+        self._count_topics()
+        if self._are_told:
+            self._loop.call_soon(self._tell_loaded)
+        return None
+
+    def _give_up(self, tag: int) -> None:
+        """Acknowledge it, soon."""
+        self._gone.append(tag)
+        if len(self._gone) == 1:
+            self._loop.call_soon(self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        """So many in a turn."""
+        gone = self._gone
+        for _ in range(min(len(gone), ITEMS)):
+            self._engine.handle(self, Ack(_RETAINED, gone[0]))
+            gone.popleft()
+        if gone:
+            self._loop.call_soon(self._acknowledge)
+
+    def _tell_loaded(self) -> None:
+        if not self._are_told or not self.is_loaded:
+            return
+        self._has_former = False
+        told, self._are_told = self._are_told, {}
+        for then in told:
+            then()
+
+    def _count_topics(self) -> None:
+        """Their levels count in the broker's memory; messages do as those of any consumer."""
+        self.holder.add(Kind.STATE, TOPIC_BYTES * self.retained.count - self.holder.by_kind[Kind.STATE])
+
+    # ---- time
+
+    def _look_later(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(EXPIRY_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """For what expired; and whether all is there, where nobody comes to ask."""
+        if self.is_loaded:
+            self._has_former = False
+        self._tell_loaded()
+        gone = self.retained.expire(self._clock())
+        for kept in gone:
+            self._give_up(kept.tag)
+        self._count_topics()
+        if len(gone) == ITEMS:
+            self._timer = self._loop.call_soon(self._look)
+        else:
+            self._look_later()

@@ -1,0 +1,153 @@
+"""Figures of the broker for its MQTT clients, on topics below ``$SYS/broker/``, named as mosquitto names them.
+
+Nothing of it is stored. A subscriber is given them at once, as retained messages are, and again every interval, while
+anybody subscribes to topics that begin with ``$SYS``. To be read they need the rights of those topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from tandemmq import __version__
+from tandemmq.broker.core.commands import Send
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.slices import Work
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.in_process import InProcessClient
+from tandemmq.broker.mqtt.retaining import BROKER
+from tandemmq.broker.protocols.mqtt.topics import destination_of, matches
+from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.store.records.message_ids import broker_producer
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "$SYS"
+_BROKER: Final = f"{PREFIX}/broker/"
+#: What was published expires after so many intervals, for who is away.
+_INTERVALS: Final = 2
+
+#: Of the figures of a whole broker: topics, and the keys that lead there.
+_COUNTED: Final = {
+    "messages/received": "enqueued_total",
+    "messages/sent": "dispatched_total",
+    "messages/stored": "messages",
+    "heap/current": "memory_used_bytes",
+}
+_SUBSCRIPTIONS: Final = "subscriptions/count"
+
+
+class SysTopics:
+    """Of one term. On the loop. ``interval_ms`` 0: there are none. ``own`` gives what MQTT's clients know: topics, and
+    the figures."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        interval_ms: int,
+        started: float,
+        clock: Callable[[], int],
+        own: Callable[[], dict[str, int]],
+    ) -> None:
+        self._engine = engine
+        self._name = name
+        self._interval_ms = interval_ms
+        self._started = started
+        self._clock = clock
+        self._own = own
+        self._counted: dict[str, int] = {}
+        self._is_asked = asyncio.Event()
+        self._producer = broker_producer(f"ID:{name}-{engine.store.epoch}-sys")
+        self._numbers = itertools.count(1)
+        self._task: asyncio.Task[None] | None = None
+        if interval_ms:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="mqtt-sys")
+
+    def end(self) -> None:
+        """The term is over."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def matching(self, topic_filter: str) -> Iterator[Message]:
+        """As ``Hooks.retained``; what takes longer to count is as it was last time, or comes as soon as it is."""
+        if not self._interval_ms or not topic_filter.startswith(PREFIX):
+            return
+        self._is_asked.set()
+        for topic, text in self._figures().items():
+            if matches(topic_filter, topic):
+                yield self._message(topic, text)
+
+    def _figures(self) -> dict[str, str]:
+        """All that is known now, by topic."""
+        found = {
+            "version": f"tandemmq {__version__}",
+            "name": self._name,
+            "role": "master",
+            "epoch": str(self._engine.store.epoch),
+            "uptime": f"{time.monotonic() - self._started:.0f} seconds",
+            **{topic: str(figure) for topic, figure in (self._own() | self._counted).items()},
+        }
+        return {_BROKER + topic: text for topic, text in found.items()}
+
+    def _message(self, topic: str, text: str) -> Message:
+        destination, now = destination_of(topic), self._clock()
+        return Message(
+            destination,
+            f"{self._producer}:{next(self._numbers)}",
+            text.encode(),
+            BodyKind.TEXT,
+            timestamp=now,
+            expiration=now + _INTERVALS * self._interval_ms,
+            original_destination=destination,
+        )
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self._is_asked.wait(), self._interval_ms / 1000)
+            except TimeoutError:
+                pass
+            self._is_asked.clear()
+            try:
+                await self._publish()
+            except Exception:
+                log.exception("$SYS figures %s", ERROR_OF_BROKER)
+
+    async def _publish(self) -> None:
+        """Those that somebody listens to."""
+        heard = []
+        topics = dict.fromkeys((*self._figures(), *(_BROKER + each for each in (*_COUNTED, _SUBSCRIPTIONS))))
+        for topic in topics:
+            if self._engine.is_listened_to(destination_of(topic), PREFIX):
+                heard.append(topic)
+            await asyncio.sleep(0)
+        if not heard:
+            return
+        await self._count()
+        figures = self._figures()
+        client = InProcessClient(self._engine, BROKER, f"mqtt-sys-{next(self._numbers)}", "MQTT: $SYS")
+        try:
+            await client.do_all([Send(self._message(topic, figures[topic])) for topic in heard])
+        finally:
+            self._engine.closed(client)
+
+    async def _count(self) -> None:
+        """What a look at all destinations tells."""
+        work: Work[dict[str, Any]] = self._engine.statistics()
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                figures: dict[str, Any] = done.value
+                break
+            await asyncio.sleep(0)
+        listeners = sum(topic["consumers"] for topic in figures["topics"])
+        self._counted = {
+            **{topic: figures["counts"][key] for topic, key in _COUNTED.items()},
+            _SUBSCRIPTIONS: listeners + len(figures["subscriptions"]),
+        }

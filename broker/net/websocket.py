@@ -1,0 +1,426 @@
+"""A client's WebSocket: between its socket and its Connection, which takes it for the socket.
+
+    socket  <->  WebSocket (HTTP request, then frames)  <->  Connection  <->  session (STOMP or MQTT)
+
+Promises: what the Connection relies on of a socket holds here, too: nothing more is read while it does not want to, it
+is told when the peer does not read, what is not written yet is counted, ``abort`` ends it at once. Many frames in one
+piece are read in turns with all others (``broker.net.turns``). Nothing is kept of a message that is not whole.
+Refuses to know what a session says, but for where its messages begin (``broker.protocols.websocket.messages``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, NamedTuple, cast
+
+from tandemmq import log_events
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.net.origins import Origins
+from tandemmq.broker.net.transport import LONG_BYTES_MIN, Connection, TransportLimits
+from tandemmq.broker.net.turns import Turns
+from tandemmq.broker.protocols.session import Session
+from tandemmq.broker.protocols.websocket.frames import (
+    PING,
+    PONG,
+    CloseCode,
+    FrameParser,
+    WebSocketError,
+    close_frame,
+    head,
+)
+from tandemmq.broker.protocols.websocket.messages import Cut, binary_messages, stomp_messages
+from tandemmq.broker.protocols.websocket.upgrade import Refusal, Request, RequestParser, accepted
+
+log = logging.getLogger(__name__)
+
+# So many frames are read between two looks at the clock: an empty one takes 6 bytes, and a microsecond.
+FRAMES_A_STEP = 256
+# Time for an answer of HTTP to be read, by who gets no WebSocket.
+HANG_UP_SECONDS_MAX = 5.0
+
+
+class Subprotocol(NamedTuple):
+    """What is spoken, and how. ``make_session`` gets the id of the connection."""
+
+    make_session: Callable[[str], Session]
+    limits: TransportLimits
+    cut: Cut
+    accepts_text: bool
+
+
+def of_stomp(make_session: Callable[[str], Session], limits: TransportLimits) -> dict[str | None, Subprotocol]:
+    """By the names that ActiveMQ knows, and for who offers none."""
+    stomp = Subprotocol(make_session, limits, stomp_messages, accepts_text=True)
+    return dict.fromkeys(("v12.stomp", "v11.stomp", "v10.stomp", "stomp", None), stomp)
+
+
+def of_mqtt(make_session: Callable[[str], Session], limits: TransportLimits) -> dict[str | None, Subprotocol]:
+    """Binary messages alone (MQTT 5, 6.0)."""
+    mqtt = Subprotocol(make_session, limits, binary_messages, accepts_text=False)
+    return dict.fromkeys(("mqtt", "mqttv3.1"), mqtt)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WebSocketOptions:
+    """Of one connector. ``subprotocols``: by name; None: of who offers none. ``ping_seconds`` 0: none are sent."""
+
+    subprotocols: Mapping[str | None, Subprotocol]
+    origins: Origins
+    message_bytes_max: int
+    handshake_seconds_max: float = 10.0
+    ping_seconds: float = 30.0
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class WebSocket(asyncio.Protocol):
+    """The loop's protocol of one socket, and the transport of ``connection``, which begins when the WebSocket does.
+
+    Until then its session stands for one that is not chosen yet. ``forget`` is called when the handshake came to
+    nothing; ``on_open`` when it did not.
+    """
+
+    connection: Connection
+    _name: str
+    _options: WebSocketOptions
+    _turns: Turns
+    _loop: asyncio.AbstractEventLoop
+    _on_open: Callable[[WebSocket], object]
+    _forget: Callable[[WebSocket], object]
+    _below: asyncio.Transport | None = field(default=None, init=False)
+    _request: RequestParser | None = field(default_factory=RequestParser, init=False)
+    _frames: FrameParser = field(init=False)
+    _cut: Cut = field(default=stomp_messages, init=False)
+    is_open: bool = field(default=False, init=False)
+    _is_over: bool = field(default=False, init=False)  # nothing is to come, from either side
+    _has_failed: bool = field(default=False, init=False)  # what the peer says is not understood any more
+    _is_closing: bool = field(default=False, init=False)  # our Close was sent
+    _has_ended: bool = field(default=False, init=False)  # the peer's was, or it hung up
+    _end: tuple[int, str] = field(default=(CloseCode.NORMAL, ""), init=False)
+    _is_wanted: bool = field(default=True, init=False)  # to be read, by the connection
+    _is_read: bool = field(default=True, init=False)
+    _is_in_line: bool = field(default=False, init=False)  # for its turn
+    _is_paused: bool = field(default=False, init=False)  # the peer does not read
+    _counted: int = field(default=0, init=False)  # of what waits to be read
+    _last_received: float = field(default=0.0, init=False)
+    _pinged: float = field(default=0.0, init=False)  # last
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+
+    def __repr__(self) -> str:
+        return f"<WebSocket {self.connection.id}>"
+
+    # ---- what the server asks
+
+    @property
+    def is_closing(self) -> bool:
+        return self._is_over or self.connection.is_closing
+
+    @property
+    def session(self) -> Session:
+        return self.connection.session
+
+    @property
+    def descriptor(self) -> int:
+        """The socket's number; -1: there is none."""
+        found = None if self._below is None else self._below.get_extra_info("socket")
+        return -1 if found is None else int(found.fileno())
+
+    # ---- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._below = cast("asyncio.Transport", transport)
+        self._last_received = self._loop.time()
+        self._timer = self._loop.call_later(self._options.handshake_seconds_max, self._too_late)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over or self._has_failed:
+            return
+        if self._request is not None:
+            self._shake_hands(self._request, data)
+            return
+        self._last_received = self._loop.time()
+        self._frames.feed(data)
+        if self._is_in_line:
+            self._count()  # the loop had read it before reading was paused
+        elif self._turns.begin():
+            self._read(0.0)
+        else:
+            self._wait(has_spent=False)
+
+    def eof_received(self) -> bool:
+        if not self.is_open or self._is_over or self._is_closing or self._has_ended:
+            return False
+        self._has_ended = True
+        return self.connection.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._below = None
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.is_open:
+            self.connection.connection_lost(error)
+        else:
+            self._forget(self)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+        if self.is_open:
+            self.connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        if self.is_open:
+            self.connection.resume_writing()
+            self._pong()
+
+    # ---- the handshake
+
+    def _shake_hands(self, parser: RequestParser, data: bytes) -> None:
+        try:
+            request = parser.feed(data)
+            if request is None:
+                return
+            protocol, chosen = self._choose(request)
+        except Refusal as refusal:
+            log.warning(
+                "connector %s: no WebSocket with %s: %s",
+                self._name,
+                self._peer,
+                refusal.reason,
+                extra=log_events.WEBSOCKET_REFUSED,
+            )
+            self._hang_up(refusal.answer)
+            return
+        self._request = None
+        self._frames = FrameParser(self._options.message_bytes_max, accepts_text=chosen.accepts_text)
+        self._cut = chosen.cut
+        below = self._below
+        assert below is not None, "who sends something is connected"
+        below.write(accepted(request, protocol))
+        self.connection.speak(chosen.make_session(self.connection.id), chosen.limits)
+        self.is_open = True
+        self._start_timer()
+        self._on_open(self)
+        self.connection.connection_made(cast("asyncio.Transport", self))  # it has what is asked of one
+        if parser.rest:
+            self.data_received(parser.rest)
+
+    def _choose(self, request: Request) -> tuple[str | None, Subprotocol]:
+        if not self._options.origins.may(request.origin, request.host):
+            raise Refusal(
+                HTTPStatus.FORBIDDEN,
+                f"Pages of {(request.origin or '')[:255]!r} may not connect to {request.host[:255]!r}: "
+                "websocket.allowed_origins lists the sites, websocket.hosts this broker's names.",
+            )
+        subprotocols = self._options.subprotocols
+        protocol = request.choose([name for name in subprotocols if name is not None])
+        return protocol, subprotocols[protocol]
+
+    @property
+    def _peer(self) -> str:
+        address = None if self._below is None else self._below.get_extra_info("peername")
+        return f"{address[0]}:{address[1]}" if isinstance(address, tuple) and len(address) >= 2 else "?"
+
+    def _too_late(self) -> None:
+        seconds = self._options.handshake_seconds_max
+        log.warning(
+            "connector %s: no WebSocket with %s: its request was not whole within %g s",
+            self._name,
+            self._peer,
+            seconds,
+            extra=log_events.WEBSOCKET_REFUSED,
+        )
+        self._hang_up(Refusal(HTTPStatus.REQUEST_TIMEOUT, f"A request is whole within {seconds:g} s.").answer)
+
+    def _hang_up(self, answer: bytes) -> None:
+        self._is_over = True
+        below = self._below
+        if below is not None:
+            below.write(answer)
+            below.close()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(HANG_UP_SECONDS_MAX, below.abort)
+
+    # ---- what the peer says
+
+    def go_on(self, until: float) -> None:
+        """As Turns says it."""
+        self._is_in_line = False
+        if not self._is_over:
+            try:
+                self._read(until)
+            except Exception:
+                log.exception("%s: hung up, for what it sent %s", self.connection, ERROR_OF_BROKER)
+                self.connection.abort()
+
+    def _read(self, until: float) -> None:
+        """A step, and more of them until the clock shows ``until``; the rest in a later turn."""
+        frames = self._frames
+        failure: WebSocketError | None = None
+        has_more = False
+        try:
+            while frames.read(FRAMES_A_STEP):
+                if time.monotonic() >= until:
+                    has_more = True
+                    break
+        except WebSocketError as error:
+            failure = error
+        self._count()
+        payload = frames.take()
+        connection = self.connection
+        if payload and not self._is_closing:
+            connection.data_received(payload)
+        if not self._is_paused:
+            self._pong()
+        if failure is not None:
+            self._fail(failure)
+        elif frames.closed is not None:
+            self._be_closed(frames.closed)
+        elif has_more and not self._is_over:
+            self._wait(has_spent=True)
+            return
+        self._settle()
+
+    def _wait(self, *, has_spent: bool) -> None:
+        self._is_in_line = True
+        self._count()
+        self._settle()
+        self._turns.wait(self, has_spent=has_spent)
+
+    def _count(self) -> None:
+        """What waits for its turn is held for the connection; once that is over, it counts nothing any more."""
+        waiting = self._frames.waiting_bytes if self._is_in_line else 0
+        if waiting != self._counted and not self.connection.is_closing:
+            self.connection.holder.add(Kind.INPUT, waiting - self._counted)
+            self._counted = waiting
+
+    def _pong(self) -> None:
+        """Answer the last ping; while the peer does not read, none (5.5.3)."""
+        ping = self._frames.ping
+        if ping is not None and self._below is not None and not (self._is_closing or self._is_over):
+            self._frames.ping = None
+            self._below.write(head(PONG, len(ping)) + ping)
+
+    def _fail(self, failure: WebSocketError) -> None:
+        log.info("%s: hung up, for it broke the protocol of WebSocket: %s", self.connection, failure.reason)
+        self._has_failed = True
+        self._end = failure.code, failure.reason
+        if self._is_closing:
+            self._close_below()
+        else:
+            self.connection.close()
+
+    def _be_closed(self, code: int) -> None:
+        """The peer sent its Close: it says no more, and may still listen until it gets ours (5.5.1)."""
+        self._is_over = self._has_ended = True
+        self._end = code, ""
+        if self._is_closing:
+            self._close_below()
+        elif not self.connection.eof_received():
+            self.close()
+
+    def _settle(self) -> None:
+        """Read if the connection wants to, and nothing waits."""
+        below = self._below
+        is_to_be_read = (self._is_wanted or self._is_closing) and not self._is_in_line
+        if below is not None and is_to_be_read is not self._is_read:
+            self._is_read = is_to_be_read
+            if is_to_be_read:
+                self._last_received = self._loop.time()
+                below.resume_reading()
+            else:
+                below.pause_reading()
+
+    # ---- signs of life
+
+    def _start_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        seconds = self._options.ping_seconds
+        self._timer = self._loop.call_later(seconds, self._look) if seconds else None
+
+    def _look(self) -> None:
+        """The one timer of a WebSocket."""
+        seconds = self._options.ping_seconds
+        now = self._loop.time()
+        self._start_timer()
+        if self._is_closing or not self._is_read or self._below is None:
+            return
+        if self._pinged > self._last_received:
+            log.info("%s gives no sign of life for %.1f seconds: hung up", self.connection, now - self._last_received)
+            self.connection.abort()
+        elif now - self._last_received >= seconds and not self._is_paused:
+            self._pinged = now
+            self._below.write(head(PING, 0))
+
+    # ---- what the connection asks of its transport
+
+    def write(self, data: bytes) -> None:
+        self.writelines((data,))
+
+    def writelines(self, parts: Iterable[bytes | memoryview]) -> None:
+        below = self._below
+        if below is None or self._is_closing:
+            return
+        messages = self._cut(list(parts))
+        if sum(map(len, messages)) < LONG_BYTES_MIN:
+            below.write(b"".join(messages))
+        else:
+            below.writelines(messages)
+
+    def pause_reading(self) -> None:
+        self._is_wanted = False
+        self._settle()
+
+    def resume_reading(self) -> None:
+        self._is_wanted = True
+        self._settle()
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        if self._below is not None:
+            self._below.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._below is None else self._below.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default if self._below is None else self._below.get_extra_info(name, default)
+
+    def can_write_eof(self) -> bool:
+        """A Close takes its place."""
+        return False
+
+    def close(self) -> None:
+        """Send our Close behind what was written. The peer answers, and then the socket ends, or by ``abort``."""
+        below = self._below
+        if below is None:
+            return
+        if not self._is_closing:
+            self._is_closing = True
+            below.write(close_frame(*self._end))
+        if self._has_ended:
+            self._close_below()
+        elif self._has_failed and below.can_write_eof():
+            below.write_eof()  # were it closed with bytes of the peer unread, a reset might overtake our Close
+            self._settle()
+        elif self._has_failed:
+            self._close_below()
+        else:
+            self._settle()  # its answer is to be read
+
+    def _close_below(self) -> None:
+        self._is_over = True
+        if self._below is not None:
+            self._below.close()
+
+    def abort(self) -> None:
+        self._is_over = True
+        if self._below is not None:
+            self._below.abort()

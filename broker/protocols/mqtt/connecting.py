@@ -1,0 +1,322 @@
+"""How a session begins and ends: CONNECT, CONNACK, DISCONNECT. Pure.
+
+The client is who it says; then its stored session, if there is one, is read, checked, and resumed or ended; then comes
+CONNACK. What the client sent behind CONNECT waits until then.
+"""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.commands import ClientError, Command, Connect, Disconnect
+from tandemmq.broker.core.names import NAME_BYTES_MAX
+from tandemmq.broker.protocols.mqtt import answers, packets
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing, reason_of
+from tandemmq.broker.protocols.mqtt.delivering import Delivering
+from tandemmq.broker.protocols.mqtt.hooks import Left
+from tandemmq.broker.protocols.mqtt.messages import bytes_of, delivery_of
+from tandemmq.broker.protocols.mqtt.packets import Version, Will
+from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.broker.protocols.mqtt.publishing import Publishing
+from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason, has_return_code
+from tandemmq.broker.protocols.mqtt.session_records import (
+    NEVER,
+    Kind,
+    OutgoingRecord,
+    RecordUnreadable,
+    SessionRecord,
+    SubscriptionRecord,
+    packet_id_of,
+    queue_of,
+)
+from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
+from tandemmq.broker.protocols.mqtt.subscribing import Subscribing
+from tandemmq.store.records.message import Message
+
+
+class Connecting:
+    """``is_waiting``: CONNECT came, and CONNACK was not sent."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        stored: StoredSession,
+        publishing: Publishing,
+        delivering: Delivering,
+        subscribing: Subscribing,
+    ) -> None:
+        self._conversation = conversation
+        self._stored = stored
+        self._publishing = publishing
+        self._delivering = delivering
+        self._subscribing = subscribing
+        self.is_waiting = False
+        self._packet: packets.Connect | None = None
+        self._will: Will | None = None
+        self._will_bytes = 0  # of memory, that it was given
+        self._is_assigned = False  # the client id, by the broker
+        self._is_noted = False  # when it left, in the session's record
+        self._expiry = 0  # of the session, in seconds from the end of the connection
+        self._former: SessionRecord | None = None
+        self._durable_names: tuple[str, ...] = ()  # of the client id
+
+    @property
+    def has_come(self) -> bool:
+        """CONNECT."""
+        return self._packet is not None
+
+    @property
+    def keep_alive_ms(self) -> int:
+        """So often the client wants to be heard of; 0: it may be silent."""
+        assert self._packet is not None, "after CONNECT"
+        return (self._packet.keep_alive or self._conversation.limits.default_keep_alive) * 1000
+
+    # ---- CONNECT
+
+    def connect(self, packet: packets.Connect, commands: list[Command]) -> None:
+        """CONNECT."""
+        conversation = self._conversation
+        self._packet = packet
+        if packet.will is not None and (packet.will.topic[0] != "$" or conversation.limits.takes_dollar_topics):
+            self._will = packet.will  # else nothing becomes of it, as of what a client sends to such a topic
+        conversation.version = version = packet.version
+        properties = packet.properties
+        if version is Version.V5:
+            conversation.packet_bytes_max = properties.maximum_packet_size or 0
+            conversation.tells_problems = properties.request_problem_information != 0
+        if properties.authentication_method is not None:
+            raise MqttError(Reason.BAD_AUTHENTICATION_METHOD, "No authentication method beside a password is known")
+        conversation.client_id = client_id = self._client_id(packet)
+        limits = conversation.limits
+        if version is Version.V5:
+            expiry = properties.session_expiry or 0
+            conversation.outgoing_max = min(properties.receive_maximum or 0xFFFF, limits.receive_maximum)
+            self._delivering.begin(min(properties.topic_alias_maximum or 0, limits.topic_alias_maximum))
+        else:
+            expiry = 0 if packet.clean_start else NEVER
+            conversation.outgoing_max = limits.receive_maximum
+            self._delivering.begin(0)
+        self._expiry = self._within_limit(expiry)
+        try:
+            passcode = None if packet.password is None else packet.password.decode()
+        except UnicodeDecodeError:
+            raise MqttError(Reason.BAD_USER_NAME_OR_PASSWORD, "The password is no text in UTF-8") from None
+        self.is_waiting = True
+        commands.append(
+            Connect(
+                client_id,
+                packet.username,
+                passcode,
+                steals_client_id=limits.steals_client_id,
+                state=queue_of(client_id),
+                receipt=Waiting(nothing, self._refuse),
+            )
+        )
+
+    def _client_id(self, packet: packets.Connect) -> str:
+        """The one that it has from now on."""
+        client_id = packet.client_id
+        if not client_id:
+            # As unguessable as the ids of connections: nobody else is to meet this one.
+            prefix = self._conversation.message_id_prefix.partition(":-1:")[0]
+            self._is_assigned = True
+            return f"auto-{prefix.replace(':', '-')}"
+        if len(queue_of(client_id).name) > NAME_BYTES_MAX:
+            raise MqttError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "The client id is too long for the name of a queue")
+        return client_id
+
+    def _within_limit(self, expiry: int) -> int:
+        longest = self._conversation.limits.session_expiry_max
+        return expiry if longest is None else min(expiry, longest)
+
+    def _refuse(self, error: ClientError) -> None:
+        self._refuse_with(reason_of(error), error.message)
+
+    def _refuse_with(self, reason: Reason, text: str) -> None:
+        conversation = self._conversation
+        if not conversation.is_over:
+            self._write_connack(conversation.version, reason, text)
+            conversation.end_input()
+            conversation.later(Disconnect())
+
+    # ---- its stored session
+
+    def connected(self, command: Connect) -> None:
+        """The client is who it says; now its session is looked up."""
+        conversation = self._conversation
+        conversation.principal = command.principal
+        conversation.may_read = command.may_read
+        self._durable_names = command.durable_names
+        if self._will is not None:
+            size = bytes_of(self._will)
+            if not conversation.hooks.may_have_will(conversation.principal, size):
+                self._refuse_with(Reason.QUOTA_EXCEEDED, "There is no room for the will")
+                return
+            self._will_bytes = size
+        queue = command.state
+        assert queue is not None, "as it was asked for"
+        if command.has_state:
+            self._stored.begin(queue, self._refuse)
+            self._stored.look(self._found, self._all_found, self._refuse)
+        elif self._expiry:
+            self._stored.begin(queue, self._refuse)
+            self._begin_session()
+        else:
+            self._conversation.later(*self._subscribing.forget(self._durable_names))
+            self._greet(is_present=False)
+
+    def _begin_session(self) -> None:
+        """Its first record. A client of ActiveMQ has none, and has its session all the same."""
+        assert self._packet is not None, "after CONNECT"
+        subscribing, conversation = self._subscribing, self._conversation
+        adopted: list[Command] = []
+        if self._packet.clean_start:
+            conversation.later(*subscribing.forget(self._durable_names))
+        else:
+            adopted = subscribing.adopt(self._durable_names)
+        receipt = Waiting(lambda: self._greet(is_present=bool(adopted)), self._refuse)
+        conversation.later(
+            *self._stored.send(self._stored.session_message(self._expiry, self._will), receipt), *adopted
+        )
+
+    def _found(self, tag: int, message: Message) -> None:
+        """A record of what was there."""
+        try:
+            match message.type:
+                case Kind.SESSION:
+                    self._former = SessionRecord.decode(message.body)
+                    self._stored.is_stale(tag)
+                case Kind.SUBSCRIPTION:
+                    self._subscribing.found(SubscriptionRecord.decode(message.body), tag)
+                case Kind.INCOMING:
+                    self._publishing.found(packet_id_of(message.body), tag)
+                case Kind.OUTGOING:
+                    self._delivering.found_outgoing(OutgoingRecord.decode(message.body), tag)
+                case Kind.OWN:
+                    kept = OutgoingRecord.decode(delivery_of(message))
+                    self._delivering.found_outgoing(kept, tag, message)
+                case Kind.RELEASED:
+                    self._delivering.found_released(packet_id_of(message.body), tag)
+                case _:  # a mark of a former connection
+                    self._stored.is_stale(tag)
+        except RecordUnreadable:
+            self._stored.is_stale(tag)
+
+    def _all_found(self) -> None:
+        assert self._packet is not None, "after CONNECT"
+        former = self._former
+        if former is not None and former.user is not None and former.user != self._conversation.principal.owner:
+            self._stored.let_go()
+            self._refuse_with(Reason.NOT_AUTHORIZED, "The session of this client id belongs to another user")
+        elif former is None or self._packet.clean_start or self._is_over(former):
+            self._start_anew()
+        else:
+            self._conversation.later(*self._subscribing.adopt(self._durable_names))
+            self._stored.resume(self._expiry, self._will, Waiting(lambda: self._greet(is_present=True), self._refuse))
+
+    def _is_over(self, former: SessionRecord) -> bool:
+        """Whether its time is up, though nobody came to end it yet (MQTT-3.1.2-23)."""
+        if not former.left_at or former.expiry == NEVER:
+            return False
+        return self._conversation.clock() >= former.left_at + former.expiry * 1000
+
+    def _start_anew(self) -> None:
+        """The stored session ends, and with it all that gathers for it."""
+        queue = self._stored.queue
+        assert queue is not None, "it was found"
+        self._publishing.forget()
+        self._delivering.forget()
+        self._conversation.later(*self._subscribing.forget(self._durable_names))
+        self._durable_names = ()
+        if self._expiry:
+            self._conversation.later(*self._stored.end())
+            self._stored.begin(queue, self._refuse)
+            self._begin_session()
+        else:
+            receipt = Waiting(lambda: self._greet(is_present=False), self._refuse)
+            self._conversation.later(*self._stored.end(receipt))
+
+    # ---- CONNACK
+
+    def _greet(self, *, is_present: bool) -> None:
+        """CONNACK; and what a session that is resumed goes on with."""
+        conversation, connect = self._conversation, self._packet
+        assert connect is not None, "after CONNECT"
+        if conversation.is_over:
+            return
+        conversation.is_connected = True
+        self.is_waiting = False
+        limits = conversation.limits
+        properties = NONE
+        if conversation.version is Version.V5:
+            properties = Properties(
+                assigned_client_id=conversation.client_id if self._is_assigned else None,
+                receive_maximum=limits.receive_maximum,
+                topic_alias_maximum=limits.topic_alias_maximum,
+                maximum_packet_size=limits.packet_bytes_max,
+                session_expiry=None if self._expiry == (connect.properties.session_expiry or 0) else self._expiry,
+                server_keep_alive=None if connect.keep_alive else limits.default_keep_alive or None,
+            )
+        conversation.say(answers.connack(conversation.version, session_present=is_present, properties=properties))
+        conversation.hooks.came(conversation.client_id, is_resumed=is_present)
+        if is_present:
+            self._delivering.remember(conversation.hooks.sent(conversation.client_id))
+            self._delivering.resume(self._subscribing.resume())
+        conversation.later()
+
+    # ---- the end
+
+    def disconnect(self, packet: packets.Disconnect, commands: list[Command], now: int) -> None:
+        """DISCONNECT."""
+        expiry = packet.properties.session_expiry
+        had = self._expiry, self._will
+        if expiry is not None:
+            assert self._packet is not None, "after CONNECT"
+            if expiry and not self._packet.properties.session_expiry:
+                raise MqttError(Reason.PROTOCOL_ERROR, "A session that ends with its connection cannot begin to last")
+            self._expiry = self._within_limit(expiry)
+        if packet.reason != Reason.DISCONNECT_WITH_WILL:
+            self._will = None
+        if self._stored.queue is not None and (had != (self._expiry, self._will) or self._expiry != NEVER):
+            commands += self._stored.leave(self._expiry, self._will, now)
+            self._is_noted = True
+        self._conversation.end_input()
+        commands.append(Disconnect())
+
+    def left(self) -> None:
+        """The connection is over, in order or not: what that means for others is told."""
+        conversation = self._conversation
+        conversation.hooks.left(
+            Left(
+                conversation.client_id,
+                conversation.principal,
+                self._will,
+                self._stored.queue,
+                self._expiry,
+                self._is_noted,
+                {} if self._stored.queue is None else self._delivering.sent(),
+                self._will_bytes,
+            )
+        )
+
+    def given_up(self) -> None:
+        """The connection is over, and had not been accepted."""
+        if self._will_bytes:
+            self._conversation.hooks.give_will_back(self._conversation.principal, self._will_bytes)
+
+    def tell_end(self, error: ClientError, version: Version | None) -> None:
+        """Why the connection ends: by DISCONNECT, in 5.0, or by CONNACK where that did not come yet. ``version`` is
+        what CONNECT said; None: that cannot be told."""
+        conversation, reason = self._conversation, reason_of(error)
+        if conversation.is_connected:
+            if conversation.version is Version.V5:
+                packet = answers.disconnect(reason, conversation.why(error.message))
+                if not 0 < conversation.packet_bytes_max < len(packet):
+                    conversation.write(packet)
+        elif version is Version.V5 or self.is_waiting or has_return_code(reason):
+            self._write_connack(version or Version.V3_1_1, reason, error.message)
+        conversation.end_input()
+
+    def _write_connack(self, version: Version, reason: Reason, text: str) -> None:
+        """A refusal. What MQTT 3 has no word for is that the broker cannot serve it."""
+        if version is not Version.V5 and not has_return_code(reason):
+            reason = Reason.SERVER_UNAVAILABLE
+        self._conversation.write(answers.connack(version, reason=reason, properties=self._conversation.why(text)))

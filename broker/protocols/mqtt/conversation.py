@@ -1,0 +1,189 @@
+"""What all parts of a session have in common: who its client is, and how they speak to it and to the broker. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, ProtocolFailure
+from tandemmq.broker.core.principal import ANONYMOUS, Principal
+from tandemmq.broker.protocols.mqtt import answers
+from tandemmq.broker.protocols.mqtt.hooks import Hooks
+from tandemmq.broker.protocols.mqtt.packets import PacketType, Version
+from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.broker.protocols.mqtt.reasons import Reason
+from tandemmq.broker.protocols.output import Output
+from tandemmq.store.records.message import Destination
+from tandemmq.store.records.message_ids import broker_producer
+
+_UNKNOWN: Final = Principal(ANONYMOUS, is_proved=False)
+_REASON_CHARACTERS_MAX: Final = 500
+# A packet that takes no more than this takes a reason string, too; of a character UTF-8 has four bytes at most.
+_REASON_PACKET_BYTES_MAX: Final = 64 + 4 * _REASON_CHARACTERS_MAX
+# What MQTT 3.1.1 has for the failure of a subscription.
+_FAILURE: Final = 0x80
+_PUBACK: Final = answers.SHORT_HEADS[PacketType.PUBACK]
+#: From this on a reason code says that something failed.
+ERRORS_FROM: Final = 0x80
+
+
+@dataclass(frozen=True, slots=True)
+class MqttLimits:
+    """What an operator said (settings of [mqtt] and of the connector). ``session_expiry_max`` None: as clients ask."""
+
+    packet_bytes_max: int
+    receive_maximum: int = 1_024
+    topic_alias_maximum: int = 16
+    session_expiry_max: int | None = None
+    default_keep_alive: int = 0  # seconds, of a client that promises none
+    prefetch: int | None = None
+    takes_dollar_topics: bool = False
+    steals_client_id: bool = True  # from another connection of the same user, which the specification wants
+
+
+class Waiting:
+    """What becomes of a command, as its receipt: ``done`` when it holds, ``failed`` when it was refused."""
+
+    __slots__ = ("done", "failed")
+
+    def __init__(self, done: Callable[[], None], failed: Callable[[ClientError], None]) -> None:
+        self.done = done
+        self.failed = failed
+
+
+class Failure(ClientError):
+    """A fatal one, with the reason code that MQTT has for it."""
+
+    def __init__(self, text: str, reason: Reason) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+_REASONS: Final = {
+    ErrorKind.SECURITY: Reason.NOT_AUTHORIZED,
+    ErrorKind.LOGIN: Reason.BAD_USER_NAME_OR_PASSWORD,
+    ErrorKind.CLIENT_ID: Reason.CLIENT_IDENTIFIER_NOT_VALID,
+    ErrorKind.DESTINATION: Reason.TOPIC_NAME_INVALID,
+    ErrorKind.RESOURCE: Reason.QUOTA_EXCEEDED,
+    ErrorKind.FORMAT: Reason.PAYLOAD_FORMAT_INVALID,
+    ErrorKind.TAKEN_OVER: Reason.SESSION_TAKEN_OVER,
+    ErrorKind.TIMEOUT: Reason.KEEP_ALIVE_TIMEOUT,
+}
+
+
+def reason_of(error: ClientError) -> Reason:
+    """What MQTT calls it."""
+    if isinstance(error, Failure):
+        return error.reason
+    return _REASONS.get(error.kind, Reason.UNSPECIFIED_ERROR)
+
+
+class Conversation(Output):
+    """Who the client is (as CONNECT and the broker said), and the ways to it and to the broker.
+
+    ``connection_id`` starts the ids of its messages; ``clock`` gives the milliseconds since 1970. ``outgoing_max``: so
+    many messages of QoS 1 and 2 may be on their way to the client (its Receive Maximum); ``packet_bytes_max``: the
+    longest packet that it takes, 0: any.
+    """
+
+    def __init__(self, connection_id: str, clock: Callable[[], int], *, limits: MqttLimits, hooks: Hooks) -> None:
+        Output.__init__(self)
+        self.clock = clock
+        self.limits = limits
+        self.hooks = hooks
+        self.message_id_prefix = f"{broker_producer(connection_id)}:"
+        self.inbox_name = f"{connection_id}:mqtt"
+        self.version = Version.V3_1_1
+        self.client_id = ""
+        self.principal = _UNKNOWN
+        self.may_read: Callable[[Destination], bool] = _nothing_yet
+        self.outgoing_max = 1
+        self.packet_bytes_max = 0
+        self.tells_problems = True
+        self.is_connected = False  # CONNACK was sent
+        self.is_over = False  # nothing more is understood
+        self.has_ended = False  # the connection is gone
+        self.has_more = False
+        self.queued: deque[Command] = deque()
+        self.last_refusal: ClientError | None = None  # of what stood in a transaction
+        self._sequence = 0
+        self._transactions = 0
+
+    # ---- to the broker
+
+    def later(self, *commands: Command) -> None:
+        """Have them carried out soon, in this order. From what the broker says, which comes while commands are carried
+        out. Without any: the session wants a turn."""
+        if not self.has_ended:
+            self.queued.extend(commands)
+            self.has_more = True
+            self.wake()
+
+    def next_message_id(self) -> str:
+        self._sequence = sequence = self._sequence + 1
+        return f"{self.message_id_prefix}{sequence}"
+
+    def next_transaction(self) -> str:
+        self._transactions += 1
+        return str(self._transactions)
+
+    def end_input(self) -> None:
+        """Nothing more is understood."""
+        self.is_over = True
+
+    def hang_up(self, reason: Reason, text: str) -> None:
+        """The end of the connection, of which the client is told."""
+        if not self.is_over:
+            self.end_input()
+            self.later(ProtocolFailure(Failure(text, reason)))
+
+    # ---- to the client
+
+    def say(self, packet: bytes) -> None:
+        """Of a packet that the client would not take (MQTT-3.1.2-24) it is not told; the connection ends."""
+        if self.packet_bytes_max and len(packet) > self.packet_bytes_max:
+            self.hang_up(Reason.PACKET_TOO_LARGE, "An answer is longer than the client's Maximum Packet Size")
+            return
+        self._write(packet)
+
+    def write(self, part: bytes) -> None:
+        """A packet that is not too long, or part of one."""
+        self._write(part)
+
+    def answer(self, type: PacketType, packet_id: int, reason: Reason = Reason.SUCCESS, text: str = "") -> None:
+        """PUBACK, PUBREC, PUBREL or PUBCOMP."""
+        properties = self.why(text) if text else NONE
+        self.say(answers.acknowledgement(self.version, type, packet_id, reason, properties))
+
+    def confirm(self, packet_id: int) -> None:
+        """PUBACK of what nothing is to be said about."""
+        packet = _PUBACK + packet_id.to_bytes(2, "big")
+        if self.packet_bytes_max:
+            self.say(packet)
+        else:
+            self._out.append(packet)
+            self.pending_bytes += len(packet)
+
+    def why(self, text: str) -> Properties:
+        """``text`` for a person, if the client wants it and has room for it (MQTT-3.4.2-2)."""
+        if not self.tells_problems or 0 < self.packet_bytes_max < _REASON_PACKET_BYTES_MAX:
+            return NONE
+        return Properties(reason_string=text[:_REASON_CHARACTERS_MAX].replace("\0", " "))
+
+    def refusal_code(self, reason: Reason) -> int:
+        """Of a filter, in SUBACK."""
+        return int(reason) if self.version is Version.V5 else _FAILURE
+
+
+def nothing() -> None:
+    """Nobody waits for it."""
+
+
+def ignore(error: ClientError) -> None:
+    """It is over anyway."""
+
+
+def _nothing_yet(destination: Destination) -> bool:
+    return False

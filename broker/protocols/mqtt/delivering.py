@@ -1,0 +1,488 @@
+"""What the client gets: PUBLISH, and what it answers. Pure.
+
+A message of QoS 1 is acknowledged to the broker when PUBACK comes, one of QoS 2 when PUBREC does. Of QoS 2 a stored
+session keeps a record of the packet id before PUBLISH is written, so that the message has the same one when the client
+comes back; with PUBREC the message, that record and a new one that says "released" change in one transaction, and then
+PUBREL is written. So a client that has seen PUBREL is never sent the message again, and one that has not is never sent
+it with another packet id, which it would take for another message.
+
+A message of a shared subscription is sent with QoS 2 to one of its members alone, also when the connection to that one
+breaks (MQTT 5.0, 4.8.2). So in a stored session its record holds the message itself, which is taken from the
+subscription in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from tandemmq.broker.core.commands import Ack, Begin, Command, Commit, Send, Undeliverable
+from tandemmq.broker.protocols.mqtt.answers import publish_head
+from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Conversation, Waiting
+from tandemmq.broker.protocols.mqtt.fields import is_text
+from tandemmq.broker.protocols.mqtt.fields import text as string
+from tandemmq.broker.protocols.mqtt.hooks import SentIds
+from tandemmq.broker.protocols.mqtt.kept_records import STATE
+from tandemmq.broker.protocols.mqtt.messages import TakesLong, is_retain, payload_of, properties_of, qos_of, to_own
+from tandemmq.broker.protocols.mqtt.outgoing import Delivery, Flight, Given, Outgoing, Phase, Record, Subscription
+from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Filter, PacketType, Publish, Version
+from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.broker.protocols.mqtt.reasons import Reason
+from tandemmq.broker.protocols.mqtt.retained_sending import INBOX, RetainedSending
+from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord
+from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
+from tandemmq.broker.protocols.mqtt.topics import topic_of
+from tandemmq.store.records.message import Message
+
+# A payload from this on is written as it is, shared by all who get it, and not copied into a packet.
+SHARED_PAYLOAD_BYTES_MIN: Final = 16 * 1024
+# Destinations whose topics are remembered, of one client.
+NAMES_REMEMBERED_MAX: Final = 1_000
+# A longer payload is not stored a second time as its client's own. That waits for no room, as an acknowledgement does.
+OWN_BYTES_MAX: Final = 64 * 1024
+# An advisory topic, which a wildcard at the beginning does not mean either.
+ADVISORIES: Final = "ActiveMQ/Advisory/"
+# A member of an enumeration is found slowly, and these are asked for with each message.
+_V5: Final = Version.V5
+_PUBACK: Final = PacketType.PUBACK
+_PUBREC: Final = PacketType.PUBREC
+
+
+class Delivering:
+    """The messages for one client."""
+
+    def __init__(self, conversation: Conversation, stored: StoredSession, retained: RetainedSending) -> None:
+        self._conversation = conversation
+        self._stored = stored
+        self._retained = retained
+        self._outgoing = Outgoing(1)
+        self._waiting: deque[Delivery] | None = None  # for room; of most clients nothing ever does
+        self._aliases: dict[str, int] = {}
+        self._aliases_max = 0
+        self._topics: dict[str, str] = {}  # by name of the destination; "": MQTT has no such topic
+        self._encoded: dict[str, bytes] = {}  # topics as strings of a packet
+        self._prepared: tuple[Message, bytes | Undeliverable] | None = None
+
+    def begin(self, aliases_max: int) -> None:
+        """The client said what it takes."""
+        self._outgoing = Outgoing(self._conversation.outgoing_max)
+        self._aliases_max = aliases_max
+
+    # ---- a session that is resumed
+
+    def found_outgoing(self, kept: OutgoingRecord, tag: int, message: Message | None = None) -> None:
+        """A record: that message has that packet id. ``message``: it is in the record."""
+        if not kept.message_id:  # it comes as another one
+            self.found_released(kept.packet_id, tag)
+            return
+        given = Given(kept.packet_id, kept.expiration, Record(tag), message)
+        message_id = kept.message_id if message is None else message.message_id
+        former = self._outgoing.reserve((kept.topic_filter, message_id), given)
+        if former is not None:
+            assert former.record is not None, "what is found has a record"
+            self.found_released(former.packet_id, former.record.tag)
+
+    def found_released(self, packet_id: int, tag: int) -> None:
+        """A record: PUBREL was sent."""
+        flight = Flight(None, Phase.RELEASED)
+        flight.record = Record(tag)
+        former = self._outgoing.flights.get(packet_id)
+        if former is not None and former.record is not None:
+            self._stored.is_stale(former.record.tag)
+        self._outgoing.flights[packet_id] = flight
+
+    def remember(self, sent: SentIds) -> None:
+        """Messages of QoS 1 had these packet ids, on the connection before."""
+        for name, packet_id in sent.items():
+            self._outgoing.remember(name, packet_id)
+
+    def sent(self) -> SentIds:
+        """For ``remember`` on the next one."""
+        found = {name: each.packet_id for name, each in self._outgoing.given.items() if each.record is None}
+        for packet_id, flight in self._outgoing.flights.items():
+            delivery = flight.delivery
+            if delivery is not None and delivery.qos == 1 and delivery.tag and not delivery.is_owed:
+                found[_name_of(delivery)] = packet_id
+        return found
+
+    def resume(self, subscriptions: dict[str, Subscription]) -> None:
+        """All is found, and CONNACK is written. ``subscriptions``, by filter: of which messages may come. Where one
+        does not come again its packet id is released: the client may have seen the message, and would take the next one
+        of that id for it."""
+        conversation = self._conversation
+        given = self._outgoing.given
+        now = conversation.clock()
+        own = [(name[0], each.message) for name, each in given.items() if each.message is not None]
+        others = [(name, each) for name, each in given.items() if each.message is None and each.record is not None]
+        too_many = len(others) - conversation.limits.receive_maximum
+        for number, (name, each) in enumerate(others):
+            if name[0] not in subscriptions or 0 < each.expiration <= now or number < too_many:
+                self._lose(name)
+        for packet_id in self._outgoing.flights:
+            conversation.answer(PacketType.PUBREL, packet_id)
+        for topic_filter, message in own:
+            self._deliver_own(topic_filter, subscriptions.get(topic_filter), message)
+
+    def _deliver_own(self, topic_filter: str, live: Subscription | None, message: Message) -> None:
+        """Again, also if its subscription is over (MQTT-3.10.4-3) or its time (MQTT-4.3.3-7)."""
+        filter = Filter(topic_filter, 2, False, False, 0)
+        subscription = Subscription("", filter, None, None, None if live is None else live.subscription_id, False)
+        payload = payload_of(message, OWN_BYTES_MAX, is_quick=False)
+        original = message.original_destination
+        assert original is not None, "it is made with one"
+        topic = self._topic(original.name)
+        delivery = Delivery(subscription, "", 0, message, topic, payload, 2, is_retain(message), True, False)
+        self._begin(delivery)
+
+    def forget(self) -> None:
+        """Nothing of what was found counts."""
+        self._outgoing = Outgoing(self._conversation.outgoing_max)
+
+    # ---- a message comes
+
+    def deliver(
+        self, subscription: Subscription, subscription_id: str, tag: int, message: Message, redeliveries: int
+    ) -> Callable[[], None] | None:
+        """As Session.deliver. Written at once, or, when as many are on their way as the client takes, later."""
+        is_owed = subscription_id == INBOX
+        acknowledges = is_owed or not subscription.is_auto
+        original = message.original_destination  # of a retained one
+        name = (message.destination if original is None else original).name
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topic(name)
+        if not topic or (subscription.shuns_dollar and (topic[0] == "$" or topic.startswith(ADVISORIES))):
+            if acknowledges:
+                self._conversation.later(Ack(subscription_id, tag))
+            return None
+        prepared = self._prepared
+        if prepared is not None and prepared[0] is message:
+            self._prepared = None
+            made = prepared[1]
+            if isinstance(made, Undeliverable):
+                raise made
+            payload = made
+        else:
+            try:
+                payload = payload_of(message, self._conversation.limits.packet_bytes_max, is_quick=True)
+            except TakesLong:
+                return lambda: self._prepare(message)
+        asked = subscription.filter
+        qos = qos_of(message)
+        if qos > asked.qos:
+            qos = asked.qos
+        delivery = Delivery(
+            subscription,
+            subscription_id,
+            tag if acknowledges else 0,
+            message,
+            topic,
+            payload,
+            qos,
+            is_owed or (asked.retain_as_published and is_retain(message)),
+            redeliveries > 0,
+            is_owed,
+        )
+        if self._outgoing.given and self._is_begun(delivery):
+            delivery.qos = 2  # as it was begun, whatever its subscription says now (MQTT-4.3.3-1)
+        self._begin(delivery)
+        return None
+
+    def _is_begun(self, delivery: Delivery) -> bool:
+        """Whether it was sent before, with QoS 2, and not answered."""
+        given = self._outgoing.given.get(_name_of(delivery))
+        return given is not None and given.record is not None
+
+    def _begin(self, delivery: Delivery) -> None:
+        """Send it, or have it wait for room."""
+        if delivery.qos and (self._waiting or not self._outgoing.has_room):
+            if self._waiting is None:
+                self._waiting = deque()
+            self._waiting.append(delivery)
+        else:
+            self._send(delivery)
+
+    def _prepare(self, message: Message) -> None:
+        """Off the loop."""
+        try:
+            payload = payload_of(message, self._conversation.limits.packet_bytes_max, is_quick=False)
+            self._prepared = message, payload
+        except Undeliverable as reason:
+            self._prepared = message, reason
+
+    def _topic(self, name: str) -> str:
+        """Of a destination's name; it is remembered. "": MQTT has no such topic (MQTT-3.3.2-2)."""
+        topic = topic_of(name)
+        if "+" in topic or "#" in topic or not is_text(topic):
+            topic = ""
+        if len(self._topics) >= NAMES_REMEMBERED_MAX:
+            self._topics.clear()
+        self._topics[name] = topic
+        return topic
+
+    def _encode(self, topic: str) -> bytes:
+        """As string of a packet, which is remembered."""
+        if len(self._encoded) >= NAMES_REMEMBERED_MAX:
+            self._encoded.clear()
+        encoded = self._encoded[topic] = string(topic)
+        return encoded
+
+    # ---- and is sent
+
+    def _send(self, delivery: Delivery) -> None:
+        """Give it a packet id, if it needs one, and write it, once that is stored, if it has to be. One that is too
+        long for the client counts as sent (MQTT-3.1.2-25)."""
+        qos = delivery.qos
+        outgoing = self._outgoing
+        if qos == 2 or outgoing.given:
+            self._send_named(delivery)
+            return
+        packet_id = outgoing.next_id() if qos else 0
+        if self._publish(delivery, packet_id) and qos:
+            outgoing.flights[packet_id] = Flight(delivery, Phase.SENT)
+        else:
+            self._settle_later(delivery)
+
+    def _send_named(self, delivery: Delivery) -> None:
+        """One that may have its packet id already, or whose packet id is to be kept."""
+        qos = delivery.qos
+        name = _name_of(delivery)
+        if self._conversation.packet_bytes_max and self._is_too_long(self._head(delivery, 1), delivery.payload):
+            self._settle_later(delivery)
+            self._release_given(name)
+            return
+        if not qos:
+            self._publish(delivery, 0)
+            self._settle_later(delivery)
+            return
+        outgoing = self._outgoing
+        flight = Flight(delivery, Phase.SENT)
+        given = outgoing.take(name)
+        if given is not None and (qos == 1 or given.record is not None):
+            flight.record = given.record
+            outgoing.flights[given.packet_id] = flight
+            delivery.is_dup = True
+            self._publish(delivery, given.packet_id)
+            return
+        packet_id = outgoing.next_id()
+        outgoing.flights[packet_id] = flight
+        if qos == 1 or self._stored.queue is None:
+            self._publish(delivery, packet_id)
+            return
+        kept = OutgoingRecord(packet_id, *name, delivery.message.expiration).encode()
+        receipt = Waiting(lambda: self._publish_stored(delivery, packet_id, flight), self._stored.failed)
+        if delivery.subscription.share is not None and len(delivery.payload) <= OWN_BYTES_MAX:
+            self._conversation.later(*self._take_as_own(delivery, flight, kept, receipt))
+            return
+        message, flight.record = self._stored.keep(Kind.OUTGOING, kept)
+        self._conversation.later(*self._stored.send(message, receipt))
+
+    def _publish_stored(self, delivery: Delivery, packet_id: int, flight: Flight) -> None:
+        """Its packet id is kept. It may have become too long meanwhile: by another subscription identifier."""
+        if not self._publish(delivery, packet_id):
+            commands: list[Command] = []
+            self._over(packet_id, flight, commands)
+            self._conversation.later(*commands)
+
+    def _take_as_own(self, delivery: Delivery, flight: Flight, kept: bytes, receipt: Waiting) -> list[Command]:
+        """The message is this client's from now on, and in no shared subscription any more."""
+        conversation, message = self._conversation, delivery.message
+        queue = self._stored.queue
+        assert queue is not None, "only of a session that is stored"
+        now = conversation.clock()
+        publish = Publish(
+            delivery.topic, delivery.payload, 2, delivery.is_retain, False, 0, properties_of(message, now)
+        )
+        own = to_own(publish, message.expiration, kept, queue, conversation.next_message_id(), now)
+        own.type = Kind.OWN.value
+        flight.record = self._stored.keep_as(own)
+        name = conversation.next_transaction()
+        commands: list[Command] = [Begin(name)]
+        self._settle(delivery, commands, name)
+        commands += (Send(own, name), Commit(name, receipt))
+        return commands
+
+    def _lose(self, name: tuple[str, str]) -> int | None:
+        """That message does not come again: the packet id that is to be released, if it had one with QoS 2."""
+        lost = self._outgoing.take(name)
+        if lost is None or lost.record is None:
+            return None
+        self.found_released(lost.packet_id, lost.record.tag)  # prove: id-of-a-lost-message-is-released
+        return lost.packet_id
+
+    def _release_given(self, name: tuple[str, str]) -> None:
+        """Likewise, and it is released."""
+        packet_id = self._lose(name)
+        if packet_id is not None:
+            self._conversation.answer(PacketType.PUBREL, packet_id)
+
+    def _is_too_long(self, head: bytes, payload: bytes) -> bool:
+        return 0 < self._conversation.packet_bytes_max < len(head) + len(payload)
+
+    def _publish(self, delivery: Delivery, packet_id: int) -> bool:
+        """Write it, unless it is too long for the client: whether it is not."""
+        head = self._head(delivery, packet_id)
+        payload = delivery.payload
+        conversation = self._conversation
+        if conversation.packet_bytes_max and self._is_too_long(head, payload):
+            return False
+        if len(payload) < SHARED_PAYLOAD_BYTES_MIN:
+            conversation.write(head + payload)
+        else:
+            conversation.write(head)
+            conversation.write(payload)
+        return True
+
+    def _head(self, delivery: Delivery, packet_id: int) -> bytes:
+        conversation = self._conversation
+        topic, properties = delivery.topic, NONE
+        if conversation.version is _V5:
+            properties = self._properties(delivery)
+            if self._aliases_max:
+                topic, properties = self._aliased(topic, properties)
+        return publish_head(
+            conversation.version,
+            self._encoded.get(topic) or self._encode(topic),
+            len(delivery.payload),
+            delivery.qos,
+            packet_id,
+            delivery.is_retain,
+            delivery.is_dup and delivery.qos > 0,
+            properties,
+        )
+
+    def _properties(self, delivery: Delivery) -> Properties:
+        message = delivery.message
+        now = self._conversation.clock() if message.expiration else 0
+        properties = properties_of(message, now)
+        subscription_id = delivery.subscription.subscription_id
+        if subscription_id is not None:
+            properties = replace(properties, subscription_ids=(subscription_id,))
+        return properties
+
+    def _aliased(self, topic: str, properties: Properties) -> tuple[str, Properties]:
+        """The first topics that come get an alias (MQTT 5.0, 3.3.2.3.4)."""
+        alias = self._aliases.get(topic)
+        if alias is not None:
+            return "", replace(properties, topic_alias=alias)
+        if len(self._aliases) >= self._aliases_max or self._conversation.packet_bytes_max:
+            return topic, properties  # a new one makes the packet longer
+        self._aliases[topic] = alias = len(self._aliases) + 1
+        return topic, replace(properties, topic_alias=alias)
+
+    def _send_waiting(self) -> None:
+        """There is room for more."""
+        waiting = self._waiting
+        if not waiting:
+            return
+        now = self._conversation.clock()
+        while waiting and self._outgoing.has_room:
+            delivery = waiting.popleft()
+            if 0 < delivery.message.expiration <= now and not self._is_begun(delivery):
+                self._settle_later(delivery)  # MQTT-3.3.2-5
+            else:
+                self._send(delivery)
+
+    def _settle(self, delivery: Delivery, commands: list[Command], transaction: str | None = None) -> None:
+        """The message is the client's."""
+        if delivery.tag:
+            commands.append(Ack(delivery.subscription_id, delivery.tag, transaction))
+            delivery.tag = 0
+        if delivery.is_owed:
+            delivery.is_owed = False
+            self._retained.settled(delivery.subscription, commands)
+
+    def _settle_later(self, delivery: Delivery) -> None:
+        commands: list[Command] = []
+        self._settle(delivery, commands)
+        if commands:
+            self._conversation.later(*commands)
+
+    def leave(self, subscription: Subscription) -> None:
+        """It is over. What was begun to be sent is sent to its end (MQTT-3.10.4-3)."""
+        for flight in self._outgoing.flights.values():
+            delivery = flight.delivery
+            if delivery is not None and delivery.subscription is subscription and not delivery.is_owed:
+                delivery.tag = 0
+        waiting = self._waiting or deque()
+        for _ in range(len(waiting)):
+            delivery = waiting.popleft()
+            if delivery.subscription is not subscription:
+                waiting.append(delivery)
+            elif delivery.is_owed:
+                self._settle_later(delivery)
+        given = self._outgoing.given
+        topic_filter = subscription.filter.topic_filter
+        for name in [name for name, each in given.items() if name[0] == topic_filter and each.message is None]:
+            self._release_given(name)
+
+    # ---- what the client answers
+
+    def acknowledged(self, packet: Acknowledgement, commands: list[Command]) -> None:
+        """PUBACK, PUBREC or PUBCOMP. One that belongs to nothing is no matter."""
+        type, packet_id = packet.type, packet.packet_id
+        flight = self._outgoing.flights.get(packet_id)
+        delivery = None if flight is None else flight.delivery
+        if type is _PUBREC:
+            if flight is not None:
+                self._on_received(packet, flight, commands)
+            elif packet.reason < ERRORS_FROM:
+                self._conversation.answer(PacketType.PUBREL, packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND)
+        elif flight is None:
+            return
+        elif type is _PUBACK:
+            if delivery is not None and delivery.qos == 1:
+                self._over(packet_id, flight, commands)
+        elif flight.phase is Phase.RELEASED:  # PUBCOMP
+            self._over(packet_id, flight, commands)
+
+    def _over(self, packet_id: int, flight: Flight, commands: list[Command]) -> None:
+        """Its packet id is free, and nothing of it is kept."""
+        del self._outgoing.flights[packet_id]
+        if flight.delivery is not None:
+            self._settle(flight.delivery, commands)
+        if flight.record is not None:
+            commands += self._stored.drop(flight.record)
+        self._send_waiting()
+
+    def _on_received(self, packet: Acknowledgement, flight: Flight, commands: list[Command]) -> None:
+        """PUBREC."""
+        packet_id = packet.packet_id
+        delivery = flight.delivery
+        if flight.phase is Phase.RELEASED:
+            self._conversation.answer(PacketType.PUBREL, packet_id)
+        elif flight.phase is Phase.SENT and delivery is not None and delivery.qos == 2:
+            if packet.reason >= ERRORS_FROM:
+                self._over(packet_id, flight, commands)
+                return
+            flight.phase = Phase.RECEIVED
+            kept = flight.record
+            if kept is None:
+                self._settle(delivery, commands)
+                self._release(packet_id, flight)
+            elif kept.tag:
+                commands += self._received(packet_id, flight, delivery, kept)
+            else:
+                kept.then = lambda: self._conversation.later(*self._received(packet_id, flight, delivery, kept))
+
+    def _received(self, packet_id: int, flight: Flight, delivery: Delivery, kept: Record) -> list[Command]:
+        """The client has the message: from now on only PUBREL is sent again."""
+        name = self._conversation.next_transaction()
+        message, flight.record = self._stored.keep(Kind.RELEASED, b"%d" % packet_id)
+        receipt = Waiting(lambda: self._release(packet_id, flight), self._stored.failed)
+        commands: list[Command] = [Begin(name)]
+        self._settle(delivery, commands, name)  # prove: message-ends-with-its-release ", name"
+        commands += (Ack(STATE, kept.tag, name), Send(message, name), Commit(name, receipt))
+        return commands
+
+    def _release(self, packet_id: int, flight: Flight) -> None:
+        flight.delivery = None
+        flight.phase = Phase.RELEASED
+        self._conversation.answer(PacketType.PUBREL, packet_id)
+
+
+def _name_of(delivery: Delivery) -> tuple[str, str]:
+    """By which its packet id is found again: its filter and the message's id; "": a retained one has none."""
+    return delivery.subscription.filter.topic_filter, "" if delivery.is_owed else delivery.message.message_id

@@ -1,0 +1,205 @@
+"""A PUBLISH as a message of the broker, and a message as a PUBLISH. Pure.
+
+As ActiveMQ's MQTTProtocolConverter maps them, so that JMS and STOMP clients see what they see there; what MQTT 5.0 adds
+travels in the fields and properties that JMS and STOMP have for it (docs/mqtt.md). One defect of ActiveMQ's is not
+repeated: a persistent message of a JMS client comes with QoS 1, one that is not persistent with QoS 0.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tandemmq.broker.core.commands import Undeliverable
+from tandemmq.broker.core.names import MQTT_RETAINED
+from tandemmq.broker.core.numbers import property_text
+from tandemmq.broker.protocols.mqtt.fields import Reader, is_text
+from tandemmq.broker.protocols.mqtt.packets import Publish, Will
+from tandemmq.broker.protocols.mqtt.properties import NONE, OF_UNSUBSCRIBE, Properties, decode, encode
+from tandemmq.broker.protocols.mqtt.reasons import MqttError
+from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_of
+from tandemmq.broker.protocols.stomp.maps import write_json
+from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
+from tandemmq.store.records.frames import OpenedMessage
+from tandemmq.store.records.message import BodyKind, Destination, Message, PropertyValue
+from tandemmq.store.records.properties import decode_properties
+
+QOS: Final = "ActiveMQ.MQTT.QoS"
+#: The name of the bridge that a message came by. MQTT clients are not told it.
+BRIDGE: Final = "MQTT.Bridge"
+RETAIN: Final = "ActiveMQ.Retain"
+#: Of a message that is its client's own (OWN of session_records): how it was sent. Nobody is told it.
+DELIVERY: Final = "MQTT.Delivery"
+#: As STOMP's header of that name.
+CONTENT_TYPE: Final = "content-type"
+CORRELATION_DATA: Final = "MQTT.CorrelationData"
+#: User properties as they came, where names occur twice: a message's properties have each name once.
+USER_PROPERTIES: Final = "MQTT.UserProperties"
+#: What a body may have that is inflated on the loop.
+QUICK_BYTES_MAX: Final = 256 * 1024
+#: What a will takes beside its texts, and each of its user properties.
+_WILL_BYTES: Final = 1_000
+_USER_PROPERTY_BYTES: Final = 200
+_OURS: Final = frozenset(
+    (QOS, BRIDGE, RETAIN, DELIVERY, "ActiveMQ.Retained", CONTENT_TYPE, CORRELATION_DATA, USER_PROPERTIES)
+)
+
+
+class TakesLong(Exception):
+    """Not for the event loop."""
+
+
+def message_of(publish: Publish | Will, destination: Destination, message_id: str, now: int) -> Message:
+    """``publish`` to ``destination``, its topic's; ``now``: milliseconds since 1970."""
+    qos = publish.qos
+    carried = publish.properties
+    properties: dict[str, PropertyValue] = {QOS: qos}
+    if publish.retain:
+        properties[RETAIN] = True
+    message = Message(
+        destination,
+        message_id,
+        publish.payload,
+        BodyKind.BYTES,
+        persistent=qos > 0,
+        timestamp=now,
+        properties=properties,
+    )
+    if carried is not NONE:
+        _apply(message, carried, properties, now)
+    return message
+
+
+def bytes_of(will: Will) -> int:
+    """What it takes in memory."""
+    user = sum(len(name) + len(value) + _USER_PROPERTY_BYTES for name, value in will.properties.user)
+    properties = will.properties
+    texts = (will.topic, properties.content_type, properties.response_topic, properties.correlation_data, will.payload)
+    return _WILL_BYTES + user + sum(len(each) for each in texts if each is not None)
+
+
+def to_retain(publish: Publish | Will, topic: Destination, message_id: str, now: int) -> Message:
+    """What the queue of retained messages is given: it replaces the one that ``topic`` has, or, with an empty payload,
+    is the end of it."""
+    kept = message_of(publish, MQTT_RETAINED, message_id, now)
+    kept.persistent = True
+    kept.original_destination = topic
+    return kept
+
+
+def to_own(
+    publish: Publish, expiration: int, delivery: bytes, queue: Destination, message_id: str, now: int
+) -> Message:
+    """What a session's ``queue`` is given when ``publish``, of QoS 2, is to be sent to that client and to no other;
+    ``delivery`` is carried with it (``delivery_of``). It can be published again, as if it were the one that was."""
+    kept = message_of(publish, queue, message_id, now)
+    kept.original_destination = destination_of(publish.topic)
+    kept.expiration = expiration
+    kept.properties = {**(kept.properties or {}), DELIVERY: delivery}
+    return kept
+
+
+def delivery_of(message: Message) -> bytes:
+    """What ``to_own`` was given. b"": it was not made so."""
+    found = None if message.properties is None else message.properties.get(DELIVERY)
+    return found if isinstance(found, bytes) else b""
+
+
+def _apply(message: Message, carried: Properties, properties: dict[str, PropertyValue], now: int) -> None:
+    if carried.user:
+        names = {name for name, _ in carried.user}
+        if len(names) != len(carried.user) or not names.isdisjoint(_OURS) or "" in names:
+            properties[USER_PROPERTIES] = encode(Properties(user=carried.user))
+        for name, value in carried.user:
+            if name and name not in _OURS:
+                properties.setdefault(name, value)
+    if carried.content_type is not None:
+        properties[CONTENT_TYPE] = carried.content_type
+    if carried.payload_format:
+        message.body_kind = BodyKind.TEXT
+    if carried.message_expiry is not None:
+        message.expiration = now + carried.message_expiry * 1000
+    if carried.response_topic is not None:
+        message.reply_to = destination_of(carried.response_topic)
+    if carried.correlation_data is not None:
+        try:
+            message.correlation_id = carried.correlation_data.decode()
+        except UnicodeDecodeError:
+            properties[CORRELATION_DATA] = carried.correlation_data
+
+
+def qos_of(message: Message) -> int:
+    """With which it was published, or, by a client of another protocol, what its persistence means."""
+    properties = message.properties
+    qos = None if properties is None else properties.get(QOS)
+    if isinstance(qos, int) and 0 <= qos <= 2:
+        return int(qos)
+    return 1 if message.persistent else 0
+
+
+def is_retain(message: Message) -> bool:
+    """Whether its publisher had it retained."""
+    properties = message.properties
+    return properties is not None and properties.get(RETAIN) is True
+
+
+def payload_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
+    """Its body; of a map as JSON, of Java's objects and streams the content as it stands.
+
+    With ``is_quick`` TakesLong is raised for what is inflated and long. Undeliverable: it is damaged, or inflated it
+    would have more than ``bytes_max`` bytes.
+    """
+    if not isinstance(message, OpenedMessage) or (message.body_kind is BodyKind.BYTES and not message.is_compressed):
+        return message.body
+    limit = min(bytes_max, QUICK_BYTES_MAX) if is_quick else bytes_max
+    if is_quick and message.body_kind is BodyKind.MAP and message.size > QUICK_BYTES_MAX // 16:
+        raise TakesLong
+    try:
+        body = message.inflated(limit)
+        if message.body_kind is BodyKind.MAP:
+            return write_json(decode_properties(body) if body else {})
+    except RecordTooLarge as error:
+        if is_quick and limit < bytes_max:
+            raise TakesLong from None
+        raise Undeliverable(str(error)) from None
+    except (RecordDamaged, ValueError) as error:
+        raise Undeliverable(str(error)) from None
+    return body
+
+
+def properties_of(message: Message, now: int) -> Properties:
+    """What a client of MQTT 5.0 is told of it beside topic and payload."""
+    properties = message.properties or {}
+    correlation: bytes | None = None
+    if message.correlation_id is not None:
+        correlation = message.correlation_id.encode("utf-8", "replace")
+    elif isinstance(binary := properties.get(CORRELATION_DATA), bytes):
+        correlation = binary
+    reply_to = message.reply_to
+    content_type = properties.get(CONTENT_TYPE)
+    as_sent = properties.get(USER_PROPERTIES)
+    if isinstance(as_sent, bytes):
+        user = _user_of(as_sent)
+    else:
+        user = tuple(
+            (name, text)
+            for name, value in properties.items()
+            if name not in _OURS and is_text(text := property_text(value)) and is_text(name)
+        )
+    is_utf8 = message.body_kind is BodyKind.TEXT
+    if not (user or is_utf8 or message.expiration or correlation or reply_to or content_type):
+        return NONE
+    return Properties(
+        payload_format=1 if is_utf8 else None,
+        message_expiry=max(0, -(-(message.expiration - now) // 1000)) if message.expiration else None,
+        content_type=None if content_type is None else property_text(content_type),
+        response_topic=topic_of(reply_to.name) if reply_to is not None and reply_to.is_topic else None,
+        correlation_data=correlation,
+        user=user,
+    )
+
+
+def _user_of(as_sent: bytes) -> tuple[tuple[str, str], ...]:
+    try:
+        return decode(Reader(as_sent, 0, len(as_sent)), OF_UNSUBSCRIBE).user
+    except MqttError:
+        return ()  # any client may write a property of that name

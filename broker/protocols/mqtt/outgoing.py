@@ -1,0 +1,198 @@
+"""What is on its way to one client: packet ids, and how many there may be at once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+from tandemmq.broker.protocols.mqtt.packets import Filter
+from tandemmq.broker.protocols.mqtt.session_records import PACKET_ID_MAX
+from tandemmq.store.records.message import Message
+
+
+class Record:
+    """A message of the session's queue. ``tag``: of its delivery; 0: it has not come back yet, and then ``then`` is
+    called when it does."""
+
+    __slots__ = ("tag", "then")
+
+    def __init__(self, tag: int = 0) -> None:
+        self.tag = tag
+        self.then: Callable[[], None] | None = None
+
+
+class Subscription:
+    """A topic filter of a client. ``id`` names it to the engine and is never given twice. ``durable_name``: what
+    gathers for it while its client is away. ``record``: what is kept of it. ``owed``: retained messages that are not
+    acknowledged; ``owes_retained``: the record says that there are some. ``is_begun``: the engine was asked for it, and
+    did not refuse."""
+
+    __slots__ = (
+        "durable_name",
+        "filter",
+        "id",
+        "is_auto",
+        "is_begun",
+        "is_left",
+        "owed",
+        "owes_retained",
+        "record",
+        "share",
+        "shuns_dollar",
+        "subscription_id",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        filter: Filter,
+        share: tuple[str, str] | None,
+        durable_name: str | None,
+        subscription_id: int | None,
+        is_auto: bool,
+    ) -> None:
+        self.id = id
+        self.filter = filter
+        self.share = share
+        self.durable_name = durable_name
+        self.subscription_id = subscription_id
+        self.is_auto = is_auto
+        self.is_begun = False
+        self.is_left = False
+        self.record: Record | None = None
+        self.owed = 0
+        self.owes_retained = False
+        # The filter begins with a wildcard, and so means no topic that begins with $ (MQTT-4.7.2-1).
+        self.shuns_dollar = self.pattern[:1] in ("#", "+")
+
+    @property
+    def pattern(self) -> str:
+        """Which topics it means."""
+        return self.filter.topic_filter if self.share is None else self.share[1]
+
+
+class Delivery:
+    """A message for the client, as it will be written. ``subscription_id`` and ``tag`` acknowledge it to the engine;
+    ``tag`` 0: there is nothing to acknowledge. ``is_owed``: it is a retained one, for a subscription that began."""
+
+    __slots__ = (
+        "is_dup",
+        "is_owed",
+        "is_retain",
+        "message",
+        "payload",
+        "qos",
+        "subscription",
+        "subscription_id",
+        "tag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        subscription_id: str,
+        tag: int,
+        message: Message,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        is_retain: bool,
+        is_dup: bool,
+        is_owed: bool,
+    ) -> None:
+        self.subscription = subscription
+        self.subscription_id = subscription_id
+        self.tag = tag
+        self.message = message
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.is_retain = is_retain
+        self.is_dup = is_dup
+        self.is_owed = is_owed
+
+
+class Phase(Enum):
+    """How far a message of QoS 1 or 2 is."""
+
+    STORING = auto()  # of a bridge: its packet id is being stored, and nothing was sent
+    SENT = auto()
+    RECEIVED = auto()  # PUBREC came, which is to be kept before PUBREL is sent
+    RELEASED = auto()  # PUBREL was sent
+
+
+class Flight:
+    """A packet id in use. ``record``: what is kept of it, in a stored session; ``delivery`` None: the message is the
+    client's."""
+
+    __slots__ = ("delivery", "phase", "record")
+
+    def __init__(self, delivery: Delivery | None, phase: Phase) -> None:
+        self.delivery = delivery
+        self.phase = phase
+        self.record: Record | None = None
+
+
+class Given:
+    """A packet id that a message had before its client came back. ``record``: of one of QoS 2, of which it is kept;
+    None: it has QoS 1. ``expiration``: of the message; 0: never. ``message``: what the record holds, if it is the
+    message itself; else that comes from its subscription."""
+
+    __slots__ = ("expiration", "message", "packet_id", "record")
+
+    def __init__(self, packet_id: int, expiration: int, record: Record | None, message: Message | None = None) -> None:
+        self.packet_id = packet_id
+        self.expiration = expiration
+        self.record = record
+        self.message = message
+
+
+class Outgoing:
+    """Packet ids of one connection, from 1 to ``last``. ``limit``: so many may be in use, the client's Receive
+    Maximum."""
+
+    def __init__(self, limit: int, last: int = PACKET_ID_MAX) -> None:
+        self.limit = limit
+        self._max = last
+        self.flights: dict[int, Flight] = {}
+        # By filter and id of the message, which comes again.
+        self.given: dict[tuple[str, str], Given] = {}
+        self._reserved: set[int] = set()
+        self._last = 0
+
+    @property
+    def has_room(self) -> bool:
+        count = len(self.flights)
+        return count < self.limit and count + len(self._reserved) < self._max
+
+    def next_id(self) -> int:
+        """One that is free, while there is room."""
+        number = self._last
+        while True:
+            number = number % self._max + 1
+            # prove: id-of-another-is-not-given " and number not in self._reserved"
+            if number not in self.flights and number not in self._reserved:
+                self._last = number
+                return number
+
+    def reserve(self, name: tuple[str, str], given: Given) -> Given | None:
+        """It had that id. Returns what is given for the same message already, and so counts no more."""
+        former = self.given.get(name)
+        if former is not None:
+            self._reserved.discard(former.packet_id)
+        self.given[name] = given
+        self._reserved.add(given.packet_id)
+        return former
+
+    def remember(self, name: tuple[str, str], packet_id: int) -> None:
+        """It had that id, with QoS 1; which is no matter if another message has it by now."""
+        if packet_id not in self.flights and packet_id not in self._reserved and name not in self.given:
+            self.reserve(name, Given(packet_id, 0, None))
+
+    def take(self, name: tuple[str, str]) -> Given | None:
+        """The id that it had."""
+        given = self.given.pop(name, None) if self.given else None
+        if given is not None:
+            self._reserved.discard(given.packet_id)
+        return given

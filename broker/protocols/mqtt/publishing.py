@@ -1,0 +1,209 @@
+"""What a client publishes: PUBLISH, and PUBREL of QoS 2. Pure.
+
+A message of QoS 2 is stored when it comes, together with a record of its packet id, and PUBREC says so; as long as the
+record is there the same packet id brings no other message. PUBCOMP is sent when the record is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tandemmq.broker.core.commands import Begin, ClientError, Command, Commit, ErrorKind, Hold, Send
+from tandemmq.broker.core.names import NAME_BYTES_MAX
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing, reason_of
+from tandemmq.broker.protocols.mqtt.messages import message_of, to_retain
+from tandemmq.broker.protocols.mqtt.outgoing import Record
+from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, Publish, Version
+from tandemmq.broker.protocols.mqtt.properties import NONE
+from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason
+from tandemmq.broker.protocols.mqtt.session_records import Kind
+from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
+from tandemmq.broker.protocols.mqtt.topics import check_topic, destination_of
+from tandemmq.store.records.message import Destination, Message
+
+# Topics whose destinations are remembered, of one client; longer ones are no destinations.
+TOPICS_REMEMBERED_MAX = 1_000
+# What a packet id of QoS 2 takes until PUBREL, beside what is stored of it; beyond the first ones so many are counted
+# at a time.
+EXCHANGE_BYTES = 130
+EXCHANGES_COUNTED = 64
+
+
+class _Exchange:
+    """A packet id of QoS 2 whose PUBREL did not end yet. ``is_counted``: against the Receive Maximum, on this
+    connection."""
+
+    __slots__ = ("is_counted", "is_releasing", "is_stored", "record")
+
+    def __init__(self, record: Record | None, *, is_counted: bool, is_stored: bool) -> None:
+        self.record = record
+        self.is_counted = is_counted
+        self.is_stored = is_stored
+        self.is_releasing = False
+
+
+class Publishing:
+    """The messages of one client. ``unanswered``: PUBLISHes of QoS 1 and 2 of this connection that are not settled."""
+
+    def __init__(self, conversation: Conversation, stored: StoredSession) -> None:
+        self._conversation = conversation
+        self._stored = stored
+        self._limits = conversation.limits
+        self._exchanges: dict[int, _Exchange] = {}
+        self._exchanges_counted = EXCHANGES_COUNTED
+        self._unanswered = 0
+        self._aliases: dict[int, str] = {}
+        self._destinations: dict[str, Destination] = {}
+
+    def found(self, packet_id: int, tag: int) -> None:
+        """A record of the session: that message was stored."""
+        former = self._exchanges.get(packet_id)
+        if former is not None and former.record is not None:
+            self._stored.is_stale(former.record.tag)
+        self._exchanges[packet_id] = _Exchange(Record(tag), is_counted=False, is_stored=True)
+
+    def forget(self) -> None:
+        """Nothing of what was found counts."""
+        self._exchanges.clear()
+
+    def publish(self, packet: Publish, commands: list[Command], now: int) -> None:
+        """PUBLISH."""
+        qos, packet_id = packet.qos, packet.packet_id
+        topic = packet.topic if packet.properties is NONE else self._topic_of(packet)
+        destination = self._destinations.get(topic) or self._destination(topic)
+        if qos:
+            if qos == 2 and (exchange := self._exchanges.get(packet_id)) is not None:
+                if exchange.is_stored:
+                    self._conversation.answer(PacketType.PUBREC, packet_id)
+                return
+            if qos == 2 and len(self._exchanges) >= self._exchanges_counted:
+                self._count(commands)
+            self._unanswered += 1
+            # 3.3.4: of MQTT 3 there is no such limit
+            if self._unanswered > self._limits.receive_maximum and self._conversation.version is Version.V5:
+                raise MqttError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "More is on its way than the Receive Maximum allows")
+        if topic[0] == "$" and not self._limits.takes_dollar_topics:
+            self._swallow(qos, packet_id)
+            return
+        conversation = self._conversation
+        message = message_of(packet, destination, conversation.next_message_id(), now)
+        if qos < 2 and not packet.retain:
+            commands.append(Send(message, None, packet_id if qos else None))  # as most are
+            return
+        beside: list[Message] = []
+        if packet.retain:
+            has_room = conversation.hooks.may_retain(destination, message.size if packet.payload else 0)
+            # One that has no room is only sent, and what it was to replace is no longer true.
+            kept_packet = packet if has_room else replace(packet, payload=b"")
+            beside.append(to_retain(kept_packet, destination, conversation.next_message_id(), now))
+        receipt: Waiting | int | None = None
+        if qos == 1:
+            receipt = packet_id
+        elif qos == 2:
+            kept: Record | None = None
+            record: Message | None = None
+            if self._stored.queue is not None:
+                record, kept = self._stored.keep(Kind.INCOMING, b"%d" % packet_id)
+                beside.append(record)  # prove: packet-id-with-its-message
+            self._exchanges[packet_id] = _Exchange(kept, is_counted=True, is_stored=False)
+            receipt = Waiting(
+                lambda: self._is_stored(packet_id), lambda error: self._is_not_stored(packet_id, record, error)
+            )
+        if not beside:
+            commands.append(Send(message, None, receipt))
+            return
+        name = conversation.next_transaction()
+        commands.append(Begin(name))
+        commands += [Send(each, name) for each in (message, *beside)]
+        commands.append(Commit(name, receipt))
+
+    def _count(self, commands: list[Command]) -> None:
+        """More packet ids of QoS 2 as memory of the connection: a client of MQTT 3 may leave all 65,535 unreleased."""
+        self._exchanges_counted += EXCHANGES_COUNTED
+        commands.append(Hold(EXCHANGES_COUNTED * EXCHANGE_BYTES, Waiting(nothing, self._stored.failed)))
+
+    def _topic_of(self, packet: Publish) -> str:
+        alias = packet.properties.topic_alias
+        if alias is None:
+            return packet.topic
+        if alias > self._limits.topic_alias_maximum:
+            raise MqttError(Reason.TOPIC_ALIAS_INVALID, f"Topic alias {alias} is beyond the maximum")
+        if packet.topic:
+            if len(packet.topic) > NAME_BYTES_MAX:
+                raise MqttError(Reason.TOPIC_NAME_INVALID, f"A topic has {NAME_BYTES_MAX} bytes at most")
+            self._aliases[alias] = packet.topic
+            return packet.topic
+        topic = self._aliases.get(alias)
+        if topic is None:
+            raise MqttError(Reason.PROTOCOL_ERROR, f"Topic alias {alias} was never given a topic")
+        return topic
+
+    def _destination(self, topic: str) -> Destination:
+        check_topic(topic)
+        destination = destination_of(topic)
+        if len(topic) > NAME_BYTES_MAX:
+            return destination  # which is refused
+        if len(self._destinations) >= TOPICS_REMEMBERED_MAX:
+            self._destinations.clear()
+        self._destinations[topic] = destination
+        return destination
+
+    def _swallow(self, qos: int, packet_id: int) -> None:
+        """As in ActiveMQ: topics that begin with $ are the broker's, and what clients send there goes nowhere."""
+        if qos == 1:
+            self.stored(packet_id)
+        elif qos:
+            self._exchanges[packet_id] = _Exchange(None, is_counted=True, is_stored=True)
+            self._conversation.answer(PacketType.PUBREC, packet_id)
+
+    # ---- what became of it
+
+    def stored(self, packet_id: int) -> None:
+        """A message of QoS 1 is the broker's."""
+        self._unanswered -= 1
+        self._conversation.confirm(packet_id)
+
+    def _is_stored(self, packet_id: int) -> None:
+        """A message of QoS 2, with its packet id, if its session is stored."""
+        self._exchanges[packet_id].is_stored = True
+        self._conversation.answer(PacketType.PUBREC, packet_id)
+
+    def _is_not_stored(self, packet_id: int, record: Message | None, error: ClientError) -> None:
+        del self._exchanges[packet_id]
+        if record is not None:
+            self._stored.was_refused(record)
+        self.refuse(PacketType.PUBREC, packet_id, error)
+
+    def refuse(self, type: PacketType, packet_id: int, error: ClientError) -> None:
+        """MQTT 3 has no word for it: the connection ends instead (MQTT-3.3.5-2). ActiveMQ confirms it."""
+        conversation = self._conversation
+        self._unanswered -= 1
+        refusal = conversation.last_refusal
+        if error.kind is ErrorKind.ROLLED_BACK and refusal is not None:
+            error = refusal
+        conversation.last_refusal = None
+        reason = reason_of(error)
+        if conversation.version is Version.V5:
+            conversation.answer(type, packet_id, reason, error.message)
+        else:
+            conversation.hang_up(reason, error.message)
+
+    # ---- PUBREL
+
+    def release(self, packet: Acknowledgement, commands: list[Command]) -> None:
+        """PUBREL: the packet id is free once that is durable."""
+        packet_id = packet.packet_id
+        exchange = self._exchanges.get(packet_id)
+        if exchange is None or not exchange.is_stored:
+            self._conversation.answer(PacketType.PUBCOMP, packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND)
+        elif exchange.record is None:
+            self._released(packet_id)
+        elif not exchange.is_releasing:
+            exchange.is_releasing = True
+            receipt = Waiting(lambda: self._released(packet_id), self._stored.failed)
+            commands += self._stored.drop(exchange.record, receipt)
+
+    def _released(self, packet_id: int) -> None:
+        if self._exchanges.pop(packet_id).is_counted:
+            self._unanswered -= 1
+        self._conversation.answer(PacketType.PUBCOMP, packet_id)

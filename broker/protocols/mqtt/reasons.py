@@ -1,0 +1,104 @@
+"""Why something succeeded or failed: the reason codes of MQTT 5.0, and what MQTT 3.x has in their place."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class Reason(IntEnum):
+    """MQTT 5.0, 2.4. From 0x80 on they are failures."""
+
+    SUCCESS = 0x00
+    NORMAL_DISCONNECTION = 0x00
+    GRANTED_QOS_1 = 0x01
+    GRANTED_QOS_2 = 0x02
+    DISCONNECT_WITH_WILL = 0x04
+    NO_MATCHING_SUBSCRIBERS = 0x10
+    NO_SUBSCRIPTION_EXISTED = 0x11
+    CONTINUE_AUTHENTICATION = 0x18
+    REAUTHENTICATE = 0x19
+    UNSPECIFIED_ERROR = 0x80
+    MALFORMED_PACKET = 0x81
+    PROTOCOL_ERROR = 0x82
+    IMPLEMENTATION_SPECIFIC_ERROR = 0x83
+    UNSUPPORTED_PROTOCOL_VERSION = 0x84
+    CLIENT_IDENTIFIER_NOT_VALID = 0x85
+    BAD_USER_NAME_OR_PASSWORD = 0x86
+    NOT_AUTHORIZED = 0x87
+    SERVER_UNAVAILABLE = 0x88
+    SERVER_BUSY = 0x89
+    BANNED = 0x8A
+    SERVER_SHUTTING_DOWN = 0x8B
+    BAD_AUTHENTICATION_METHOD = 0x8C
+    KEEP_ALIVE_TIMEOUT = 0x8D
+    SESSION_TAKEN_OVER = 0x8E
+    TOPIC_FILTER_INVALID = 0x8F
+    TOPIC_NAME_INVALID = 0x90
+    PACKET_IDENTIFIER_IN_USE = 0x91
+    PACKET_IDENTIFIER_NOT_FOUND = 0x92
+    RECEIVE_MAXIMUM_EXCEEDED = 0x93
+    TOPIC_ALIAS_INVALID = 0x94
+    PACKET_TOO_LARGE = 0x95
+    MESSAGE_RATE_TOO_HIGH = 0x96
+    QUOTA_EXCEEDED = 0x97
+    ADMINISTRATIVE_ACTION = 0x98
+    PAYLOAD_FORMAT_INVALID = 0x99
+    RETAIN_NOT_SUPPORTED = 0x9A
+    QOS_NOT_SUPPORTED = 0x9B
+    USE_ANOTHER_SERVER = 0x9C
+    SERVER_MOVED = 0x9D
+    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED = 0x9E
+    CONNECTION_RATE_EXCEEDED = 0x9F
+    MAXIMUM_CONNECT_TIME = 0xA0
+    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED = 0xA1
+    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2
+
+
+# MQTT 3.1.1, Table 3.1; those of 3.1 are the same.
+_RETURN_CODES: Final = {
+    Reason.SUCCESS: 0,
+    Reason.UNSUPPORTED_PROTOCOL_VERSION: 1,
+    Reason.CLIENT_IDENTIFIER_NOT_VALID: 2,
+    Reason.SERVER_UNAVAILABLE: 3,
+    Reason.SERVER_BUSY: 3,
+    Reason.SERVER_SHUTTING_DOWN: 3,
+    Reason.QUOTA_EXCEEDED: 3,
+    Reason.USE_ANOTHER_SERVER: 3,
+    Reason.SERVER_MOVED: 3,
+    Reason.CONNECTION_RATE_EXCEEDED: 3,
+    Reason.BAD_USER_NAME_OR_PASSWORD: 4,
+    Reason.BAD_AUTHENTICATION_METHOD: 4,
+    Reason.NOT_AUTHORIZED: 5,
+    Reason.BANNED: 5,
+}
+
+
+def has_return_code(reason: Reason) -> bool:
+    """Whether CONNACK of MQTT 3.x can say ``reason``. Where it cannot, the connection is closed without one (3.1.1:
+    MQTT-3.1.4-1, MQTT-3.2.2-6)."""
+    return reason in _RETURN_CODES
+
+
+def return_code(reason: Reason) -> int:
+    """What CONNACK of MQTT 3.x says for ``reason``; "server unavailable" for one that it has no word for."""
+    return _RETURN_CODES.get(reason, _RETURN_CODES[Reason.SERVER_UNAVAILABLE])
+
+
+class MqttError(Exception):
+    """The peer's mistake: the connection ends. MQTT 5.0 tells it ``reason`` and may tell it ``text``."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+
+
+def malformed(text: str) -> MqttError:
+    """The bytes are not those of a packet (MQTT 5.0, 1.2, Malformed Packet)."""
+    return MqttError(Reason.MALFORMED_PACKET, text)
+
+
+def protocol_error(text: str) -> MqttError:
+    """The packet can be read, and says what it must not say (MQTT 5.0, 1.2, Protocol Error)."""
+    return MqttError(Reason.PROTOCOL_ERROR, text)

@@ -1,0 +1,260 @@
+"""One MQTT client's conversation (3.1, 3.1.1 and 5.0): bytes in, commands out; what the broker has to say in, bytes
+out. Pure.
+
+A session that outlives its connection is kept in a queue of its own, which this connection alone reads and writes, with
+the same commands as clients have for theirs. What is to be kept is in the journal before the packet that promises it is
+written: PUBACK, PUBREC and PUBCOMP are receipts, and so are SUBACK and UNSUBACK.
+
+    conversation      who the client is, and the ways to it and to the broker: what all of the following use
+    stored_session    the session's queue
+    publishing        PUBLISH and PUBREL from the client
+    retained_sending  retained messages for subscriptions that began
+    delivering        PUBLISH to the client, and what it answers
+    subscribing       SUBSCRIBE, UNSUBSCRIBE
+    connecting        CONNECT to CONNACK, DISCONNECT
+
+Promises: ``receive`` never raises, whatever arrives; after a fatal failure or DISCONNECT nothing more is understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tandemmq.broker.core.commands import (
+    Ack,
+    AckMode,
+    ClientError,
+    Command,
+    Connect,
+    ErrorKind,
+    ProtocolFailure,
+    Undeliverable,
+)
+from tandemmq.broker.protocols.mqtt import answers, packets
+from tandemmq.broker.protocols.mqtt.connecting import Connecting
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Failure, MqttLimits, Waiting, reason_of
+from tandemmq.broker.protocols.mqtt.delivering import Delivering
+from tandemmq.broker.protocols.mqtt.hooks import Hooks
+from tandemmq.broker.protocols.mqtt.kept_records import STATE
+from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Packet, PacketType, Publish, Version
+from tandemmq.broker.protocols.mqtt.parser import PacketParser
+from tandemmq.broker.protocols.mqtt.publishing import Publishing
+from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason
+from tandemmq.broker.protocols.mqtt.retained_sending import INBOX, RetainedSending
+from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
+from tandemmq.broker.protocols.mqtt.subscribing import Subscribing
+from tandemmq.broker.protocols.session import COMMANDS_MAX
+from tandemmq.store.records.message import Message
+from tandemmq.store.records.transactions import XaTransactionId
+
+__all__ = ["MqttLimits", "MqttSession"]
+
+_PUBREL: Final = PacketType.PUBREL
+_OF_FILTERS: Final = (packets.Subscribe, packets.Unsubscribe)
+# Of a CONNECT: before one came, no peer is trusted with more. A will's payload may have 64 KiB, and names as much.
+CONNECT_BYTES_MAX: Final = 256 * 1024
+
+
+class MqttSession(Conversation):
+    """The conversation with one client over one connection."""
+
+    def __init__(self, connection_id: str, clock: Callable[[], int], *, limits: MqttLimits, hooks: Hooks) -> None:
+        Conversation.__init__(self, connection_id, clock, limits=limits, hooks=hooks)
+        self.send_interval_ms = 0
+        self.receive_interval_ms = 0
+        self._parser = PacketParser(min(limits.packet_bytes_max, CONNECT_BYTES_MAX))
+        self._early_bytes = 0  # that came between CONNECT and CONNACK
+        self._stored = StoredSession(self)
+        self._publishing = Publishing(self, self._stored)
+        self._retained = RetainedSending(self, self._stored)
+        self._delivering = Delivering(self, self._stored, self._retained)
+        self._subscribing = Subscribing(self, self._stored, self._retained, self._delivering)
+        self._connecting = Connecting(self, self._stored, self._publishing, self._delivering, self._subscribing)
+
+    @property
+    def survives_errors(self) -> bool:
+        """What a refusal means for its connection is decided here."""
+        return True
+
+    @property
+    def can_pull(self) -> bool:
+        return False
+
+    @property
+    def is_logged_in(self) -> bool:
+        return self.is_connected
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Also of whole packets that wait for CONNACK."""
+        return self._early_bytes + self._parser.unfinished_bytes
+
+    # ---- what the client says
+
+    def receive(self, data: bytes) -> Sequence[Command]:
+        """As Session.receive. What the session wants by itself comes first."""
+        commands: list[Command] = []
+        is_stopped = False
+        try:
+            if data and not self.is_over:
+                self._parser.feed(data)
+                if self._connecting.is_waiting:
+                    self._early_bytes += len(data)
+            while self.queued and len(commands) < COMMANDS_MAX:
+                commands.append(self.queued.popleft())
+            is_stopped = self._understand(commands)
+        except MqttError as error:
+            if not self.is_over:
+                self.end_input()
+                commands.append(ProtocolFailure(Failure(error.text, error.reason)))
+        if not self.queued and self.is_connected and len(commands) < COMMANDS_MAX:
+            self._retained.give(commands)
+        is_full = is_stopped or len(commands) >= COMMANDS_MAX
+        self.has_more = is_full or bool(self.queued) or self._retained.wants_turn
+        return commands
+
+    def _understand(self, commands: list[Command]) -> bool:
+        """Whether it stopped for the number of packets and filters: from many, such as PINGREQ, no command comes."""
+        connecting, parser = self._connecting, self._parser
+        now = taken = 0
+        while not self.is_over and not connecting.is_waiting and len(commands) < COMMANDS_MAX and not self.queued:
+            if self._early_bytes and self.is_connected:
+                self._early_bytes = 0
+            if taken >= COMMANDS_MAX:
+                return True
+            packet = parser.next_packet()
+            if packet is None:
+                return False
+            taken += len(packet.filters) if isinstance(packet, _OF_FILTERS) else 1
+            now = now or self.clock()
+            self._take(packet, commands, now)
+        return False
+
+    def _take(self, packet: Packet, commands: list[Command], now: int) -> None:
+        if isinstance(packet, Publish):
+            self._publishing.publish(packet, commands, now)
+        elif isinstance(packet, Acknowledgement):
+            if packet.type is _PUBREL:
+                self._publishing.release(packet, commands)
+            else:
+                self._delivering.acknowledged(packet, commands)
+        elif isinstance(packet, packets.Connect):
+            self._connecting.connect(packet, commands)
+        elif isinstance(packet, packets.PingRequest):
+            self.say(answers.PINGRESP)
+        elif isinstance(packet, packets.Subscribe):
+            self._subscribing.subscribe(packet, commands)
+        elif isinstance(packet, packets.Unsubscribe):
+            self._subscribing.unsubscribe(packet, commands)
+        elif isinstance(packet, packets.Disconnect):
+            self._connecting.disconnect(packet, commands, now)
+        else:
+            raise MqttError(Reason.PROTOCOL_ERROR, "No authentication was begun")
+
+    def end_input(self) -> None:
+        """Nothing more is understood."""
+        self.is_over = True
+        version, self._parser = self._parser.version, PacketParser(CONNECT_BYTES_MAX)
+        self._parser.version = version
+        self._early_bytes = 0
+
+    def end(self) -> None:
+        """The connection is over: what its end means for others is told, once."""
+        had_ended, self.has_ended = self.has_ended, True
+        self.end_input()
+        self.queued.clear()
+        self.has_more = False
+        if had_ended:
+            return
+        if self.is_connected:
+            self._connecting.left()
+        else:
+            self._connecting.given_up()
+
+    def peer_disconnect(self) -> Command | None:
+        """MQTT knows no half of a connection: who hangs up without DISCONNECT is gone."""
+        return None
+
+    # ---- what the broker says
+
+    def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
+        """The client is who it says."""
+        self.receive_interval_ms = self._connecting.keep_alive_ms
+        self._parser.packet_bytes_max = self.limits.packet_bytes_max
+        self._connecting.connected(command)
+
+    def receipt(self, receipt: int | Waiting) -> None:
+        """What asked for it is durable: PUBACK for a packet id, else whatever waits."""
+        if isinstance(receipt, int):
+            self._publishing.stored(receipt)
+        else:
+            receipt.done()
+
+    def deliver(
+        self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
+    ) -> Callable[[], None] | None:
+        """A record of the session's queue, a retained message, or one of a subscription."""
+        if subscription_id == STATE:
+            self._stored.deliver(tag, message)
+            return None
+        if subscription_id == INBOX:
+            return self._deliver_retained(tag, message)
+        subscription = self._subscribing.of_id(subscription_id)
+        if subscription is None:
+            return None  # it is being closed, and has the message back then
+        return self._delivering.deliver(subscription, subscription_id, tag, message, redeliveries)
+
+    def _deliver_retained(self, tag: int, token: Message) -> Callable[[], None] | None:
+        owed = self._retained.owed(token)
+        prepare = None
+        try:
+            if owed is not None and not owed[0].is_left:
+                prepare = self._delivering.deliver(owed[0], INBOX, tag, owed[1], 0)
+            else:
+                self.later(Ack(INBOX, tag))
+        except Undeliverable:
+            self.later(Ack(INBOX, tag))
+        if prepare is None:
+            self._retained.arrived(token)
+        return prepare
+
+    def fail(self, error: ClientError) -> None:
+        """What was refused goes to whoever waits for it; what ends the connection to the client."""
+        receipt = error.receipt
+        if isinstance(receipt, Waiting):
+            receipt.failed(error)
+        elif isinstance(receipt, int):
+            self._publishing.refuse(PacketType.PUBACK, receipt, error)
+        elif error.is_fatal:
+            self._connecting.tell_end(error, self._parser.version)
+        elif error.kind in _OF_PUBLISH and self.version is not Version.V5:
+            self.hang_up(reason_of(error), error.message)  # MQTT 3 has no other word for it
+        else:
+            self.last_refusal = error
+
+    def nothing(self, subscription_id: str) -> None:
+        """No client of MQTT browses or pulls."""
+
+    def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
+        raise AssertionError("no MQTT client pulls")
+
+    def close_consumer(self, subscription_id: str, error: ClientError) -> None:
+        """MQTT has no word for it but the end of the connection."""
+        self.hang_up(reason_of(error), error.message)
+
+    def prepared(self, receipt: object, is_read_only: bool) -> None:
+        raise AssertionError("no MQTT client prepares a transaction")
+
+    def recovered(self, receipt: object, branches: Sequence[XaTransactionId]) -> None:
+        raise AssertionError("no MQTT client asks for prepared transactions")
+
+    def tell_brokers(self) -> None:
+        """MQTT has no word for it."""
+
+    def heart_beat(self) -> None:
+        """The client asks for a sign of life (PINGREQ), and gets it."""
+
+
+# What a message of QoS 0, or one within a transaction, is refused for.
+_OF_PUBLISH: Final = frozenset((ErrorKind.SECURITY, ErrorKind.DESTINATION, ErrorKind.RESOURCE, ErrorKind.FORMAT))

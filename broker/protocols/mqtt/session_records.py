@@ -1,0 +1,186 @@
+"""What a stored session is made of: messages of the queue that is its own (docs/formats/mqtt-sessions.md). Pure.
+
+The kind of a record is its message's type; its body is JSON, for the two that come with each message of QoS 2 a packet
+id and no more than is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import KW_ONLY, dataclass
+from enum import StrEnum
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from tandemmq.broker.core.names import MQTT_SESSION
+from tandemmq.broker.protocols.mqtt.fields import Reader
+from tandemmq.broker.protocols.mqtt.packets import Filter, Will
+from tandemmq.broker.protocols.mqtt.properties import OF_WILL, decode, encode
+from tandemmq.broker.protocols.mqtt.reasons import MqttError
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+
+#: A session that never ends by itself (MQTT 5.0, 3.1.2.11.2).
+NEVER: Final = 0xFFFFFFFF
+PACKET_ID_MAX: Final = 0xFFFF
+
+
+class Kind(StrEnum):
+    MARK = "mark"  # sent to learn what is there; means nothing
+    SESSION = "session"
+    SUBSCRIPTION = "sub"
+    INCOMING = "in"  # the packet id of a message of QoS 2 that was stored, and whose PUBREL has not come
+    OUTGOING = "out"  # the packet id with which a message of QoS 2 is sent
+    OWN = "own"  # likewise, and the message itself: of a shared subscription, whose other members do not get it
+    SUBSCRIBED = "subscribed"  # of a bridge: what it has begun (broker.bridges.subscribed)
+    RELEASED = "rel"  # the packet id of one for which PUBREL was sent, and no PUBCOMP came
+
+
+class RecordUnreadable(Exception):
+    """A record that no version of this broker wrote. The text says what is wrong."""
+
+
+def queue_of(client_id: str) -> Destination:
+    """Where the session of a client id is kept."""
+    return Destination(DestinationKind.QUEUE, MQTT_SESSION + quote(client_id, safe=""))
+
+
+def client_id_of(queue: str) -> str:
+    """The way back, of a queue's name."""
+    return unquote(queue.removeprefix(MQTT_SESSION))
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class SessionRecord:
+    """One for each session. ``expiry``: seconds after its client left, NEVER: for ever. ``user`` and ``groups``: whose
+    it is. ``left_at``: milliseconds since 1970 at which its client left; 0: it is there, or was so a moment ago."""
+
+    expiry: int
+    user: str | None
+    groups: frozenset[str]
+    _: KW_ONLY
+    will: Will | None = None
+    left_at: int = 0
+
+    def encode(self) -> bytes:
+        fields: dict[str, Any] = {"expiry": self.expiry, "user": self.user, "groups": sorted(self.groups)}
+        if self.left_at:
+            fields["left_at"] = self.left_at
+        will = self.will
+        if will is not None:
+            fields["will"] = {
+                "topic": will.topic,
+                "payload": base64.b64encode(will.payload).decode(),
+                "qos": will.qos,
+                "retain": will.retain,
+                "properties": base64.b64encode(encode(will.properties)).decode(),
+            }
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @staticmethod
+    def decode(body: bytes) -> SessionRecord:
+        """Raises RecordUnreadable."""
+        try:
+            fields = json.loads(body)
+            will = fields.get("will")
+            carried = b"" if will is None else base64.b64decode(will["properties"])
+            return SessionRecord(
+                int(fields["expiry"]),
+                fields["user"],
+                frozenset(fields["groups"]),
+                left_at=int(fields.get("left_at", 0)),
+                will=None
+                if will is None
+                else Will(
+                    will["topic"],
+                    base64.b64decode(will["payload"]),
+                    will["qos"],
+                    will["retain"],
+                    decode(Reader(carried, 0, len(carried)), OF_WILL),
+                ),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, MqttError) as error:
+            raise RecordUnreadable(f"session: {error}") from error
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class SubscriptionRecord:
+    """One for each topic filter. ``durable_name``: of the durable subscription that gathers for it; None: of QoS 0, it
+    has none. ``owes_retained``: retained messages were to be sent, and not all were acknowledged."""
+
+    filter: Filter
+    durable_name: str | None
+    subscription_id: int | None = None
+    owes_retained: bool = False
+
+    def encode(self) -> bytes:
+        filter = self.filter
+        return json.dumps(
+            {
+                "filter": filter.topic_filter,
+                "qos": filter.qos,
+                "nl": filter.no_local,
+                "rap": filter.retain_as_published,
+                "rh": filter.retain_handling,
+                "durable": self.durable_name,
+                "id": self.subscription_id,
+                "retained": self.owes_retained,
+            },
+            ensure_ascii=False,
+            separators=(",", ":"),
+        ).encode()
+
+    @staticmethod
+    def decode(body: bytes) -> SubscriptionRecord:
+        """Raises RecordUnreadable."""
+        try:
+            fields = json.loads(body)
+            filter = Filter(
+                str(fields["filter"]), int(fields["qos"]), bool(fields["nl"]), bool(fields["rap"]), int(fields["rh"])
+            )
+            return SubscriptionRecord(filter, fields["durable"], fields["id"], bool(fields["retained"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise RecordUnreadable(f"subscription: {error}") from error
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class OutgoingRecord:
+    """``message_id`` of the subscription ``topic_filter`` is sent as ``packet_id``. "": a retained message, which comes
+    again as another one. ``expiration``: milliseconds since 1970; 0: never."""
+
+    packet_id: int
+    topic_filter: str
+    message_id: str
+    expiration: int = 0
+
+    def encode(self) -> bytes:
+        fields = [self.packet_id, self.topic_filter, self.message_id, self.expiration]
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @staticmethod
+    def decode(body: bytes) -> OutgoingRecord:
+        """Raises RecordUnreadable."""
+        try:
+            packet_id, topic_filter, message_id, expiration = json.loads(body)
+            return OutgoingRecord(_checked(packet_id), str(topic_filter), str(message_id), int(expiration))
+        except (ValueError, TypeError) as error:
+            raise RecordUnreadable(f"outgoing: {error}") from error
+
+
+def packet_id_of(body: bytes) -> int:
+    """Of an INCOMING or RELEASED record. Raises RecordUnreadable."""
+    try:
+        return _checked(int(body))
+    except ValueError as error:
+        raise RecordUnreadable(f"packet id: {error}") from error
+
+
+def _checked(packet_id: int) -> int:
+    if not 0 < packet_id <= PACKET_ID_MAX:
+        raise ValueError(f"{packet_id} is no packet id")
+    return packet_id
+
+
+def record(queue: Destination, message_id: str, kind: Kind, body: bytes, now: int) -> Message:
+    """The message that keeps it."""
+    return Message(queue, message_id, body, BodyKind.BYTES, persistent=True, timestamp=now, type=kind.value)

@@ -1,0 +1,80 @@
+"""What is kept of a session that outlives its connection: itself, and its subscriptions. Pure."""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.commands import Ack, Begin, ClientError, Command, Commit, RemoveDestination, Send, Unsubscribe
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, ignore, nothing, reason_of
+from tandemmq.broker.protocols.mqtt.kept_records import STATE, KeptRecords
+from tandemmq.broker.protocols.mqtt.outgoing import Record, Subscription
+from tandemmq.broker.protocols.mqtt.packets import Will
+from tandemmq.broker.protocols.mqtt.session_records import Kind, SessionRecord, SubscriptionRecord
+from tandemmq.store.records.message import Message
+
+
+class StoredSession(KeptRecords):
+    """``queue`` None: the session ends with its connection, and nothing is kept."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        KeptRecords.__init__(self, conversation)
+        self._conversation = conversation
+        self._session: Record | None = None
+
+    def failed(self, error: ClientError) -> None:
+        """What is to be kept cannot be stored."""
+        self._conversation.hang_up(reason_of(error), error.message)
+
+    # ---- the session itself
+
+    def session_message(self, expiry: int, will: Will | None, left_at: int = 0) -> Message:
+        """What says that there is a session, and whose it is. It replaces its former one."""
+        principal = self._conversation.principal
+        body = SessionRecord(expiry, principal.owner, principal.groups, will=will, left_at=left_at).encode()
+        message, self._session = self.keep(Kind.SESSION, body)
+        return message
+
+    def resume(self, expiry: int, will: Will | None, receipt: Waiting) -> None:
+        """What was found goes on, without what counts no more."""
+        name = self._conversation.next_transaction()
+        self._conversation.later(
+            Begin(name),
+            *self.sweep(name),
+            Send(self.session_message(expiry, will), name),
+            Commit(name, receipt),
+        )
+
+    def leave(self, expiry: int, will: Will | None, now: int) -> list[Command]:
+        """Its client left in order."""
+        former = self._session
+        name = self._conversation.next_transaction()
+        commands: list[Command] = [Begin(name), Send(self.session_message(expiry, will, now), name)]
+        if former is not None and former.tag:
+            commands.append(Ack(STATE, former.tag, name))
+        commands.append(Commit(name, Waiting(nothing, ignore)))
+        return commands
+
+    def let_go(self) -> None:
+        """The client is another user's: nothing is changed."""
+        self._conversation.later(Ack(STATE, self._mark_tag))
+
+    def end(self, receipt: Waiting | None = None) -> list[Command]:
+        """Nothing of it is left. ``begin`` may follow."""
+        queue, self.queue = self.queue, None
+        assert queue is not None, "it was stored"
+        self._stale = []
+        self._sent.clear()
+        self._session = None
+        return [Unsubscribe(STATE), RemoveDestination(queue, receipt)]
+
+    # ---- subscriptions
+
+    def keep_subscription(self, subscription: Subscription, receipt: Waiting) -> list[Command]:
+        """As it is now, in the place of what was kept of it before."""
+        former = subscription.record
+        kept = SubscriptionRecord(
+            subscription.filter, subscription.durable_name, subscription.subscription_id, subscription.owes_retained
+        )
+        message, subscription.record = self.keep(Kind.SUBSCRIPTION, kept.encode())
+        commands = self.send(message, receipt)
+        if former is not None:
+            commands += self.drop(former)
+        return commands

@@ -1,0 +1,284 @@
+"""What a client subscribes to: SUBSCRIBE and UNSUBSCRIBE. Pure.
+
+In a stored session a subscription is a record, and of QoS 1 and 2 a durable subscription, which gathers messages while
+the client is away. The record comes first and goes last, so that none gathers that no session knows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from tandemmq.broker.core.commands import AckMode, ClientError, Command, SetNoLocal, Subscribe, Unsubscribe
+from tandemmq.broker.protocols.mqtt import answers, packets
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing, reason_of
+from tandemmq.broker.protocols.mqtt.delivering import Delivering
+from tandemmq.broker.protocols.mqtt.durable_names import durable_name, gathering
+from tandemmq.broker.protocols.mqtt.outgoing import Record, Subscription
+from tandemmq.broker.protocols.mqtt.packets import Filter
+from tandemmq.broker.protocols.mqtt.reasons import Reason
+from tandemmq.broker.protocols.mqtt.retained_sending import RetainedSending
+from tandemmq.broker.protocols.mqtt.session_records import SubscriptionRecord
+from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
+from tandemmq.broker.protocols.mqtt.topics import destination_of, share_of
+
+#: Of one client, as of all (subscriptions_max of the engine).
+SUBSCRIPTIONS_MAX: Final = 1_000
+
+
+class _Answer:
+    """To SUBSCRIBE or UNSUBSCRIBE: a code for each filter, and how many are not known yet."""
+
+    __slots__ = ("codes", "packet_id", "unknown")
+
+    def __init__(self, packet_id: int, count: int) -> None:
+        self.packet_id = packet_id
+        self.codes = [0] * count
+        self.unknown = 1  # the one who makes it
+
+
+class Subscribing:
+    """The subscriptions of one client."""
+
+    def __init__(
+        self, conversation: Conversation, stored: StoredSession, retained: RetainedSending, delivering: Delivering
+    ) -> None:
+        self._conversation = conversation
+        self._stored = stored
+        self._retained = retained
+        self._delivering = delivering
+        self._by_filter: dict[str, Subscription] = {}
+        self._by_id: dict[str, Subscription] = {}
+        self._ordinal = 0
+        # Of those that the engine was asked for and has not answered: what waits for that.
+        self._asking: dict[str, list[Waiting]] = {}
+
+    def of_id(self, id: str) -> Subscription | None:
+        """None: it is being closed."""
+        return self._by_id.get(id)
+
+    # ---- a session that is resumed
+
+    def found(self, kept: SubscriptionRecord, tag: int) -> None:
+        """A record of the session."""
+        text = kept.filter.topic_filter
+        former = self._by_filter.get(text)
+        if former is not None and former.record is not None:
+            self._stored.is_stale(former.record.tag)
+            del self._by_id[former.id]
+        subscription = self._new(kept.filter, kept.durable_name, kept.subscription_id)
+        subscription.record = Record(tag)
+        subscription.owes_retained = kept.owes_retained
+        self._by_filter[text] = subscription
+
+    def adopt(self, names: Iterable[str]) -> list[Command]:
+        """Durable subscriptions of these names are the session's, also where no record tells of them: ActiveMQ made
+        them, and keeps no other record (AbstractMQTTSubscriptionStrategy.restoreDurableSubs)."""
+        known = {each.durable_name for each in self._by_filter.values()}
+        commands: list[Command] = []
+        for text, (name, qos) in gathering(names).items():
+            if name not in known and text not in self._by_filter:
+                subscription = self._new(Filter(text, qos, False, False, 0), name, None)
+                self._by_filter[text] = subscription
+                commands += self._stored.keep_subscription(subscription, Waiting(nothing, self._stored.failed))
+        return commands
+
+    def resume(self) -> dict[str, Subscription]:
+        """All is found, and CONNACK is written. Returns those that gather messages, by filter."""
+        commands: list[Command] = []
+        for subscription in self._by_filter.values():
+            self._begin(subscription, Waiting(self._owing(subscription), _refused), commands)
+        self._conversation.later(*commands)
+        return {text: each for text, each in self._by_filter.items() if each.durable_name is not None}
+
+    def _owing(self, subscription: Subscription) -> Callable[[], None]:
+        def done() -> None:
+            if subscription.owes_retained:
+                self._retained.begin(subscription)
+
+        return done
+
+    def forget(self, names: Iterable[str]) -> list[Command]:
+        """Nothing of what was found counts, nor of what durable subscriptions of these names gathered."""
+        known = [each.durable_name for each in self._by_filter.values() if each.durable_name is not None]
+        adopted = [name for name, _ in gathering(names).values()]
+        commands: list[Command] = [
+            Unsubscribe(None, durable_name=name, receipt=Waiting(nothing, _refused))
+            for name in dict.fromkeys(known + adopted)
+        ]
+        self._by_filter.clear()
+        self._by_id.clear()
+        return commands
+
+    # ---- SUBSCRIBE
+
+    def subscribe(self, packet: packets.Subscribe, commands: list[Command]) -> None:
+        """SUBSCRIBE."""
+        ids = packet.properties.subscription_ids
+        answer = _Answer(packet.packet_id, len(packet.filters))
+        for number, asked in enumerate(packet.filters):
+            if len(self._by_filter) >= SUBSCRIPTIONS_MAX and asked.topic_filter not in self._by_filter:
+                answer.codes[number] = self._conversation.refusal_code(Reason.QUOTA_EXCEEDED)
+            else:
+                self._replace(asked, ids[0] if ids else None, answer, number, commands)
+        self._know(answer)
+
+    def _replace(
+        self, asked: Filter, subscription_id: int | None, answer: _Answer, number: int, commands: list[Command]
+    ) -> None:
+        """What ``asked`` wants takes the place of what there is of that filter (MQTT-3.8.4-3)."""
+        answer.codes[number] = asked.qos
+        former = self._by_filter.get(asked.topic_filter)
+        is_wanted = asked.retain_handling == 0 or (asked.retain_handling == 1 and former is None)
+        sends_retained = is_wanted and share_of(asked.topic_filter) is None  # MQTT 5.0, 4.8.2
+        answer.unknown += 1
+        is_same = False  # as it is kept
+        if former is not None and self._goes_on(former, asked):
+            subscription = former
+            is_same = former.filter == asked and former.subscription_id == subscription_id and former.record is not None
+            if former.filter.no_local != asked.no_local:
+                commands.append(SetNoLocal(former.id, asked.no_local))
+            former.filter, former.subscription_id = asked, subscription_id
+        else:
+            name = None
+            if self._stored.queue is not None and asked.qos:
+                name = durable_name(asked.qos, asked.topic_filter)
+            subscription = self._new(asked, name, subscription_id)
+            self._by_filter[asked.topic_filter] = subscription
+        owes_retained = sends_retained and asked.qos > 0 and self._retained.may_have_some(subscription)
+        if self._stored.queue is not None and not (is_same and owes_retained == subscription.owes_retained):
+            answer.unknown += 1
+            subscription.owes_retained = owes_retained
+            if former is not None and former is not subscription:
+                subscription.record, former.record = former.record, None
+            receipt = Waiting(lambda: self._know(answer), self._stored.failed)
+            commands += self._stored.keep_subscription(subscription, receipt)
+
+        def granted() -> None:
+            if sends_retained and not subscription.is_left:
+                self._retained.begin(subscription)
+            self._know(answer)
+
+        def refused(error: ClientError) -> None:
+            answer.codes[number] = self._conversation.refusal_code(reason_of(error))
+            self._know(answer)
+
+        self._begin(subscription, Waiting(granted, refused), commands)
+        if former is not None and former is not subscription:
+            # Behind the new one: what is published meanwhile comes twice, and is not lost (MQTT-3.8.4-4).
+            commands += self._leave(former, None)
+
+    def _goes_on(self, former: Subscription, asked: Filter) -> bool:
+        """Whether ``former`` needs no other subscription of the engine. One that gathers messages goes on to do so with
+        QoS 0: what is there is not to be lost."""
+        return former.durable_name is not None or (
+            former.is_auto == (asked.qos == 0) and (asked.qos == 0 or self._stored.queue is None)
+        )
+
+    def _new(self, asked: Filter, durable_name: str | None, subscription_id: int | None) -> Subscription:
+        self._ordinal += 1
+        share = share_of(asked.topic_filter)
+        is_auto = durable_name is None and asked.qos == 0
+        subscription = Subscription(str(self._ordinal), asked, share, durable_name, subscription_id, is_auto)
+        self._by_id[subscription.id] = subscription
+        return subscription
+
+    def _begin(self, subscription: Subscription, waiting: Waiting, commands: list[Command]) -> None:
+        """Have messages come, if they do not yet; ``waiting`` learns whether they do."""
+        asking = self._asking.get(subscription.id)
+        if asking is not None:
+            asking.append(waiting)
+            return
+        if subscription.is_begun:
+            waiting.done()
+            return
+        self._asking[subscription.id] = [waiting]
+        prefetch = self._conversation.outgoing_max
+        if self._conversation.limits.prefetch is not None:
+            prefetch = min(prefetch, self._conversation.limits.prefetch)
+        commands.append(
+            Subscribe(
+                subscription.id,
+                destination_of(subscription.pattern),
+                AckMode.AUTO if subscription.is_auto else AckMode.INDIVIDUAL,
+                prefetch=prefetch,
+                durable_name=subscription.durable_name,
+                share=None if subscription.share is None else subscription.share[0],
+                no_local=subscription.filter.no_local,
+                receipt=Waiting(lambda: self._has_begun(subscription), lambda error: self._failed(subscription, error)),
+            )
+        )
+
+    def _has_begun(self, subscription: Subscription) -> None:
+        subscription.is_begun = True
+        for each in self._asking.pop(subscription.id, ()):
+            each.done()
+
+    def _failed(self, subscription: Subscription, error: ClientError) -> None:
+        """It was refused. One of a session that is resumed stays, with what gathered for it: the client's rights may be
+        what they were when it comes again."""
+        waiting = self._asking.pop(subscription.id, [])
+        # One that was left meanwhile has ended, and somebody may wait for the end of its record.
+        # prove: who-left-does-not-end-twice "not subscription.is_left and "
+        if not subscription.is_left and not any(each.failed is _refused for each in waiting):
+            self._forget(subscription)
+            if subscription.record is not None:
+                self._conversation.later(*self._stored.drop(subscription.record))
+            if subscription.durable_name is not None:  # it is there if it was another session's of the same client
+                receipt = Waiting(nothing, _refused)
+                self._conversation.later(Unsubscribe(None, durable_name=subscription.durable_name, receipt=receipt))
+        for each in waiting:
+            each.failed(error)
+
+    def _know(self, answer: _Answer) -> None:
+        """One more of what an answer waits for is known."""
+        answer.unknown -= 1
+        if not answer.unknown:
+            self._conversation.say(answers.suback(self._conversation.version, answer.packet_id, answer.codes))
+
+    # ---- UNSUBSCRIBE
+
+    def unsubscribe(self, packet: packets.Unsubscribe, commands: list[Command]) -> None:
+        """UNSUBSCRIBE."""
+        answer = _Answer(packet.packet_id, len(packet.filters))
+
+        def know() -> None:
+            answer.unknown -= 1
+            if not answer.unknown:
+                self._conversation.say(answers.unsuback(self._conversation.version, answer.packet_id, answer.codes))
+
+        for number, text in enumerate(packet.filters):
+            subscription = self._by_filter.get(text)
+            if subscription is None:
+                answer.codes[number] = Reason.NO_SUBSCRIPTION_EXISTED
+                continue
+            answer.unknown += 1
+            commands += self._leave(subscription, Waiting(know, lambda error: know()))
+            if subscription.record is not None:
+                answer.unknown += 1
+                commands += self._stored.drop(subscription.record, Waiting(know, self._stored.failed))
+        know()
+
+    def _leave(self, subscription: Subscription, receipt: Waiting | None) -> list[Command]:
+        """End it. Its record is for who calls."""
+        self._forget(subscription)
+        self._delivering.leave(subscription)
+        waiting = receipt or Waiting(nothing, _refused)
+        id = subscription.id if subscription.is_begun or subscription.id in self._asking else None
+        if id is None and subscription.durable_name is None:
+            waiting.done()
+            return []
+        return [Unsubscribe(id, durable_name=subscription.durable_name, receipt=waiting)]
+
+    def _forget(self, subscription: Subscription) -> None:
+        """It is over. What of it is on its way to the client goes on as far as the client is concerned."""
+        subscription.is_left = True
+        self._by_id.pop(subscription.id, None)
+        text = subscription.filter.topic_filter
+        if self._by_filter.get(text) is subscription:
+            del self._by_filter[text]
+        self._retained.forget(subscription)
+
+
+def _refused(error: ClientError) -> None:
+    """Nothing is to be told."""

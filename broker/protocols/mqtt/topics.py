@@ -1,0 +1,129 @@
+"""Topic names and topic filters (MQTT 5.0, 4.7 and 4.8.2), and the destinations that they are. Pure.
+
+    topic    sport/tennis/+   sport/#   a.b    a*b    10%   a,b     (a blank)a
+    name     sport.tennis.*   sport.>   a/b    a+b    10%   a%2Cb   %20a
+
+As in ActiveMQ ``/`` and ``.``, ``+`` and ``*``, ``#`` and ``>`` change places, both ways. What has a meaning of its own
+in a destination's name (broker.core.names) is percent-encoded there, and so is a percent sign that would otherwise be
+taken for the beginning of such a code. So each topic has one name, and each name of a topic one topic: what no MQTT
+client could have published to, such as ``a*b``, has one that ``check_topic`` refuses.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason
+from tandemmq.store.records.message import Destination, DestinationKind
+
+SHARE: Final = "$share/"
+
+_SWAPPED: Final = str.maketrans("/.+*#>", "./*+>#")
+
+# A code, and how often it was itself encoded: %2C is a comma, %252C was %2C, %25252C was %252C.
+_CODE: Final = re.compile("%(?:25)*(?:2C|3F)")
+_CODE_OR_CHARACTER: Final = re.compile(f"{_CODE.pattern}|[,?]")
+# Blanks count only as the first and the last character of a name: Java's trim() takes them away.
+_BLANK_CODE: Final = re.compile("%(?:25)*(?:[01][0-9A-F]|20)")
+_LAST_BLANK: Final = " "
+
+
+def check_topic(topic: str) -> None:
+    """MqttError where it is no topic name: empty, with a wildcard or U+0000 in it (MQTT-4.7.3-1, 4.7.3-2, 3.3.2-2)."""
+    if not topic or "+" in topic or "#" in topic or "\0" in topic:
+        raise MqttError(Reason.TOPIC_NAME_INVALID, "a topic name has at least one character, and no wildcard")
+
+
+def check_filter(text: str) -> None:
+    """MqttError where it is no topic filter: empty, with U+0000, or a wildcard where it must not be (MQTT-4.7.1-1,
+    4.7.1-2, 4.7.3-1, 4.7.3-2). For a shared one, what stands behind its group is to be checked."""
+    if not text or "\0" in text:
+        raise MqttError(Reason.TOPIC_FILTER_INVALID, "a topic filter has at least one character")
+    if "#" in text and (text.index("#") != len(text) - 1 or (len(text) > 1 and text[-2] != "/")):
+        raise MqttError(Reason.TOPIC_FILTER_INVALID, "# is the last level of a topic filter, and all of it")
+    if "+" in text and any("+" in level and level != "+" for level in text.split("/")):
+        raise MqttError(Reason.TOPIC_FILTER_INVALID, "+ is a whole level of a topic filter")
+
+
+def share_of(text: str) -> tuple[str, str] | None:
+    """Group and filter of a shared subscription's filter; None: it is no shared one. MqttError where it is malformed
+    (MQTT-4.8.2-1, 4.8.2-2)."""
+    if not text.startswith(SHARE):
+        return None
+    group, slash, shared = text.removeprefix(SHARE).partition("/")
+    if not group or not slash or "+" in group or "#" in group:
+        raise MqttError(Reason.TOPIC_FILTER_INVALID, "a shared subscription is $share/group/filter")
+    check_filter(shared)
+    return group, shared
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Whether a message to ``topic`` is for a subscription to ``topic_filter``; both are valid, and it is no shared
+    one. MQTT-4.7.2-1: a wildcard at the beginning does not match topics that begin with $."""
+    if topic[0] == "$" and topic_filter[0] in "+#":
+        return False
+    wanted = topic_filter.split("/")
+    levels = topic.split("/")
+    if wanted[-1] == "#":
+        del wanted[-1]  # MQTT 5.0, 4.7.1.2: also the level above
+        if len(levels) < len(wanted):
+            return False
+    elif len(levels) != len(wanted):
+        return False
+    return all(each in ("+", level) for each, level in zip(wanted, levels, strict=False))
+
+
+def destination_of(topic_or_filter: str) -> Destination:
+    """The topic that a topic name is to the broker, or the wildcard that a filter is."""
+    name = topic_or_filter.translate(_SWAPPED)
+    if "%" in name or "," in name or "?" in name or name[0] <= _LAST_BLANK or name[-1] <= _LAST_BLANK:
+        name = _encoded(name)
+    return Destination(DestinationKind.TOPIC, name)
+
+
+def topic_of(name: str) -> str:
+    """The topic name, or the filter, of a topic's ``name``: ``destination_of`` of it has that name."""
+    return (_decoded(name) if "%" in name else name).translate(_SWAPPED)
+
+
+def _encoded(text: str) -> str:
+    start, end = _middle(text)
+    middle = _CODE_OR_CHARACTER.sub(lambda found: _one_code_more(found[0]), text[start:end])
+    return _one_code_more(text[:start]) + middle + _one_code_more(text[end:])
+
+
+def _decoded(name: str) -> str:
+    start, end = _middle(name)
+    middle = _CODE.sub(lambda found: _one_code_less(found[0]), name[start:end])
+    return _one_code_less(name[:start]) + middle + _one_code_less(name[end:])
+
+
+def _middle(text: str) -> tuple[int, int]:
+    """Where ``text`` begins and ends without the blank, or the code of one, at each of its ends."""
+    start = 0
+    if text[0] <= _LAST_BLANK:
+        start = 1
+    elif (found := _BLANK_CODE.match(text)) is not None:
+        start = found.end()
+    end = len(text)
+    if start < end:
+        if text[-1] <= _LAST_BLANK:
+            return start, end - 1
+        last = text.rfind("%", start)
+        if last >= 0 and _BLANK_CODE.fullmatch(text, last) is not None:
+            return start, last
+    return start, end
+
+
+def _one_code_more(text: str) -> str:
+    """Of a character or a code, or nothing."""
+    if not text:
+        return ""
+    return f"%25{text[1:]}" if text[0] == "%" else f"%{ord(text):02X}"
+
+
+def _one_code_less(code: str) -> str:
+    if not code:
+        return ""
+    return f"%{code[3:]}" if code.startswith("%25") else chr(int(code[1:], 16))

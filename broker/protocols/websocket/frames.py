@@ -1,0 +1,281 @@
+"""Frames of a WebSocket (RFC 6455, 5): bytes of a client in, what it says out; and the heads of our own frames. Pure.
+
+    | fin, rsv, opcode u8 | mask bit, length u7 | length u16 or u64 | mask 4 bytes, a client's | payload |
+
+What data messages hold is one stream of bytes to who reads it: nothing waits here for the end of a message, so a
+message however long takes no memory, and a frame of STOMP or MQTT may be split over messages or joined with others.
+"""
+
+from __future__ import annotations
+
+import codecs
+import struct
+from enum import IntEnum
+from typing import Final
+
+TEXT: Final = 0x1
+BINARY: Final = 0x2
+CLOSE: Final = 0x8
+PING: Final = 0x9
+PONG: Final = 0xA
+_CONTINUATION: Final = 0x0
+_FIN: Final = 0x80
+_RSV: Final = 0x70
+_MASKED: Final = 0x80
+# Of a control frame (5.5).
+CONTROL_BYTES_MAX: Final = 125
+# Lengths up to these stand in one byte, in two more, else in eight more.
+_ONE_BYTE_MAX, _TWO_BYTES_MAX = 125, 0xFFFF
+
+
+class CloseCode(IntEnum):
+    """Why a WebSocket ends (7.4.1)."""
+
+    NORMAL = 1000
+    GOING_AWAY = 1001
+    PROTOCOL_ERROR = 1002
+    UNSUPPORTED_DATA = 1003
+    NO_CODE = 1005  # never on the wire
+    INVALID_PAYLOAD = 1007
+    MESSAGE_TOO_BIG = 1009
+
+
+class WebSocketError(Exception):
+    """The peer broke the protocol or a limit: the WebSocket is failed (7.1.7) with ``code`` and ``reason``."""
+
+    def __init__(self, code: CloseCode, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+
+class FrameParser:
+    """What one client sends: ``feed`` each piece, then ``read`` until it gives False, and ``take`` what it says.
+
+    ``message_bytes_max``: of one message, over all its frames. ``accepts_text``: MQTT is binary.
+    """
+
+    __slots__ = (
+        "_accepts_text",
+        "_data",
+        "_decoder",
+        "_is_final",
+        "_is_mid_character",
+        "_is_text",
+        "_left",
+        "_mask",
+        "_message_bytes",
+        "_message_bytes_max",
+        "_offset",
+        "_payload",
+        "closed",
+        "ping",
+    )
+
+    def __init__(self, message_bytes_max: int, *, accepts_text: bool) -> None:
+        self._message_bytes_max = message_bytes_max
+        self._accepts_text = accepts_text
+        self._data = b""
+        self._offset = 0
+        self._payload: list[bytes] = []
+        # Of the data frame that is being read: what is to come, and the mask, turned to where that begins.
+        self._left = 0
+        self._mask = b""
+        self._is_final = True
+        # Of the message; -1: none is open.
+        self._message_bytes = -1
+        self._is_text = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._is_mid_character = False
+        # The payload of the last ping that has no answer yet: older ones need none (5.5.3).
+        self.ping: bytes | None = None
+        # The code of the peer's Close; it says nothing after that.
+        self.closed: int | None = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What was fed and not read."""
+        return len(self._data) - self._offset
+
+    def feed(self, data: bytes) -> None:
+        self._data = self._data[self._offset :] + data if self._data else data
+        self._offset = 0
+
+    def take(self) -> bytes:
+        """What the messages held that were read since the last time."""
+        payload, self._payload = self._payload, []
+        return payload[0] if len(payload) == 1 else b"".join(payload)
+
+    def read(self, frames_max: int) -> bool:
+        """Read so many frames at most: whether there is more to read. Raises WebSocketError; what came before may
+        still be taken, and nothing is to be read any more."""
+        data = self._data
+        offset = self._offset
+        size = len(data)
+        for _ in range(frames_max):
+            if self.closed is not None:
+                offset = size
+                break
+            if not self._left:
+                begin = self._head(data, offset)
+                if begin < 0:  # it is not whole
+                    self._data, self._offset = data[offset:], 0
+                    return False
+                offset = begin
+            count = min(self._left, size - offset)
+            if count:
+                self._read_payload(data[offset : offset + count])
+                offset += count
+            if self._left:
+                break
+            if self._message_bytes >= 0 and self._is_final:
+                self._end_message()
+        has_more = offset < size
+        self._data, self._offset = (data, offset) if has_more else (b"", 0)
+        return has_more
+
+    def _head(self, data: bytes, offset: int) -> int:
+        """Read the head that begins at ``offset``, and all of a control frame: where what follows begins. -1: it is
+        not whole."""
+        size = len(data)
+        if size - offset < 2:
+            return -1
+        first, second = data[offset], data[offset + 1]
+        opcode = first & 0x0F
+        if first & _RSV:
+            raise _error("A reserved bit is set, and no extension was agreed upon")
+        if not second & _MASKED:
+            raise _error("A frame of a client has a mask")
+        length = second & 0x7F
+        begin = offset + 2
+        if length > _ONE_BYTE_MAX:
+            layout = _U16 if length == _ONE_BYTE_MAX + 1 else _U64
+            if size - begin < layout.size:
+                return -1
+            (length,) = layout.unpack_from(data, begin)
+            begin += layout.size
+            if length <= (_ONE_BYTE_MAX if layout is _U16 else _TWO_BYTES_MAX) or length >> 63:
+                raise _error("A length has the shortest form")
+        if size - begin < 4:
+            return -1
+        mask = data[begin : begin + 4]
+        begin += 4
+        if opcode & 0x8:
+            if length > CONTROL_BYTES_MAX or not first & _FIN:
+                raise _error("A control frame is short, and whole")
+            if size - begin < length:
+                return -1
+            self._control(opcode, unmasked(data[begin : begin + length], mask))
+            return begin + length
+        self._begin_frame(opcode, length, is_final=bool(first & _FIN))
+        self._mask = mask
+        return begin
+
+    def _begin_frame(self, opcode: int, length: int, *, is_final: bool) -> None:
+        if opcode == _CONTINUATION:
+            if self._message_bytes < 0:
+                raise _error("There is no message that could go on")
+        elif opcode not in (TEXT, BINARY):
+            raise _error(f"There is no opcode {opcode}")
+        elif self._message_bytes >= 0:
+            raise _error("A message begins before the last one ends")
+        elif opcode == TEXT and not self._accepts_text:
+            raise WebSocketError(CloseCode.UNSUPPORTED_DATA, "Binary messages alone are understood")
+        else:
+            self._message_bytes = 0
+            self._is_text = opcode == TEXT
+        self._message_bytes += length
+        if self._message_bytes > self._message_bytes_max:
+            raise WebSocketError(
+                CloseCode.MESSAGE_TOO_BIG, f"A message has at most {self._message_bytes_max} bytes (maxFrameSize)"
+            )
+        self._left = length
+        self._is_final = is_final
+
+    def _read_payload(self, masked: bytes) -> None:
+        self._left -= len(masked)
+        payload = unmasked(masked, self._mask)
+        turned = len(masked) % 4
+        self._mask = self._mask[turned:] + self._mask[:turned]
+        if self._is_text and (self._is_mid_character or not payload.isascii()):
+            self._check_text(payload, is_final=False)
+            self._is_mid_character = bool(self._decoder.getstate()[0])
+        self._payload.append(payload)
+
+    def _end_message(self) -> None:
+        if self._is_mid_character:
+            self._check_text(b"", is_final=True)
+        self._message_bytes = -1
+
+    def _check_text(self, payload: bytes, *, is_final: bool) -> None:
+        try:
+            self._decoder.decode(payload, is_final)
+        except UnicodeDecodeError:
+            raise WebSocketError(CloseCode.INVALID_PAYLOAD, "A text message is UTF-8") from None
+
+    def _control(self, opcode: int, payload: bytes) -> None:
+        if opcode == PING:
+            self.ping = payload
+        elif opcode == CLOSE:
+            self.closed = _close_code(payload)
+        elif opcode != PONG:
+            raise _error(f"There is no opcode {opcode}")
+
+
+_U16: Final = struct.Struct(">H")
+_U64: Final = struct.Struct(">Q")
+
+
+def _error(reason: str) -> WebSocketError:
+    return WebSocketError(CloseCode.PROTOCOL_ERROR, reason)
+
+
+def _close_code(payload: bytes) -> int:
+    """What a Close says (5.5.1, 7.4): the code, and a reason that is not kept."""
+    if not payload:
+        return CloseCode.NO_CODE
+    if len(payload) < 2:
+        raise _error("A code has two bytes")
+    (code,) = _U16.unpack_from(payload)
+    if not (code in _CODES or 3000 <= code <= 4999):
+        raise _error(f"{code} is no code of a Close")
+    try:
+        payload[2:].decode()
+    except UnicodeDecodeError:
+        raise WebSocketError(CloseCode.INVALID_PAYLOAD, "A reason is UTF-8") from None
+    return int(code)
+
+
+# Those that may be sent (7.4.1, and IANA's registry).
+_CODES: Final = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014))
+
+
+def unmasked(payload: bytes, mask: bytes) -> bytes:
+    """``payload`` under a mask, or without it: either way round (5.3). As one number, which is 20 times as fast as byte
+    by byte."""
+    size = len(payload)
+    if not size or mask == b"\0\0\0\0":
+        return payload
+    key = mask * (size // 4) + mask[: size % 4]
+    return (int.from_bytes(payload, "little") ^ int.from_bytes(key, "little")).to_bytes(size, "little")
+
+
+def head(opcode: int, length: int) -> bytes:
+    """What stands before ``length`` bytes of a message of ours in one frame."""
+    if length <= _ONE_BYTE_MAX:
+        return bytes((_FIN | opcode, length))
+    if length <= _TWO_BYTES_MAX:
+        return _HEAD_16.pack(_FIN | opcode, _ONE_BYTE_MAX + 1, length)
+    return _HEAD_64.pack(_FIN | opcode, _ONE_BYTE_MAX + 2, length)
+
+
+_HEAD_16: Final = struct.Struct(">BBH")
+_HEAD_64: Final = struct.Struct(">BBQ")
+
+
+def close_frame(code: int, reason: str = "") -> bytes:
+    """A Close of ours; of a long reason the beginning."""
+    if code == CloseCode.NO_CODE:
+        return head(CLOSE, 0)
+    text = reason.encode()[: CONTROL_BYTES_MAX - 2].decode(errors="ignore").encode()
+    return head(CLOSE, 2 + len(text)) + _U16.pack(code) + text

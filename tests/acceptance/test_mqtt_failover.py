@@ -1,0 +1,92 @@
+"""Clients of MQTT with two addresses, while the master is killed again and again: their sessions go on at the other."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.store.tools.check import check
+from tests.conftest import IS_THOROUGH
+from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX
+from tests.support.acceptance.kill_rounds import Group, kill_of_the_master, play
+from tests.support.acceptance.mqtt_failover import EXAMPLE, VERSIONS, Clients
+from tests.support.prove import SEED, rounds
+
+# All of them with the version that has all of it; the other keeps its sessions by the same code.
+KILLS = {"3.1.1": rounds(3, 100), "5.0": rounds(20 if IS_THOROUGH else 3, 100)}
+# Small files and frequent checkpoints, so that a kill meets every kind of moment.
+OPTIONS = (
+    "--set", "store.journal_max_file_length=1mb",
+    "--set", "store.checkpoint_records=500",
+    "--set", "store.checkpoint_interval=200ms",
+)  # fmt: skip
+ORDERS = 200
+BEFORE_THE_KILL = 30
+
+
+def addresses(group: Group) -> str:
+    return ",".join(f"127.0.0.1:{broker.mqtt}" for broker in group.brokers)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    """Two brokers with a port for MQTT each."""
+    made = Group(tmp_path / "data", "ab", *OPTIONS)
+    for broker in made.brokers:
+        broker.mqtt = free_port()
+    yield made
+    made.stop()
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(240 + 30 * max(KILLS.values()))
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_sessions_go_on_at_the_standby(group: Group, version: str) -> None:
+    kills = KILLS[version]
+    print(f"seed {SEED}, {kills} kills (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
+    dice = random.Random(SEED)
+    await asyncio.to_thread(group.start)
+    clients = Clients(addresses(group), version)
+    async with asyncio.timeout(200 + 30 * kills):
+        await clients.live(
+            [lambda: play(group, {"kill": (kill_of_the_master, 1)}, "kill", dice) for _ in range(kills)], dice
+        )
+    master, standbys = await asyncio.to_thread(group.settled)
+    for broker in (*standbys, master):
+        assert await asyncio.to_thread(broker.terminate) == 0
+    clients.check(kills)
+    report = check(str(group.data))
+    assert report.is_clean, report.problems
+
+
+def test_the_example_loses_nothing_when_the_master_dies(group: Group) -> None:
+    group.start()
+    command = [sys.executable, str(EXAMPLE)]
+    arguments = [addresses(group), "shop/orders", str(ORDERS)]
+    receiver = subprocess.Popen([*command, "receive", *arguments], stdout=subprocess.PIPE, text=True)
+    sender = None
+    try:
+        assert receiver.stdout is not None
+        assert receiver.stdout.readline() == "subscribed\n"
+        sender = subprocess.Popen([*command, "send", *arguments])
+        lines = [receiver.stdout.readline() for _ in range(BEFORE_THE_KILL)]
+        group.brokers[0].kill()
+        lines += receiver.stdout.readlines()
+        assert sender.wait(WAIT_SECONDS_MAX) == 0
+        assert receiver.wait(WAIT_SECONDS_MAX) == 0
+    finally:
+        for process in (receiver, sender):
+            if process is not None:
+                process.kill()
+                process.wait()
+    assert [line for line in lines if line != "subscribed\n"] == [f"order {n}\n" for n in range(1, ORDERS + 1)]
+    assert group.brokers[1].terminate() == 0
+    report = check(str(group.data))
+    assert report.is_clean, report.problems

@@ -1,0 +1,140 @@
+"""Retained messages of real clients, over restarts and fail-overs of real brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.acceptance.mqtt_broker import MqttBroker
+from tests.support.acceptance.paho_client import PahoClient
+
+# More than any consumer may have unacknowledged; a topic is a destination, of which there are 100,000 at most.
+MANY = 40_000
+MANY_SECONDS_MAX = 300.0
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[list[MqttBroker]]:
+    pair = [MqttBroker(tmp_path / "store", name) for name in ("one", "two")]
+    yield pair
+    for each in pair:
+        each.stop()
+
+
+@pytest.fixture
+def broker(brokers: list[MqttBroker]) -> MqttBroker:
+    brokers[0].start()
+    brokers[0].wait_role("master")
+    return brokers[0]
+
+
+def _wait_retained(port: int, topic_filter: str, expected: dict[str, bytes]) -> None:
+    """A new subscriber of a new master is given those, and no others, when all are read."""
+    with PahoClient(port) as client:
+        client.subscribe(topic_filter)
+        found = client.wait_messages(len(expected), MANY_SECONDS_MAX)
+        assert {message.topic: bytes(message.payload) for message in found} == expected
+
+
+def _retained(port: int, topic_filter: str) -> dict[str, bytes]:
+    """What a new subscriber is given before what is sent afterwards."""
+    with PahoClient(port) as client:
+        client.subscribe(topic_filter)
+        client.subscribe("the-end")
+        client.publish("the-end", b"")
+        wait_until(lambda: client.messages and client.messages[-1].topic == "the-end", "all retained messages")
+        found = client.messages[:-1]
+        assert all(message.retain for message in found)
+        return {message.topic: bytes(message.payload) for message in found}
+
+
+def test_a_new_subscriber_is_given_the_last_one_of_each_topic(broker: MqttBroker) -> None:
+    with PahoClient(broker.mqtt) as publisher:
+        for qos in (0, 1, 2):
+            publisher.publish(f"home/{qos}/temperature", b"old", qos, retain=True)
+            publisher.publish(f"home/{qos}/temperature", b"new", qos, retain=True)
+        publisher.publish("home/gone", b"old", retain=True)
+        publisher.publish("home/gone", b"", retain=True)
+        publisher.publish("home/plain", b"now")
+        publisher.publish("elsewhere", b"x", retain=True)
+    expected = {f"home/{qos}/temperature": b"new" for qos in (0, 1, 2)}
+    assert _retained(broker.mqtt, "home/#") == expected
+    assert _retained(broker.mqtt, "home/+/temperature") == expected
+    assert _retained(broker.mqtt, "elsewhere/#") == {"elsewhere": b"x"}
+
+
+def test_they_survive_a_kill_and_a_failover(brokers: list[MqttBroker]) -> None:
+    one, two = brokers
+    one.start()
+    one.wait_role("master")
+    two.start()
+    two.wait_role("standby")
+    with PahoClient(one.mqtt) as publisher:
+        for number in range(200):
+            publisher.publish(f"a/{number}", b"old", retain=True)
+        for number in range(100):
+            publisher.publish(f"a/{number}", b"new", retain=True)
+        for number in range(50):
+            publisher.publish(f"a/{number}", b"", retain=True)
+    expected = {f"a/{number}": b"new" if number < 100 else b"old" for number in range(50, 200)}
+    one.kill()
+    two.wait_role("master")
+    _wait_retained(two.mqtt, "a/+", expected)
+    with PahoClient(two.mqtt) as publisher:
+        publisher.publish("a/50", b"", retain=True)
+    two.kill()
+    one.start()
+    one.wait_role("master")
+    del expected["a/50"]
+    _wait_retained(one.mqtt, "a/+", expected)
+
+
+def test_one_that_expires_is_given_to_nobody(broker: MqttBroker) -> None:
+    with PahoClient(broker.mqtt) as publisher:
+        publisher.publish("a/short", b"1", retain=True, MessageExpiryInterval=1)
+        publisher.publish("a/long", b"2", retain=True, MessageExpiryInterval=3600)
+    wait_until(lambda: "a/short" not in _retained(broker.mqtt, "a/+"), "a/short expires")
+    assert _retained(broker.mqtt, "a/+") == {"a/long": b"2"}
+
+
+def test_what_has_no_room_is_sent_and_not_retained(tmp_path: Path) -> None:
+    broker = MqttBroker(tmp_path / "store", "one", "--set", "mqtt.retained_messages_max=2")
+    try:
+        broker.start()
+        broker.wait_role("master")
+        with PahoClient(broker.mqtt) as publisher, PahoClient(broker.mqtt) as subscriber:
+            subscriber.subscribe("a/#")
+            for number in range(4):
+                publisher.publish(f"a/{number}", b"1", retain=True)
+            publisher.publish("a/0", b"2", retain=True)
+            assert len(subscriber.wait_messages(5)) == 5
+        broker.wait_log("retained messages fill their room")
+        assert _retained(broker.mqtt, "a/#") == {"a/0": b"2", "a/1": b"1"}
+    finally:
+        broker.stop()
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_very_many_are_kept_and_read_again_by_the_next_master(brokers: list[MqttBroker]) -> None:
+    one, two = brokers
+    one.start()
+    one.wait_role("master")
+    two.start()
+    two.wait_role("standby")
+    with PahoClient(one.mqtt, in_flight=1000) as publisher:
+        sent = [
+            publisher.client.publish(f"t/{number % 100}/{number}", b"%d" % number, 1, retain=True)
+            for number in range(MANY)
+        ]
+        for each in sent:
+            each.wait_for_publish(300)
+    one.kill()
+    two.wait_role("master")
+    # Whoever comes while they are read waits for them, and is served otherwise.
+    expected = {f"t/{number % 100}/{number}": b"%d" % number for number in range(MANY)}
+    _wait_retained(two.mqtt, "t/#", expected)
+    _wait_retained(two.mqtt, "t/7/+", {topic: body for topic, body in expected.items() if topic.startswith("t/7/")})

@@ -1,0 +1,260 @@
+"""Wills of real clients, and the ends of their sessions, over kills and fail-overs of real brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.reasoncodes import ReasonCode
+
+from tandemmq.broker.security.passwords import make
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.acceptance.mqtt_broker import MqttBroker
+from tests.support.acceptance.paho_client import PahoClient
+
+WILL = ("wills/one", b"gone", 1, False)
+LONG = 3600
+V311 = MQTTProtocolVersion.MQTTv311
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[list[MqttBroker]]:
+    pair = [MqttBroker(tmp_path / "store", name) for name in ("one", "two")]
+    yield pair
+    for each in pair:
+        each.stop()
+
+
+@pytest.fixture
+def broker(brokers: list[MqttBroker]) -> MqttBroker:
+    brokers[0].start()
+    brokers[0].wait_role("master")
+    return brokers[0]
+
+
+@pytest.fixture
+def watcher(broker: MqttBroker) -> Iterator[PahoClient]:
+    """Sees all wills."""
+    with PahoClient(broker.mqtt) as watcher:
+        watcher.subscribe("wills/#")
+        yield watcher
+
+
+def _wills(watcher: PahoClient) -> list[str]:
+    """The topics of those that came before a message that is sent now."""
+    now = b"%d" % len(watcher.messages)
+    watcher.publish("wills/now", now)
+    wait_until(lambda: watcher.messages and watcher.messages[-1].payload == now, "what is sent now")
+    return [message.topic for message in watcher.messages if message.topic != "wills/now"]
+
+
+def _wait_will(watcher: PahoClient, topic: str = "wills/one") -> mqtt.MQTTMessage:
+    return wait_until(lambda: next((each for each in watcher.messages if each.topic == topic), None), f"will {topic}")
+
+
+def _ended(broker: MqttBroker, client_id: str) -> None:
+    """Until nothing is stored of its session."""
+
+    def is_gone() -> bool:
+        status = broker.status()
+        assert status is not None
+        names = [queue["name"] for queue in status["queues"]]
+        clients = [subscription["client_id"] for subscription in status["subscriptions"]]
+        return f"ActiveMQ.MQTT.Session.{client_id}" not in names and client_id not in clients
+
+    wait_until(is_gone, f"the session of {client_id} ends")
+
+
+@pytest.mark.parametrize("version", [V311, MQTTProtocolVersion.MQTTv5])
+def test_the_will_of_a_lost_connection_is_published_at_once(
+    broker: MqttBroker, watcher: PahoClient, version: MQTTProtocolVersion
+) -> None:
+    PahoClient(broker.mqtt, "first", version=version, will=WILL).drop()
+    assert _wait_will(watcher).payload == b"gone"
+    assert not watcher.messages[0].retain
+
+
+def test_the_will_of_who_leaves_in_order_is_not_published_unless_he_wants_it(
+    broker: MqttBroker, watcher: PahoClient
+) -> None:
+    PahoClient(broker.mqtt, "first", will=WILL).leave()
+    PahoClient(broker.mqtt, "stays", expiry=LONG, will=("wills/stays", b"", 1, False)).leave()
+    with_will = ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message")
+    PahoClient(broker.mqtt, "second", will=("wills/wanted", b"gone", 1, False)).leave(with_will)
+    _wait_will(watcher, "wills/wanted")
+    assert _wills(watcher) == ["wills/wanted"]
+
+
+def test_a_retained_will_is_there_for_who_comes_later(broker: MqttBroker, watcher: PahoClient) -> None:
+    PahoClient(broker.mqtt, "first", will=("wills/one", b"offline", 1, True)).drop()
+    _wait_will(watcher)
+    with PahoClient(broker.mqtt) as later:
+        later.subscribe("wills/one")
+        found = later.wait_messages(1)[0]
+        assert (found.payload, found.retain) == (b"offline", True)
+
+
+def test_silence_beyond_the_keep_alive_is_a_lost_connection(broker: MqttBroker, watcher: PahoClient) -> None:
+    silent = PahoClient(broker.mqtt, "first", keep_alive=1, will=WILL)
+    silent.client.loop_stop()  # it pings no more
+    _wait_will(watcher)
+    silent.drop()
+
+
+def test_a_will_with_a_delay_is_published_when_it_is_over(broker: MqttBroker, watcher: PahoClient) -> None:
+    PahoClient(broker.mqtt, "first", expiry=LONG, will=WILL, will_delay=1).drop()
+    _wait_will(watcher)
+    assert _wills(watcher) == ["wills/one"]
+    # What came back afterwards is the same session, and its next end has a will of its own.
+    with PahoClient(broker.mqtt, "first", expiry=LONG, clean=False) as again:
+        assert again.session_present
+    assert _wills(watcher) == ["wills/one"]
+
+
+def test_a_client_that_comes_back_in_time_has_no_will_published(broker: MqttBroker, watcher: PahoClient) -> None:
+    PahoClient(broker.mqtt, "first", expiry=LONG, will=WILL, will_delay=3).drop()
+    again = PahoClient(broker.mqtt, "first", expiry=LONG, clean=False)
+    assert again.session_present
+    # One that is lost now, with as long a delay, says when the first would have come.
+    PahoClient(broker.mqtt, "second", expiry=LONG, will=("wills/second", b"", 1, False), will_delay=3).drop()
+    _wait_will(watcher, "wills/second")
+    assert _wills(watcher) == ["wills/second"]
+    again.leave()
+
+
+def test_the_will_comes_when_the_session_ends_before_its_delay_is_over(broker: MqttBroker, watcher: PahoClient) -> None:
+    first = PahoClient(broker.mqtt, "first", expiry=1, will=WILL, will_delay=LONG)
+    first.subscribe("a/#", 1)
+    first.drop()
+    _wait_will(watcher)
+    _ended(broker, "first")
+    PahoClient(broker.mqtt, "second", expiry=LONG, will=("wills/two", b"", 1, False), will_delay=LONG).drop()
+    with PahoClient(broker.mqtt, "second", clean=True) as again:  # that is another session
+        assert not again.session_present
+        _wait_will(watcher, "wills/two")
+    # One that is not stored ends with its connection.
+    PahoClient(broker.mqtt, "third", will=("wills/three", b"", 1, False), will_delay=LONG).drop()
+    _wait_will(watcher, "wills/three")
+
+
+def test_a_take_over_publishes_the_will_unless_it_may_wait(broker: MqttBroker, watcher: PahoClient) -> None:
+    PahoClient(broker.mqtt, "first", expiry=LONG, will=WILL)
+    second = PahoClient(broker.mqtt, "first", expiry=LONG, clean=False, will=("wills/two", b"", 1, False), will_delay=2)
+    _wait_will(watcher)
+    third = PahoClient(broker.mqtt, "first", expiry=LONG, clean=False)
+    assert third.session_present
+    PahoClient(broker.mqtt, "other", expiry=LONG, will=("wills/other", b"", 1, False), will_delay=2).drop()
+    _wait_will(watcher, "wills/other")
+    assert _wills(watcher) == ["wills/one", "wills/other"]
+    second.drop()
+    third.leave()
+
+
+def test_a_session_ends_when_its_time_is_over_and_leaves_nothing(broker: MqttBroker) -> None:
+    first = PahoClient(broker.mqtt, "first", expiry=1)
+    first.subscribe("a/#", 1)
+    first.subscribe("b/+", 2)
+    first.leave()
+    stays = PahoClient(broker.mqtt, "stays", version=V311, clean=False)
+    stays.subscribe("a/#", 1)
+    stays.leave()
+    _ended(broker, "first")
+    with PahoClient(broker.mqtt, "first", expiry=LONG, clean=False) as again:
+        assert not again.session_present
+    with PahoClient(broker.mqtt, "stays", version=V311, clean=False) as again:
+        assert again.session_present
+
+
+def test_wills_and_ends_survive_a_failover(brokers: list[MqttBroker]) -> None:
+    one, two = brokers
+    one.start()
+    one.wait_role("master")
+    two.start()
+    two.wait_role("standby")
+    with PahoClient(one.mqtt, "watcher", expiry=LONG) as watcher:
+        watcher.subscribe("wills/#")
+    PahoClient(one.mqtt, "published", expiry=LONG, will=("wills/published", b"", 1, False)).drop()
+    lost = [PahoClient(one.mqtt, "lost", expiry=LONG, will=("wills/lost", b"", 1, True), will_delay=1)]
+    lost.append(PahoClient(one.mqtt, "old", version=V311, clean=False, will=("wills/old", b"", 2, False)))
+    lost.append(PahoClient(one.mqtt, "back", expiry=LONG, will=("wills/back", b"", 1, False)))
+    lost.append(PahoClient(one.mqtt, "short", expiry=1))
+    lost[-1].subscribe("a/#", 1)
+    watcher = PahoClient(one.mqtt, "watcher", expiry=LONG, clean=False)
+    _wait_will(watcher, "wills/published")
+    one.kill()
+    for each in (*lost, watcher):
+        each.drop()
+    two.wait_role("master")
+    with PahoClient(two.mqtt, "back", expiry=LONG, clean=False, will=("wills/back", b"", 1, False)) as back:
+        assert back.session_present
+        with PahoClient(two.mqtt, "watcher", expiry=LONG, clean=False) as watcher:
+            _wait_will(watcher, "wills/lost")
+            _wait_will(watcher, "wills/old")
+            _ended(two, "short")
+            assert sorted(set(_wills(watcher)) - {"wills/published"}) == ["wills/lost", "wills/old"]
+
+
+RIGHTS = """\
+[[connectors]]
+uri = "mqtt://127.0.0.1:{mqtt}"
+
+[security]
+users_file = "{users}"
+
+[[security.authorization]]
+topic = "wills.>"
+read = ["watchers"]
+write = ["senders"]
+admin = ["senders", "watchers"]
+[[security.authorization]]
+topic = "$SYS.broker.version"
+read = ["watchers"]
+admin = ["watchers"]
+"""
+
+
+def test_a_will_has_the_rights_of_its_owner_also_with_the_next_master(tmp_path: Path) -> None:
+    settings, users = tmp_path / "tandemmq.toml", tmp_path / "users"
+    broker = MqttBroker(tmp_path / "store", "one", "--config", str(settings))
+    broker.leaves_stomp_to_settings = True
+    port, broker.mqtt = broker.mqtt, None  # type: ignore[assignment]
+    groups = (("sender", "senders"), ("watcher", "watchers"), ("eve", ""))
+    users.write_text("".join(f"{name}:{make(f'{name} secret')}:{group}:\n" for name, group in groups))
+    users.chmod(0o600)
+    settings.write_text(RIGHTS.format(mqtt=port, users=users))
+
+    def login(name: str, client_id: str = "", will: tuple[str, bytes, int, bool] | None = None) -> PahoClient:
+        expiry = LONG if client_id else 0
+        return PahoClient(port, client_id, user=(name, f"{name} secret"), will=will, expiry=expiry)
+
+    try:
+        broker.start()
+        broker.wait_role("master")
+        with login("watcher") as watcher:
+            watcher.subscribe("wills/#")
+            login("eve", will=("wills/eve", b"", 1, False)).drop()
+            broker.wait_log("the will of MQTT client")
+            login("sender", will=("wills/sender", b"", 1, True)).drop()
+            _wait_will(watcher, "wills/sender")
+            assert [each.topic for each in watcher.messages] == ["wills/sender"]
+            watcher.subscribe("$SYS/broker/version")
+            watcher.wait_messages(2)
+        with login("eve") as eve:
+            assert eve.subscribe("$SYS/broker/version").is_failure
+        lost = [login(name, f"{name}-1", (f"wills/{name}/1", b"", 1, False)) for name in ("eve", "sender")]
+        broker.kill()
+        for each in lost:
+            each.drop()
+        broker.start()
+        broker.wait_role("master")
+        with login("watcher") as watcher:
+            watcher.subscribe("wills/+/1")
+            _wait_will(watcher, "wills/sender/1")
+            broker.wait_log("the will of MQTT client eve-1 is not published")
+            assert [each.topic for each in watcher.messages] == ["wills/sender/1"]
+    finally:
+        broker.stop()

@@ -1,0 +1,361 @@
+"""Who gets in by MQTT, and what he may do there: tried on a running broker over real sockets, beside STOMP."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import aiomqtt
+import pytest
+
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.broker.protocols.mqtt.packets import Connect, Publish, Version, Will
+from tandemmq.broker.protocols.mqtt.properties import NONE
+from tandemmq.broker.security.passwords import make
+from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.mqtt_wire import Mqtt
+from tests.support.acceptance.openwire_wire import OpenWire, Refused, queue
+from tests.support.acceptance.stomp_wire import Wire
+from tests.support.security.authority import Authority
+
+SETTINGS = """\
+[[connectors]]
+uri = "stomp://127.0.0.1:{stomp}"
+[[connectors]]
+uri = "openwire://127.0.0.1:{openwire}"
+[[connectors]]
+uri = "mqtt://127.0.0.1:{mqtt}"
+[[connectors]]
+uri = "mqtts://127.0.0.1:{mqtts}?needClientAuth=true"
+[[connectors]]
+uri = "wss://127.0.0.1:{wss}?needClientAuth=true"
+
+[tls]
+certificate = "{certificate}"
+ca = "{ca}"
+
+[security]
+users_file = "{users}"
+failed_logins_max = 5
+failed_login_delay = 100
+
+[[security.authorization]]
+topic = "ORDERS.>"
+write = ["shops"]
+admin = ["shops", "eu"]
+[[security.authorization]]
+topic = "ORDERS.EU"
+read = ["eu"]
+[[security.authorization]]
+topic = "OPEN.>"
+read = ["*"]
+write = ["*"]
+admin = ["*"]
+[[security.authorization]]
+topic = "NEWS.>"
+read = ["*"]
+write = ["*"]
+admin = ["shops"]
+[[security.authorization]]
+topic = "$SYS.>"
+read = ["shops"]
+admin = ["shops"]
+[[security.authorization]]
+queue = ">"
+read = ["shops"]
+write = ["shops"]
+"""
+GROUPS = {"alice": "shops", "bob": "eu", "eve": "", "carol": ""}
+VERSIONS = (Version.V3_1, Version.V3_1_1, Version.V5)
+NOT_AUTHORIZED, FAILURE = 0x87, 0x80
+
+
+class Secured(BrokerProcess):
+    """A broker with users: alice of the shops, bob who reads what is for the EU, eve, and "orders" with a
+    certificate."""
+
+    def __init__(self, directory: Path) -> None:
+        settings, users = directory / "tandemmq.toml", directory / "users"
+        super().__init__(directory / "data", "a", "--config", str(settings))
+        self.leaves_stomp_to_settings = True
+        self.openwire, self.mqtts, self.wss = free_port(), free_port(), free_port()
+        self.plain = free_port()
+        self.authority = Authority(directory, "root")
+        lines = [f"{name}:{make(name + ' secret')}:{groups}:\n" for name, groups in GROUPS.items()]
+        users.write_text("".join([*lines, "orders:!:shops:CN=orders,O=Example\n"]))
+        users.chmod(0o600)
+        settings.write_text(
+            SETTINGS.format(
+                stomp=self.stomp, openwire=self.openwire, mqtt=self.plain, mqtts=self.mqtts, wss=self.wss, users=users,
+                certificate=self.authority.certificate("broker"), ca=self.authority.root,
+            )
+        )  # fmt: skip
+
+    def login(self, name: str, client_id: str = "", *, version: Version = Version.V5, lasts: bool = False) -> Mqtt:
+        client = Mqtt(self.plain, version)
+        assert client.connect(client_id or f"{name}-alone", name, f"{name} secret", lasts=lasts) == [0]
+        return client
+
+    def context(self, certificate: Path | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.authority.root))
+        if certificate is not None:
+            context.load_cert_chain(certificate)
+        return context
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, require_program: Callable[[object, str], None]
+) -> Iterator[Secured]:
+    require_program(shutil.which("openssl"), "no openssl in the path")
+    broker = Secured(tmp_path_factory.mktemp("secured"))
+    broker.start().wait_role("master")
+    yield broker
+    assert broker.terminate() == 0
+    broker.stop()
+
+
+# ---- who gets in
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_wrong_password_is_refused_and_what_follows_is_not_done(broker: Secured, version: Version) -> None:
+    with broker.login("alice", "watcher") as watcher:
+        # Wrong passwords count by address.
+        with Mqtt(broker.plain, version, source=f"127.0.9.{version}") as client:
+            assert watcher.subscribe("OPEN/refused") == [0]
+            connect = Connect(version, "guesser", True, 0, None, "alice", b"guess", NONE)
+            client.say(connect, Publish("OPEN/refused", b"guessed", 0, False, False, 0, NONE))
+            answer = client.hear()
+            assert answer is not None
+            assert answer.codes == [0x86 if version is Version.V5 else 4]
+            assert client.is_closed()
+        with broker.login("eve") as eve:
+            eve.publish("OPEN/refused", b"the only one")
+        heard = watcher.hear()
+        assert heard is not None
+        assert heard.payload == b"the only one"
+
+
+def test_who_guesses_is_shut_out_and_others_notice_nothing(broker: Secured) -> None:
+    for guess in range(5):
+        with Mqtt(broker.plain, source="127.0.8.1") as client:
+            assert client.connect("g", "carol", f"guess {guess}") == [0x86]
+    with Mqtt(broker.plain, source="127.0.8.1") as client:  # who has not shown it since the start learns nothing
+        assert client.connect("g", "carol", "carol secret") == [NOT_AUTHORIZED]
+        assert client.is_closed()
+    for name, source in (("bob", "127.0.8.1"), ("carol", "127.0.8.2")):
+        with Mqtt(broker.plain, source=source) as client:
+            assert client.connect("g", name, f"{name} secret") == [0]
+
+
+def test_a_certificate_is_a_user(broker: Secured) -> None:
+    with Mqtt(broker.mqtts, tls=broker.context(broker.authority.certificate("orders"))) as client:
+        assert client.connect("till") == [0]
+        assert client.publish("ORDERS/EU") == 0
+        assert client.subscribe("ORDERS/EU") == [NOT_AUTHORIZED]
+    with Mqtt(broker.mqtts, tls=broker.context(broker.authority.certificate("nobody"))) as client:
+        assert client.connect("till") == [0]  # from this machine: nobody in particular
+        assert client.publish("ORDERS/EU") == NOT_AUTHORIZED
+
+
+def test_without_a_certificate_of_the_authority_there_is_no_connection(broker: Secured) -> None:
+    stranger = Authority(broker.authority.directory, "stranger").certificate("orders", at="stranger-orders")
+    for certificate in (None, stranger):
+        assert not _is_welcome(broker, certificate)
+    assert _is_welcome(broker, broker.authority.certificate("orders"))
+
+
+def _is_welcome(broker: Secured, certificate: Path | None) -> bool:
+    try:
+        with Mqtt(broker.mqtts, tls=broker.context(certificate)) as client:
+            client.say(Connect(Version.V5, "till", True, 0, None, None, None, NONE))
+            return client.hear() is not None
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+async def test_a_certificate_is_a_user_by_websocket_too(broker: Secured) -> None:
+    context = broker.context(broker.authority.certificate("orders"))
+    async with aiomqtt.Client(
+        "127.0.0.1", broker.wss, transport="websockets", tls_context=context, protocol=aiomqtt.ProtocolVersion.V5,
+        timeout=20,
+    ) as client:  # fmt: skip
+        await client.subscribe("OPEN/#", qos=1)
+        await client.publish("OPEN/by-websocket", b"x", qos=1)
+        assert (await anext(aiter(client.messages))).payload == b"x"
+        (code,) = await client.subscribe("ORDERS/EU")
+        assert code.value == NOT_AUTHORIZED
+
+
+# ---- what he may do
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("retain", [False, True])
+def test_publishing_takes_the_right(broker: Secured, version: Version, qos: int, retain: bool) -> None:
+    with broker.login("bob", f"reader-{version}-{qos}-{retain}") as bob, broker.login("alice", "shop") as alice:
+        assert bob.subscribe("ORDERS/EU") == [0]
+        with broker.login("eve", "eve", version=version) as eve:
+            answer = eve.publish("ORDERS/EU", b"forged", qos=qos, retain=retain)
+            if version is not Version.V5:
+                assert eve.is_closed()
+            elif qos:
+                assert answer == NOT_AUTHORIZED
+                assert eve.publish("OPEN/still", qos=qos, id=2) == 0  # the connection goes on
+        assert alice.publish("ORDERS/EU", b"true", qos=qos) == 0
+        while True:
+            heard = bob.hear()
+            assert heard is not None
+            assert heard.payload != b"forged"
+            if heard.payload == b"true":
+                break
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("lasts", [False, True])
+def test_subscribing_takes_the_right(broker: Secured, version: Version, lasts: bool) -> None:
+    refused = NOT_AUTHORIZED if version is Version.V5 else FAILURE
+    with broker.login("eve", f"eve-{version}-{lasts}", version=version, lasts=lasts) as eve:
+        for name in ("ORDERS/EU", "ORDERS/#", "ORDERS/+", "$share/g/ORDERS/EU", "$SYS/#", "$SYS/broker/version"):
+            assert eve.subscribe(name, "OPEN/a", qos=1) == [refused, 1], name
+
+
+def test_a_wildcard_gives_what_may_be_read(broker: Secured) -> None:
+    with broker.login("alice", "shop") as alice:
+        for topic in ("ORDERS/US", "ORDERS/EU", "OPEN/r"):
+            assert alice.publish(topic, f"kept {topic}".encode(), retain=True) == 0
+        clients = {}
+        for name, lasts in (("bob", False), ("bob", True), ("eve", False), ("eve", True)):
+            clients[name, lasts] = client = broker.login(name, f"{name}-{lasts}", lasts=lasts)
+            codes = client.subscribe("#", "$share/all/ORDERS/#", qos=1)
+            assert codes[0] == 1
+            assert codes[1] == (1 if name == "bob" else NOT_AUTHORIZED)
+        for topic in ("ORDERS/US", "ORDERS/LATER", "ORDERS/EU", "OPEN/last"):
+            assert alice.publish(topic, topic.encode()) == 0
+        for (name, _), client in clients.items():
+            payloads = set()
+            while b"OPEN/last" not in payloads or b"kept OPEN/r" not in payloads:
+                heard = client.hear()
+                assert heard is not None
+                payloads.add(heard.payload)
+            of_orders = {each for each in payloads if b"ORDERS" in each}
+            assert of_orders <= ({b"ORDERS/EU", b"kept ORDERS/EU"} if name == "bob" else set())
+            client.socket.close()
+        for topic in ("ORDERS/US", "ORDERS/EU", "OPEN/r"):
+            alice.publish(topic, b"", retain=True)
+
+
+def test_what_is_forged_below_sys_goes_nowhere(broker: Secured) -> None:
+    with broker.login("alice", "operator") as alice, broker.login("eve") as eve:
+        assert alice.subscribe("$SYS/broker/version", "OPEN/#") == [0, 0]
+        for qos in (0, 1, 2):
+            for retain in (False, True):
+                assert (
+                    eve.publish("$SYS/broker/version", b"forged", qos=qos, retain=retain, id=qos * 2 + retain + 1) == 0
+                )
+        eve.publish("OPEN/end", b"end")
+        assert alice.subscribe("$SYS/broker/version") == [0]  # what is retained comes again
+        heard = [alice.hear() for _ in range(3)]
+        assert all(each is not None and each.payload != b"forged" for each in heard)
+
+
+@pytest.mark.parametrize("topic", ["ORDERS/EU", "ActiveMQ/Advisory/Connection"])
+def test_a_will_to_a_topic_that_may_not_be_written_is_not_published(broker: Secured, topic: str) -> None:
+    with Mqtt(broker.plain) as eve:
+        will = Will(topic, b"forged", 1, True, NONE)
+        assert eve.connect(f"will {topic}", "eve", "eve secret", will=will) == [0]
+    broker.wait_log(f"the will of MQTT client will {topic} is not published")
+    with broker.login("bob", "heir") as bob:
+        assert bob.subscribe("ORDERS/EU", "OPEN/will") == [0, 0]
+        bob.publish("OPEN/will", b"end")
+        heard = bob.hear()
+        assert heard is not None
+        assert heard.payload == b"end"  # nothing was retained
+
+
+# ---- what is another's
+
+
+PRIVATE = ("Session.till-7", "Session.new", "Retained", "Session.>", "Session.*", ">")
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+async def test_what_the_broker_keeps_of_mqtt_is_nobodys_queue(broker: Secured, name: str) -> None:
+    """Alice may do everything with all queues."""
+    broker.login("bob", "till-7", lasts=True).socket.close()
+    wire = await Wire.open(broker.stomp, login="alice", passcode="alice secret")
+    for command, headers in (("SEND", {}), ("SUBSCRIBE", {"id": "0"}), ("SUBSCRIBE", {"id": "1", "browser": "true"})):
+        wire.send(command, {"destination": f"/queue/ActiveMQ.MQTT.{name}", "receipt": "r", **headers})
+        answer = await wire.read()
+        own = "has wildcards" if command == "SEND" and name[-1] in ">*" else "is the broker's own"
+        assert own in answer.headers["message"], answer
+    # A pattern that is wider does not mean them.
+    wire.send("SUBSCRIBE", {"id": "2", "destination": "/queue/ActiveMQ.>", "browser": "true"})
+    wire.send("SUBSCRIBE", {"id": "3", "destination": "/queue/>", "receipt": "end"})
+    assert (await wire.read()).command == "MESSAGE"  # that is all, says the browser
+    assert (await wire.read()).headers["receipt-id"] == "end"
+    wire.close()
+    client = OpenWire(broker.openwire).connect("alice", "alice secret")
+    with pytest.raises(Refused, match=r"is the broker's own|is not one destination"):
+        client.delete(queue(f"ActiveMQ.MQTT.{name}"))
+    client.close()
+    with broker.login("bob", "till-7", lasts=True) as bob:
+        assert bob.session_present
+
+
+def test_a_client_id_that_is_in_use_is_its_users(broker: Secured) -> None:
+    with broker.login("alice", "till-1", lasts=True) as alice, Mqtt(broker.plain) as eve:
+        for lasts in (False, True):
+            with Mqtt(broker.plain) as eve:
+                assert eve.connect("till-1", "eve", "eve secret", lasts=lasts) == [0x85]
+                assert eve.is_closed()
+        assert alice.publish("OPEN/till") == 0
+    client = OpenWire(broker.openwire)
+    with broker.login("alice", "till-1", lasts=True) as alice:
+        with pytest.raises(Refused, match="till-1"):
+            client.connect("eve", "eve secret", client_id="till-1")
+        assert alice.publish("OPEN/till") == 0
+
+
+def test_a_session_is_its_users_after_a_crash(broker: Secured) -> None:
+    with broker.login("alice", "till-2", lasts=True) as alice:
+        assert alice.subscribe("OPEN/for-till-2", qos=1) == [1]
+    with broker.login("bob") as bob:
+        assert bob.publish("OPEN/for-till-2", b"for alice") == 0
+    broker.kill()
+    broker.start().wait_role("master")
+    for lasts in (True, False):
+        with Mqtt(broker.plain) as eve:
+            assert eve.connect("till-2", "eve", "eve secret", lasts=lasts) == [NOT_AUTHORIZED]
+            assert eve.is_closed()
+    with broker.login("alice", "till-2", lasts=True) as alice:
+        assert alice.session_present
+        heard = alice.hear()
+        assert heard is not None
+        assert heard.payload == b"for alice"
+
+
+async def test_what_gathers_for_a_session_is_not_taken_by_another_protocol(broker: Secured) -> None:
+    with broker.login("alice", "till-3", lasts=True) as alice:
+        assert alice.subscribe("NEWS/for-till-3", qos=1) == [1]
+    headers = {"activemq.subscriptionName": "AT_LEAST_ONCE:NEWS/for-till-3", "receipt": "r", "id": "0"}
+    for command in ("SUBSCRIBE", "UNSUBSCRIBE"):
+        options = {"login": "eve", "passcode": "eve secret", "client-id": "till-3"}
+        wire = await Wire.open(broker.stomp, **options)
+        wire.send(command, {"destination": "/topic/NEWS.for-till-3", **headers})
+        answer = await wire.read()
+        assert "belongs to another user" in answer.headers.get("message", ""), (command, answer)
+        wire.send("DISCONNECT", {"receipt": "bye"})
+        assert (await wire.read()).headers["receipt-id"] == "bye"
+        wire.close()
+    with pytest.raises((Refused, ConnectionError)):
+        OpenWire(broker.openwire).connect("eve", "eve secret", client_id="$share")
+    with broker.login("alice", "till-3", lasts=True) as alice, broker.login("bob") as bob:
+        assert bob.publish("NEWS/for-till-3", b"still") == 0
+        heard = alice.hear()
+        assert heard is not None
+        assert heard.payload == b"still"

@@ -1,0 +1,189 @@
+"""STOMP by WebSocket from a real pair: nothing that was confirmed is lost when the master is killed, and a client with
+two URLs goes on at the other broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import aiomqtt
+import pytest
+import stomp
+
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.acceptance.websocket_broker import WebSocketBroker
+
+CONNECT = "CONNECT\naccept-version:1.2\nhost:/\n\n\0"
+MESSAGES = 400
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Callable[..., WebSocketBroker]]:
+    """Makes brokers over one data directory; at the end all are stopped, and the store is checked."""
+    made: list[WebSocketBroker] = []
+
+    def start(name: str, *options: str) -> WebSocketBroker:
+        broker = WebSocketBroker(tmp_path / "data", name, *options)
+        made.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    for broker in made:
+        broker.stop()
+    report = check(str(tmp_path / "data"))
+    assert report.is_clean, report.problems
+
+
+@asynccontextmanager
+async def first_of(urls: list[str]) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    """A connection to the first that takes one, as a client with several URLs looks for it."""
+    async with aiohttp.ClientSession() as session:
+        async with asyncio.timeout(60):
+            while True:
+                for url in urls:
+                    with suppress(aiohttp.ClientError, OSError):
+                        websocket = await session.ws_connect(url, protocols=["v12.stomp"])
+                        break
+                else:
+                    await asyncio.sleep(0.02)
+                    continue
+                break
+        async with websocket:
+            await websocket.send_str(CONNECT)
+            answer = await websocket.receive(timeout=60)
+            assert answer.data.startswith("CONNECTED"), answer
+            yield websocket
+
+
+class Lost(Exception):
+    """The connection ended."""
+
+
+async def frame(websocket: aiohttp.ClientWebSocketResponse) -> str:
+    message = await websocket.receive(timeout=60)
+    if message.type is not aiohttp.WSMsgType.TEXT:
+        raise Lost
+    assert isinstance(message.data, str)
+    return message.data
+
+
+async def produce(urls: list[str], confirmed: list[int]) -> None:
+    """MESSAGES of them, each until it is confirmed, by whichever broker."""
+    while len(confirmed) < MESSAGES:
+        with suppress(Lost, aiohttp.ClientError, OSError):
+            async with first_of(urls) as websocket:
+                while len(confirmed) < MESSAGES:
+                    number = len(confirmed)
+                    await websocket.send_str(
+                        f"SEND\ndestination:/queue/a\npersistent:true\nreceipt:{number}\ntandemmq-send-id:p:{number}\n"
+                        f"\nm{number}\0"
+                    )
+                    assert f"receipt-id:{number}\n" in await frame(websocket)
+                    confirmed.append(number)
+
+
+async def consume(urls: list[str], taken: list[int]) -> None:
+    """Until as many as there are were there."""
+    async with first_of(urls) as websocket:
+        await websocket.send_str("SUBSCRIBE\nid:1\ndestination:/queue/a\nack:auto\n\n\0")
+        while len(taken) < MESSAGES:
+            body = (await frame(websocket)).partition("\n\n")[2]
+            taken.append(int(body.removeprefix("m").rstrip("\0\n")))
+        await websocket.send_str("DISCONNECT\nreceipt:bye\n\n\0")
+        assert (await frame(websocket)).startswith("RECEIPT")  # and not one message more
+
+
+async def test_a_client_with_two_urls_goes_on_when_the_master_is_killed(
+    brokers: Callable[..., WebSocketBroker],
+) -> None:
+    first = brokers("a")
+    await asyncio.to_thread(first.wait_role, "master")
+    second = brokers("b")
+    await asyncio.to_thread(second.wait_role, "standby")
+    urls = [first.websocket_url, second.websocket_url]
+    confirmed: list[int] = []
+    taken: list[int] = []
+    async with asyncio.timeout(120):
+        producing = asyncio.ensure_future(produce(urls, confirmed))
+        while len(confirmed) < MESSAGES // 2:  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.005)
+        first.kill()
+        await producing
+        await consume(urls, taken)
+    assert taken == list(range(MESSAGES))  # by their ids, none was stored twice
+
+
+async def test_a_standby_refuses_websockets_and_a_handover_says_goodbye(
+    brokers: Callable[..., WebSocketBroker],
+) -> None:
+    first = brokers("a")
+    await asyncio.to_thread(first.wait_role, "master")
+    second = brokers("b")
+    await asyncio.to_thread(second.wait_role, "standby")
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await session.ws_connect(second.websocket_url)
+    async with first_of([first.websocket_url]) as websocket:
+        ending = asyncio.ensure_future(asyncio.to_thread(first.terminate))
+        assert (await websocket.receive(timeout=60)).type is aiohttp.WSMsgType.CLOSE
+        assert websocket.close_code == 1000
+        assert await ending == 0
+    async with first_of([first.websocket_url, second.websocket_url]) as websocket:
+        await websocket.send_str("SEND\ndestination:/queue/a\nreceipt:1\n\n\0")
+        assert (await frame(websocket)).startswith("RECEIPT")
+
+
+async def test_mqtt_by_websocket_and_stomp_meet(brokers: Callable[..., WebSocketBroker]) -> None:
+    broker = brokers("a")
+    await asyncio.to_thread(broker.wait_role, "master")
+    async with (
+        asyncio.timeout(60),
+        aiomqtt.Client(
+            "127.0.0.1", broker.websocket, transport="websockets", protocol=aiomqtt.ProtocolVersion.V5
+        ) as client,
+        first_of([broker.websocket_url]) as websocket,
+    ):
+        await client.subscribe("news/#", qos=1)
+        await websocket.send_str("SUBSCRIBE\nid:1\ndestination:/topic/news.>\nreceipt:s\n\n\0")
+        assert (await frame(websocket)).startswith("RECEIPT")
+        await client.publish("news/sport", "x" * 300_000, qos=1)  # in packets of the client's own making
+        assert (await frame(websocket)).endswith(f"\n\n{'x' * 300_000}\0\n")
+        came = await anext(aiter(client.messages))
+        assert (str(came.topic), len(came.payload)) == ("news/sport", 300_000)
+        await websocket.send_str("SEND\ndestination:/topic/news.weather\n\nrain\0")
+        came = await anext(aiter(client.messages))
+        assert (str(came.topic), came.payload) == ("news/weather", b"rain")
+
+
+def test_stomp_py_speaks_by_websocket(brokers: Callable[..., WebSocketBroker]) -> None:
+    broker = brokers("a")
+    broker.wait_role("master")
+    connection = stomp.WSStompConnection([("127.0.0.1", broker.websocket)], ws_path="/", header={})
+    bodies: list[str] = []
+
+    class Listener(stomp.ConnectionListener):
+        def on_message(self, frame: Any) -> None:
+            bodies.append(frame.body)
+
+    connection.set_listener("notes", Listener())
+    connection.connect(wait=True)
+    connection.subscribe("/queue/a", "1")
+    for number in range(100):
+        connection.send("/queue/a", f"{number} \u20ac")
+    wait_until(lambda: len(bodies) == 100, "all are there")
+    assert bodies == [f"{number} \u20ac" for number in range(100)]
+    status = broker.status()
+    assert status is not None
+    assert "ws" in json.dumps(status)
+    connection.disconnect()
+    os.kill(broker.pid, signal.SIGTERM)
+    assert broker.wait() == 0

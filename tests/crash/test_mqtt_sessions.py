@@ -1,0 +1,105 @@
+"""Sessions of MQTT on a disk each of whose writes and syncs fails once: what clients were promised holds afterwards.
+
+Clients with stored sessions publish and subscribe, come and go in each way, by packets of the real protocol through the
+real engine and store. A term ends by a write or a sync that fails, for an error or because the process was killed
+there, and perhaps the power was lost; then the same broker starts again, or another one takes over. By default a seeded
+sample of lives is made; with TANDEMMQ_PROVE=full each of one life fails in each way.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tests.conftest import IS_THOROUGH
+from tests.support.crash.explorer import scratch_directory
+from tests.support.crash.failing_disk import Failure
+from tests.support.crash.mqtt_lives import Crash, World
+from tests.support.prove import IS_FULL, SEED, rounds
+
+LIVES = rounds(60 if IS_THOROUGH else 16, 0)
+# A life has about so many writes and syncs.
+CALLS = 380
+# A term that only takes up what the one before left is over after fewer.
+CALLS_OF_A_BEGINNING = 40
+WAYS = [(failure, loses_power) for failure in (Failure.ONCE, Failure.KILLED) for loses_power in (False, True)]
+CRASHES_MAX = 3
+LIVES_WITHOUT_FAILURES = 4
+
+
+@pytest.fixture
+def scratch() -> Iterator[str]:
+    with scratch_directory() as directory:
+        yield directory
+
+
+def lived(scratch: str, name: str, seed: int, crashes: list[Crash]) -> World:
+    os.mkdir(f"{scratch}/{name}")
+    world = World(f"{scratch}/{name}", seed)
+    try:
+        world.live(crashes)
+    except BaseException as error:
+        error.add_note(f"World(directory, {seed}).live({crashes}); {world.failed}")
+        raise
+    return world
+
+
+def crash(dice: random.Random, calls: int) -> Crash:
+    failure, loses_power = dice.choice(WAYS)
+    return Crash(dice.randint(1, calls), failure, loses_power)
+
+
+def lives(scratch: str, dice: random.Random) -> list[tuple[int, list[Crash]]]:
+    """Seeds, and what fails first in each term; mostly another failure comes behind the first."""
+    if IS_FULL:
+        calls = range(1, lived(scratch, "count", SEED, []).calls[0] + 1)
+        firsts = [(SEED, Crash(call, *way)) for call in calls for way in WAYS]
+    else:
+        firsts = [(dice.randrange(1 << 32), crash(dice, CALLS)) for _ in range(LIVES)]
+    return [
+        (
+            seed,
+            [first]
+            + [crash(dice, dice.choice((CALLS_OF_A_BEGINNING, CALLS))) for _ in range(dice.randrange(CRASHES_MAX))],
+        )
+        for seed, first in firsts
+    ]
+
+
+def test_where_nothing_fails_every_promise_holds(scratch: str) -> None:
+    """And lives have in them what the other test is to find."""
+    print(f"seed {SEED} (TANDEMMQ_SEED)")
+    qos: set[int] = set()
+    for number in range(LIVES_WITHOUT_FAILURES):
+        world = lived(scratch, str(number), SEED + number, [])
+        assert world.calls[0] > CALLS // 2
+        promises = world.promises
+        got = promises.got["panel"]
+        qos |= {each.qos for each in promises.published.values() if got[each.payload]}
+        assert promises.retained
+        assert promises.got["guest"]
+        assert any(payload.startswith("will-") for payload in got)
+    assert qos >= {1, 2}
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(7200 if IS_FULL else 120 + LIVES)
+def test_whatever_fails_what_clients_were_promised_holds(scratch: str, caplog: pytest.LogCaptureFixture) -> None:
+    dice = random.Random(SEED)
+    every = lives(scratch, dice)
+    print(f"seed {SEED}, {len(every)} lives (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
+    terms, failed = 0, Counter[str]()
+    for number, (seed, crashes) in enumerate(every):
+        world = lived(scratch, str(number), seed, crashes)
+        terms += len(world.calls)
+        failed.update(each.call for each in world.failed if each is not None)
+        contained = [each.getMessage() for each in caplog.records if ERROR_OF_BROKER in each.getMessage()]
+        assert not contained, f"World(directory, {seed}).live({crashes}): {contained}"
+        caplog.clear()
+    print(f"{terms} terms; failed: {dict(failed)}")
+    assert failed["pwrite"]

@@ -1,0 +1,39 @@
+"""One broker for all clients of MQTT that leave it running; each test uses topics and client ids of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """With STOMP, OpenWire and MQTT. Its log has no traceback in the end, and its store is checked."""
+    made = BrokerProcess(tmp_path_factory.mktemp("mqtt") / "data", "a")
+    made.mqtt, made.openwire = free_port(), free_port()
+    made.start().wait_role("master")
+    yield made
+    made.terminate()
+    assert "Traceback" not in made.log.read_text()
+    report = check(made.data)
+    assert report.is_clean, report.problems
+
+
+@pytest.fixture
+def port(broker: BrokerProcess) -> int:
+    assert broker.mqtt is not None
+    return broker.mqtt
+
+
+@pytest.fixture
+def name() -> str:
+    """A topic that no other test uses, and a client id."""
+    return f"mqtt-{next(_numbers)}"

@@ -1,0 +1,140 @@
+"""A client of ActiveMQ's MQTT whose session is kept, and a store that goes to TandemMQ and back: it misses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess, tandemmq
+from tests.support.interop.jms.peers import MQTT, ActiveMQ
+from tests.support.interop.mqtt_side import MqttSide
+
+pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def _installed(require_service: Callable[[object, str], None]) -> None:
+    require_service(all(each.exists() for each in MQTT), "no MQTT for ActiveMQ (package libmqtt-client-java)")
+
+
+class Store:
+    """A directory that one of the two brokers has at a time."""
+
+    def __init__(self, directory: Path, classes: Path) -> None:
+        directory.mkdir()
+        self._directory = directory
+        self._classes = classes
+        self._port = free_port()
+
+    @contextmanager
+    def in_activemq(self) -> Iterator[int]:
+        """Its port of MQTT."""
+        peer = ActiveMQ(self._directory, self._classes, mqtt=self._port)
+        try:
+            peer.wait()
+            yield self._port
+        finally:
+            peer.close()
+
+    @contextmanager
+    def in_tandemmq(self) -> Iterator[int]:
+        broker = BrokerProcess(self._directory / "kahadb", "a")
+        broker.mqtt = self._port
+        broker.start().wait_role("master")
+        try:
+            yield self._port
+            assert broker.terminate() == 0
+            assert "Traceback" not in broker.log.read_text()
+        finally:
+            broker.stop()
+        report = check(broker.data)
+        assert report.is_clean, report.problems
+
+    def hand_back(self) -> None:
+        done = tandemmq("store", "handback", str(self._directory / "kahadb"))
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def store(tmp_path: Path, classes: Path) -> Store:
+    return Store(tmp_path / "store", classes)
+
+
+def publish(port: int, *topics: str) -> None:
+    client = MqttSide(port, "publisher")
+    for topic in topics:
+        client.publish(topic, topic, 2)
+    client.close()
+
+
+def test_a_client_of_activemq_comes_back_to_its_session(store: Store) -> None:
+    with store.in_activemq() as port:
+        client = MqttSide(port, "sensor", is_kept=True)
+        client.subscribe("home/+/heat", 1)
+        client.subscribe("alarm/#", 2)
+        client.subscribe("noise", 0)
+        client.close()
+        publish(port, "home/a/heat", "alarm/fire", "home/b/heat", "other")
+    with store.in_tandemmq() as port:
+        publish(port, "home/c/heat", "alarm/water/deep")
+        client = MqttSide(port, "sensor", is_kept=True)
+        assert client.has_session
+        messages = [client.take() for _ in range(5)]
+        found = {(message.topic, message.payload.decode(), message.qos) for message in messages}
+        expected = [("home/a/heat", 1), ("home/b/heat", 1), ("home/c/heat", 1), ("alarm/fire", 2)]
+        assert found == {(topic, topic, qos) for topic, qos in [*expected, ("alarm/water/deep", 2)]}
+        publish(port, "home/d/heat", "noise")
+        assert client.take().topic == "home/d/heat"
+        assert client.is_quiet()
+        client.unsubscribe("alarm/#")
+        client.close()
+        publish(port, "alarm/gone", "home/e/heat")
+        client = MqttSide(port, "sensor", is_kept=True)
+        assert client.has_session
+        assert client.payloads(1) == [b"home/e/heat"]
+        assert client.is_quiet()
+        client.close()
+
+
+def test_a_clean_session_ends_what_activemq_kept(store: Store) -> None:
+    with store.in_activemq() as port:
+        client = MqttSide(port, "sensor", is_kept=True)
+        client.subscribe("a", 1)
+        client.close()
+        publish(port, "a")
+    with store.in_tandemmq() as port:
+        client = MqttSide(port, "sensor")
+        client.close()
+        publish(port, "a")
+        client = MqttSide(port, "sensor", is_kept=True)
+        assert not client.has_session
+        assert client.is_quiet()
+        client.close()
+
+
+def test_a_client_of_tandemmq_goes_back_to_activemq_and_comes_again(store: Store) -> None:
+    with store.in_tandemmq() as port:
+        client = MqttSide(port, "sensor", is_kept=True)
+        client.subscribe("home/+/heat", 1)
+        client.subscribe("alarm/#", 2)
+        client.close()
+        publish(port, "home/a/heat", "alarm/fire")
+    store.hand_back()
+    with store.in_activemq() as port:
+        publish(port, "home/b/heat")
+        client = MqttSide(port, "sensor", is_kept=True)
+        assert sorted(client.payloads(3)) == [b"alarm/fire", b"home/a/heat", b"home/b/heat"]
+        client.subscribe("new", 1)
+        client.close()
+        publish(port, "home/c/heat", "new")
+    with store.in_tandemmq() as port:
+        client = MqttSide(port, "sensor", is_kept=True)
+        assert client.has_session
+        assert sorted(client.payloads(2)) == [b"home/c/heat", b"new"]
+        assert client.is_quiet()
+        client.close()

@@ -1,0 +1,132 @@
+"""mosquitto's own broker tests, where they can be pointed at another broker: those that need none of its settings,
+plug-ins or passwords, and no TLS, bridges or other programs of its.
+
+TANDEMMQ_MOSQUITTO names a checkout of github.com/eclipse/mosquitto; CI fetches one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.interop import mosquitto_suite
+from tests.support.interop.checkouts import checkout
+from tests.support.tree import ROOT
+
+pytestmark = [pytest.mark.service, pytest.mark.thorough, pytest.mark.timeout(450)]
+
+COMMIT = "fb9b1153924ae0e2dfb3bcb4266ee5bb49a5c515"
+SCRIPT_SECONDS_MAX = 400
+SCRIPTS = [
+    "01-connect-disconnect-v5",
+    "01-connect-take-over",
+    "01-connect-windows-line-endings",
+    "02-shared-qos0-v5",
+    "02-subhier-crash",
+    "02-subpub-qos0-retain-as-publish",
+    "02-subpub-qos0-subscription-id",
+    "02-subpub-qos0-topic-alias",
+    "02-subpub-qos0-topic-alias-unknown",
+    "02-subpub-qos1",
+    "02-subpub-qos1-message-expiry-retain",
+    "02-subpub-qos1-message-expiry-will",
+    "02-subpub-qos1-nolocal",
+    "02-subpub-qos2",
+    "02-subpub-qos2-1322",
+    "02-subpub-qos2-pubrec-error",
+    "02-subpub-recover-subscriptions",
+    "02-subscribe-dollar-v5",
+    "02-subscribe-invalid-utf8",
+    "02-subscribe-persistence-flipflop",
+    "03-pattern-matching",
+    "03-publish-b2c-disconnect-qos1",
+    "03-publish-b2c-disconnect-qos2",
+    "03-publish-b2c-qos1-len",
+    "03-publish-b2c-qos2-len",
+    "03-publish-c2b-disconnect-qos2",
+    "03-publish-c2b-qos2-len",
+    "03-publish-dollar",
+    "03-publish-invalid-utf8",
+    "03-publish-qos1",
+    "03-publish-qos1-no-subscribers-v5",
+    "03-publish-qos2",
+    "04-retain-clear-multiple",
+    "04-retain-qos0",
+    "04-retain-qos0-clear",
+    "04-retain-qos0-fresh",
+    "04-retain-qos0-repeated",
+    "04-retain-qos1-qos0",
+    "05-clean-session-qos1",
+    "05-session-expiry-v5",
+    "07-will-delay-invalid-573191",
+    "07-will-delay-reconnect",
+    "07-will-disconnect-with-will",
+    "07-will-delay-session-expiry2",
+    "07-will-delay-session-expiry",
+    "07-will-delay-recover",
+    "07-will-invalid-utf8",
+    "07-will-no-flag",
+    "07-will-null",
+    "07-will-null-topic",
+    "07-will-properties",
+    "07-will-qos0",
+    "07-will-reconnect-1273",
+    "09-auth-bad-method",
+    "11-persistent-subscription",
+    "11-persistent-subscription-v5",
+    "11-pub-props",
+    "11-subscription-id",
+    "12-prop-response-topic",
+    "12-prop-response-topic-correlation-data",
+    "12-prop-subpub-content-type",
+    "12-prop-subpub-payload-format",
+]
+#: Scripts that a broker fails which does as the standards have it, or as docs/mqtt.md says, and why.
+WRONG = {
+    "01-connect-575314": "a client identifier of 65,000 characters: a name has 512 bytes at most",
+    "02-subpub-qos0-long-topic": "a topic of 65,000 characters: a name has 512 bytes at most",
+    "02-subpub-qos1-message-expiry": "it wants a packet identifier to be used up by a message that expired",
+    "02-subscribe-long-topic": "a filter of 65,535 levels is refused by SUBACK, as too long; it wants the end",
+    "03-publish-dollar-v5": "messages to $ topics are confirmed and go nowhere, as in ActiveMQ; it wants 0x87",
+    "03-publish-long-topic": "a topic of 65,535 levels is refused by PUBACK, as too long; it wants the end",
+    "03-publish-qos2-dup": "a packet identifier in use is that message again, whatever it holds; it wants the end",
+    "07-will-control": "$CONTROL is a topic of mosquitto's",
+    "07-will-delay": "the session ends with the connection, and so does the delay of the will (MQTT 5.0, 3.1.3.2.2)",
+    "07-will-takeover": "a connection that is taken over ends without DISCONNECT: its will is published (3.1.4)",
+    "11-message-expiry": "it wants a packet identifier to be used up by a message that expired",
+    "11-persistent-subscription-no-local": "it wants packet identifiers to go on where they were before a restart",
+    "12-prop-assigned-client-identifier": "it wants an identifier of 41 characters",
+    "12-prop-maximum-packet-size-publish-qos1": "its second message has 21 bytes, and the client takes 20",
+    "12-prop-maximum-packet-size-publish-qos2": "as above",
+    "13-malformed-subscribe-v5": "packet identifier 0 is 0x82 here, a protocol error; it wants 0x81",
+    "13-malformed-unsubscribe-v5": "as above",
+}
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("mosquitto")
+    return checkout("TANDEMMQ_MOSQUITTO", "eclipse/mosquitto", COMMIT, directory) / "test" / "broker"
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_script_finds_nothing(suite: Path, script: str) -> None:
+    done = _run(suite, script)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("script", WRONG)
+def test_the_script_finds_what_is_known(suite: Path, script: str) -> None:
+    assert _run(suite, script).returncode == 1, WRONG[script]
+
+
+def _run(suite: Path, script: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, mosquitto_suite.__file__, str(suite), f"{script}.py"]
+    environment = {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=SCRIPT_SECONDS_MAX, env={**os.environ, **environment}
+    )

@@ -1,0 +1,268 @@
+"""MQTT clients on an engine whose turns are hand-driven: the real session, bytes in and bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
+from typing import Any
+
+from tandemmq.broker.core.memory import Holder
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.protocols.mqtt.hooks import Hooks, Left, SentIds
+from tandemmq.broker.protocols.mqtt.packets import (
+    Acknowledgement,
+    Connect,
+    Disconnect,
+    Filter,
+    Packet,
+    PacketType,
+    PingRequest,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Version,
+    Will,
+)
+from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
+from tandemmq.broker.protocols.mqtt.topics import matches, topic_of
+from tandemmq.store.records.message import Destination, Message
+from tests.support.protocols.mqtt.client_packets import ServerPacket, decode_all, encode
+
+V5 = Version.V5
+LIMITS = MqttLimits(packet_bytes_max=1 << 20)
+
+
+class NotedHooks:
+    """Remembers what sessions told, and has the retained messages that a test puts there."""
+
+    def __init__(self) -> None:
+        self.came_: list[tuple[str, bool]] = []
+        self.left_: list[Left] = []
+        self.sent_: dict[str, SentIds] = {}
+        self.messages: list[Message] = []
+        self.has_room = True
+        self.will_bytes = 0  # that are taken
+        self.is_loaded = True
+        self.waiting: list[Callable[[], None]] = []
+
+    def when_loaded(self, then: Callable[[], None]) -> None:
+        self.waiting.append(then)
+
+    def loaded(self) -> None:
+        self.is_loaded = True
+        while self.waiting:
+            self.waiting.pop()()
+
+    def retained(self, topic_filter: str) -> Iterator[Message | None]:
+        for message in self.messages:
+            assert message.original_destination is not None
+            if matches(topic_filter, topic_of(message.original_destination.name)):
+                yield message
+                yield None
+
+    def may_retain(self, topic: Destination, size: int) -> bool:
+        return self.has_room
+
+    def may_have_will(self, principal: Principal, size: int) -> bool:
+        if self.has_room:
+            self.will_bytes += size
+        return self.has_room
+
+    def give_will_back(self, principal: Principal, size: int) -> None:
+        self.will_bytes -= size
+
+    def came(self, client_id: str, *, is_resumed: bool) -> None:
+        self.came_.append((client_id, is_resumed))
+
+    def left(self, left: Left) -> None:
+        self.left_.append(left)
+        self.will_bytes -= left.will_bytes
+        self.sent_[left.client_id] = left.sent
+
+    def sent(self, client_id: str) -> SentIds:
+        return self.sent_.pop(client_id, {})
+
+
+class Pieces(Enum):
+    """How what a client says is cut on its way."""
+
+    WHOLE = auto()
+    BYTES = auto()
+
+
+class MqttWire:
+    """A connection whose bytes stay in memory. As the transport, it hands over all commands of one piece of input, and
+    gives the session turns that it asks for."""
+
+    def __init__(
+        self,
+        harness: Any,
+        hooks: Hooks | None = None,
+        *,
+        version: Version = V5,
+        limits: MqttLimits = LIMITS,
+        pieces: Pieces = Pieces.WHOLE,
+        peer: str = "test:1",
+    ) -> None:
+        self.id = harness.connection_id()
+        self.peer = peer
+        self.client: Any = None
+        self.certificate = None
+        self.version = version
+        self.pieces = pieces
+        self.hooks = hooks or NotedHooks()
+        self.session = MqttSession(self.id, lambda: harness.now, limits=limits, hooks=self.hooks)
+        self.session.set_wake(self._wake)
+        self.engine = harness.engine
+        self.holder = Holder(self.engine.memory)
+        self.is_writable = True
+        self.is_held = False
+        self.is_reading = True
+        self.is_closed = False
+        self._harness = harness
+        self._unread: list[bytes] = []
+        self._is_woken = False
+        self.engine.opened(self)
+
+    # ---- as the transport
+
+    def touch(self) -> None: ...
+
+    def close(self, after_flush: bool = True) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self.session.end()
+            self._harness.soon(lambda: self.engine.closed(self))
+
+    def stop_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_woken:
+            self._is_woken = True
+            self._harness.soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_woken = False
+        data = b""
+        while not self.is_closed and self.is_reading:
+            if not data and self._unread and not self.session.has_more:
+                data = self._unread.pop(0)
+            elif not self.session.has_more:
+                break
+            for command in self.session.receive(data):
+                if not self.is_closed:
+                    self.engine.handle(self, command)
+            data = b""
+
+    def receive(self, data: bytes) -> None:
+        """What the socket gives, and what is done at once."""
+        self.arrive(data)
+        self._harness.turn()
+
+    def arrive(self, data: bytes) -> None:
+        """What the socket gives."""
+        self._unread += [data] if self.pieces is Pieces.WHOLE else [data[at : at + 1] for at in range(len(data))]
+        self._wake()
+
+    # ---- as a client
+
+    def vanish(self) -> None:
+        """The socket is gone."""
+        self.close()
+        self._harness.turn()
+
+    def heard(self) -> list[ServerPacket]:
+        """What it was told since the last time."""
+        self._harness.turn()
+        return decode_all(self.session.take(), self.version)
+
+    def say(self, *packets: Packet) -> list[ServerPacket]:
+        """Say them at once, and what is heard then."""
+        self.receive(b"".join(encode(each, self.version) for each in packets))
+        return self.heard()
+
+    def connect(
+        self,
+        client_id: str = "me",
+        *,
+        clean: bool = True,
+        expiry: int | None = None,
+        keep_alive: int = 0,
+        will: Will | None = None,
+        username: str | None = None,
+        password: bytes | None = None,
+        **properties: Any,
+    ) -> ServerPacket:
+        """CONNECT, and its CONNACK. What follows that is heard next."""
+        carried = Properties(session_expiry=expiry, **properties) if self.version is V5 else NONE
+        self.receive(
+            encode(Connect(self.version, client_id, clean, keep_alive, will, username, password, carried), self.version)
+        )
+        self._harness.turn()
+        first, *self._rest = decode_all(self.session.take(), self.version)
+        assert first.type is PacketType.CONNACK
+        return first
+
+    @property
+    def rest(self) -> list[ServerPacket]:
+        """What came behind CONNACK."""
+        return self._rest
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        *,
+        qos: int = 0,
+        id: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+        **properties: Any,
+    ) -> list[ServerPacket]:
+        carried = Properties(**properties) if properties else NONE
+        data = payload.encode() if isinstance(payload, str) else payload
+        return self.say(Publish(topic, data, qos, retain, dup, id or (7 if qos else 0), carried))
+
+    def subscribe(
+        self,
+        *filters: str,
+        qos: int = 0,
+        id: int = 1,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+        **properties: Any,
+    ) -> list[ServerPacket]:
+        asked = tuple(Filter(each, qos, no_local, retain_as_published, retain_handling) for each in filters)
+        return self.say(Subscribe(id, asked, Properties(**properties) if properties else NONE))
+
+    def unsubscribe(self, *filters: str, id: int = 2) -> list[ServerPacket]:
+        return self.say(Unsubscribe(id, filters, NONE))
+
+    def answer(self, type: PacketType, packet_id: int, reason: int = 0) -> list[ServerPacket]:
+        return self.say(Acknowledgement(type, packet_id, reason, NONE))
+
+    def ping(self) -> list[ServerPacket]:
+        return self.say(PingRequest())
+
+    def disconnect(self, reason: int = 0, expiry: int | None = None) -> list[ServerPacket]:
+        carried = NONE if expiry is None else Properties(session_expiry=expiry)
+        return self.say(Disconnect(reason, carried))
+
+
+def types(packets: list[ServerPacket]) -> list[str]:
+    return [each.type.name for each in packets]
+
+
+def payloads(packets: list[ServerPacket]) -> list[str]:
+    """Of the messages among them."""
+    return [each.payload.decode() for each in packets if each.type is PacketType.PUBLISH]
+
+
+Make = Callable[..., MqttWire]

@@ -1,0 +1,233 @@
+"""What a broker promised its clients of MQTT, by the packets that it answered with, and what follows from that.
+
+A moment is a number that grows with each packet; 0: it did not happen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tandemmq.broker.mqtt.endings import GRACE_SECONDS
+from tandemmq.broker.protocols.mqtt.topics import matches, share_of
+
+# Beside a moment at which a timer is due nothing is told of it.
+UNSURE_SECONDS = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Published:
+    """``confirmed_at``: of PUBACK or PUBREC. ``may_repeat``: the session in which it was sent was lost before that."""
+
+    payload: str
+    topic: str
+    qos: int
+    is_retained: bool
+    number: int
+    sent_at: int = 0
+    confirmed_at: int = 0
+    may_repeat: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Subscribed:
+    """``qos``: the lowest that was asked for. ``leaving_at``: of UNSUBSCRIBE, ``left_at`` of UNSUBACK."""
+
+    filter: str
+    qos: int
+    asked_at: int
+    granted_at: int = 0
+    leaving_at: int = 0
+    left_at: int = 0
+    has_ended: bool = False  # with its session
+
+    @property
+    def pattern(self) -> str:
+        share = share_of(self.filter)
+        return self.filter if share is None else share[1]
+
+    def covers(self, message: Published) -> bool:
+        return matches(self.pattern, message.topic)
+
+    def may_bring(self, message: Published) -> bool:
+        is_late = message.confirmed_at and message.confirmed_at < self.asked_at
+        return self.covers(message) and not is_late and not (self.left_at and self.left_at < message.sent_at)
+
+    def must_bring(self, message: Published) -> bool:
+        is_sure = 0 < self.granted_at < message.sent_at and not self.leaving_at and not self.has_ended
+        return self.covers(message) and message.confirmed_at > 0 and message.qos > 0 and self.qos > 0 and is_sure
+
+
+@dataclass(slots=True)
+class Promises:
+    """Of all clients. ``got``: what each was given by subscriptions, ``got_first`` in which order, without what came
+    again; ``got_retained``: what was retained when a subscription began."""
+
+    moment: int = 0
+    published: dict[str, Published] = field(default_factory=dict)
+    retained: dict[str, list[Published]] = field(default_factory=dict)
+    subscribed: dict[str, list[Subscribed]] = field(default_factory=dict)
+    got: dict[str, Counter[str]] = field(default_factory=dict)
+    got_first: dict[str, list[str]] = field(default_factory=dict)
+    got_retained: dict[str, set[str]] = field(default_factory=dict)
+
+    def next_moment(self) -> int:
+        self.moment += 1
+        return self.moment
+
+    def join(self, client: str) -> None:
+        self.subscribed[client], self.got[client], self.got_first[client] = [], Counter(), []
+        self.got_retained[client] = set()
+
+    def publish(self, client: str, topic: str, qos: int, *, is_retained: bool, is_empty: bool) -> Published:
+        number = len(self.published) + 1
+        payload = "" if is_empty else f"{client}-{number}"
+        made = Published(payload, topic, qos, is_retained, number)
+        self.published[payload or f"{client}-{number}"] = made
+        if is_retained:
+            self.retained.setdefault(topic, []).append(made)
+        return made
+
+    def came(self, client: str, payload: str, *, is_retained: bool) -> None:
+        """A client's application was given a message."""
+        if not payload:
+            return
+        if is_retained:
+            self.got_retained[client].add(payload)
+            return
+        message = self.published.get(payload)
+        if message is not None:
+            is_wanted = any(each.may_bring(message) for each in self.subscribed[client] if not each.has_ended)
+            assert is_wanted, f"{client} got {payload}, for which it has no subscription"
+        if not self.got[client][payload]:
+            self.got_first[client].append(payload)
+        self.got[client][payload] += 1
+
+    def retained_now(self, topic: str) -> set[str]:
+        """What may be retained: the last that was confirmed, or one that was sent later. "": nothing."""
+        history = self.retained.get(topic, [])
+        confirmed = [number for number, each in enumerate(history) if each.confirmed_at]
+        if not confirmed:
+            return {"", *(each.payload for each in history if each.sent_at)}
+        return {each.payload for each in history[confirmed[-1] :] if each.sent_at}
+
+    # ---- in the end
+
+    def hold(self) -> None:
+        """AssertionError where one was broken. When all clients have heard what there is to hear."""
+        for client in self.subscribed:
+            for message in self.published.values():
+                if message.payload:
+                    self._hold_message(client, message)
+            self._hold_order(client)
+            for each in self.subscribed[client]:
+                self._hold_retained(client, each)
+
+    def _hold_message(self, client: str, message: Published) -> None:
+        times = self.got[client][message.payload]
+        subscriptions = [each for each in self.subscribed[client] if each.covers(message)]
+        assert times or not any(each.must_bring(message) for each in subscriptions), f"{client} lacks {message}"
+        is_once = message.qos == 2 and not message.may_repeat and all(each.qos == 2 for each in subscriptions)
+        assert times <= 1 or not is_once, f"{client} has {message} {times} times"
+
+    def _hold_order(self, client: str) -> None:
+        last: dict[str, Published] = {}
+        for payload in self.got_first[client]:
+            message = self.published.get(payload)
+            if message is None or message.qos != 2 or message.may_repeat:
+                continue
+            if not all(each.qos == 2 for each in self.subscribed[client] if each.covers(message)):
+                continue
+            before = last.get(message.topic)
+            assert before is None or before.number < message.number, f"{client} got {message} behind {before}"
+            last[message.topic] = message
+
+    def _hold_retained(self, client: str, subscribed: Subscribed) -> None:
+        if not subscribed.granted_at or subscribed.leaving_at or subscribed.has_ended:
+            return
+        for topic, history in self.retained.items():
+            if not matches(subscribed.filter, topic):
+                continue
+            before = [n for n, each in enumerate(history) if 0 < each.confirmed_at < subscribed.asked_at]
+            if not before or not history[before[-1]].payload:
+                continue
+            wanted = {each.payload for each in history[before[-1] :]}
+            found = wanted & (self.got_retained[client] | set(self.got[client]))
+            assert found or "" in wanted, f"{client} lacks what was retained for {topic}: one of {wanted}"
+
+
+class Wills:
+    """Of one client, all of whose connections have one, with a delay, and whose session lives longer than that."""
+
+    def __init__(self, delay: int) -> None:
+        self.delay = delay
+        self.must: list[frozenset[str]] = []  # of each at least one is told
+        self.must_not: set[str] = set()
+        self.count = 0
+        self._stored: list[str] = []  # may stand in the session's record
+        self._is_sure = False  # CONNACK came for the first of them
+        self._how = ""
+        self._ended_at = 0.0
+        self._crashed_after: float | None = None  # seconds from the end of the connection
+        self._term_began = 0.0
+
+    def connecting(self, now: float) -> str:
+        """The will of the next CONNECT."""
+        if self._is_due(now):
+            self.must.append(frozenset(self._stored))
+            self._stored, self._is_sure = [], False
+        self.count += 1
+        self._stored.append(f"will-{self.count}")
+        return self._stored[-1]
+
+    def connected(self, now: float) -> None:
+        """CONNACK: it has its session."""
+        *former, latest = self._stored
+        if len(former) == 1 and self._is_undue(now):
+            self.must_not.update(former)
+        self._stored, self._is_sure = [latest], True
+        self._how = ""
+
+    def ended(self, how: str, now: float) -> None:
+        """``how``: cut, left, left with will, taken over."""
+        self._how, self._ended_at, self._crashed_after = how, now, None
+
+    def crashed(self, now: float) -> None:
+        """The broker died."""
+        if not self._how:
+            self._how, self._ended_at = "crash", now
+        if self._crashed_after is None:
+            self._crashed_after = now - self._ended_at
+
+    def began(self, now: float) -> None:
+        """Another one serves."""
+        self._term_began = now
+
+    def _is_due(self, now: float) -> bool:
+        """Whether one of those that are stored must have been told by now."""
+        if not self._is_sure or self._how in ("", "left", "taken over"):
+            return False
+        if self._crashed_after is None:
+            return now - self._ended_at > self.delay + UNSURE_SECONDS
+        return now - self._term_began > max(self.delay, GRACE_SECONDS) + UNSURE_SECONDS
+
+    def _is_undue(self, now: float) -> bool:
+        """Whether none can have been told."""
+        crashed_after, delay = self._crashed_after, self.delay - UNSURE_SECONDS
+        if self._how == "left":
+            return crashed_after is None  # else it may not have been heard
+        if self._how == "left with will" or (self._how == "cut" and crashed_after is None):
+            return now - self._ended_at < delay
+        if crashed_after is not None and now - self._ended_at > max(self.delay, GRACE_SECONDS) - UNSURE_SECONDS:
+            return False
+        return self._how != "cut" or crashed_after is None or crashed_after < delay
+
+    def hold(self, now: float, told: Counter[str]) -> None:
+        """AssertionError where one is not told, or one that is not to be. Its client is away."""
+        if self._is_due(now):
+            self.must.append(frozenset(self._stored))
+        for each in self.must:
+            assert any(told[will] for will in each), f"none of {sorted(each)} was told"
+        for will, times in told.items():
+            assert times <= 1 or not will.startswith("will-"), f"{will} was told {times} times"
+            assert will not in self.must_not, f"{will} was told, though its client came back or left"

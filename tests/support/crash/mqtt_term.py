@@ -1,0 +1,132 @@
+"""One term of a broker for clients of MQTT: the real store, engine, and what MQTT keeps beyond connections. Its turns
+are hand-driven, and its time is virtual."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.slicing import Slices
+from tandemmq.broker.mqtt.clients import MqttClients
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.standby import Standby
+from tandemmq.store.store import Store
+from tests.support.crash.virtual_loop import VirtualLoop
+
+# No checkpoint comes by the clock. Files fill, checkpoints are made and files go all the time.
+SETTINGS = StoreSettings(
+    journal_max_file_length=16 * 1024,
+    checkpoint_interval=3600.0,
+    checkpoint_records=40,
+    cleanup_interval=0.0,
+    disk_reserve=0,
+)
+# All that is at once, and the acknowledgements that wait for company.
+AT_ONCE_SECONDS = 0.02
+# In virtual time the first moment of a world; its clock says milliseconds since 1970.
+BEGIN = 1_000_000.0
+
+
+class MqttTerm:
+    """Raises what a promotion raises. What it has for ``MqttWire`` is ``engine``, ``now``, ``soon``, ``turn`` and
+    ``connection_id``. When ``is_lost`` nobody is told anything more."""
+
+    def __init__(self, standby: Standby, now: float) -> None:
+        self.standby = standby
+        self.store: Store | None = None
+        self.lost: BaseException | None = None
+        self._connections = 0
+        self.loop = VirtualLoop(now, self._awaits_report)
+        try:
+            self.store = standby.promote(
+                has_proof=lambda: True,
+                call_soon=self.loop.report,
+                call_later=self.loop.call_later,
+                on_lost=self._on_lost,
+            )
+        except BaseException:
+            standby.close()
+            self.loop.close()
+            raise
+        self.began = now
+        self.slices = Slices(self.loop)
+        self.mqtt = MqttClients(standby.broker, 100, 1 << 20, 0, clock=lambda: self.now)
+        self.loop.do(self._serve)
+
+    def _serve(self) -> None:
+        assert self.store is not None
+        loop = Loop(
+            lambda: self.now, call_later=self.loop.call_later, start=self.slices.start, monotonic=self.loop.time
+        )
+        self.engine = Engine(self.store, EngineSettings(), loop)
+        self.store.start(self.engine)
+        self.mqtt.begin(self.engine)
+        self._tick()
+
+    def _tick(self) -> None:
+        self.engine.tick(self.now)
+        self.loop.call_later(1.0, self._tick)
+
+    def _awaits_report(self) -> bool:
+        return self.store is not None and self.lost is None and self.store._pending_operations > 0
+
+    def _on_lost(self, error: BaseException) -> None:
+        self.lost = error
+        self.loop.stop()
+
+    @property
+    def is_lost(self) -> bool:
+        return self.lost is not None
+
+    # ---- as MqttWire's harness
+
+    @property
+    def now(self) -> int:
+        return int(self.loop.time() * 1000)
+
+    def connection_id(self) -> str:
+        assert self.store is not None
+        self._connections += 1
+        return f"ID:{self.standby.broker}-{self.store.epoch}-{self._connections}"
+
+    def soon(self, function: Callable[[], None]) -> None:
+        self.loop.call_soon(function)
+
+    def turn(self) -> None:
+        """All that is to be done now."""
+        self.wait(AT_ONCE_SECONDS)
+
+    def wait(self, seconds: float) -> None:
+        """Time passes, unless the store is lost."""
+        if not self.is_lost:
+            self.loop.pass_time(seconds)
+
+    # ---- its end
+
+    def close(self) -> None:
+        """As a planned stop. Raises what stopped the store."""
+        assert self.store is not None
+        self._end()
+        try:
+            self.store.close()
+        finally:
+            self.store.drop()
+
+    def crash(self) -> None:
+        """As a demotion or a kill: nothing more is written."""
+        assert self.store is not None
+        self.store.drop()
+        self._end()
+
+    def _end(self) -> None:
+        self.lost = self.lost or AssertionError("it is over")
+        self.mqtt.end()
+        self.slices.end()
+        self.loop.call_soon(self.engine.end)
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.pass_time(0)
+        self.loop.close()

@@ -1,0 +1,86 @@
+"""MQTT clients that count: what was published, and what came, by payload."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from paho.mqtt import client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from tests.support.acceptance.broker_process import wait_until
+
+WAIT_SECONDS = 60.0
+
+
+def _client(client_id: str, *, is_kept: bool) -> tuple[paho.Client, dict[str, Any]]:
+    client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5)
+    options: dict[str, Any] = {"clean_start": not is_kept}
+    if is_kept:
+        options["properties"] = properties = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = 3_600
+    return client, options
+
+
+def publish(port: int, topic: str, payloads: Iterable[str], qos: int, *, retain: bool = False) -> None:
+    """Returns when the broker has confirmed all of them."""
+    client, options = _client(f"publisher-{threading.get_ident()}", is_kept=False)
+    client.max_inflight_messages_set(100)
+    client.connect("127.0.0.1", port, **options)
+    client.loop_start()
+    try:
+        sent = [client.publish(topic, payload, qos, retain) for payload in payloads]
+        for each in sent:
+            each.wait_for_publish(WAIT_SECONDS)
+            assert each.is_published(), "the broker confirms it"
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
+class Reader:
+    """What comes, by payload. It comes again by itself when its connection is lost."""
+
+    def __init__(self, port: int, topic_filter: str, qos: int, client_id: str, *, is_kept: bool = False) -> None:
+        self.came: Counter[str] = Counter()
+        self.topics: set[str] = set()
+        self.messages: list[paho.MQTTMessage] = []
+        self._is_subscribed = threading.Event()
+        self._client, options = _client(client_id, is_kept=is_kept)
+        self._client.reconnect_delay_set(0, 1)
+        self._client.on_message = self._on_message
+        self._client.on_connect = lambda client, *_: client.subscribe(topic_filter, qos)
+        self._client.on_subscribe = lambda *_: self._is_subscribed.set()
+        self._client.connect("127.0.0.1", port, **options)
+        self._client.loop_start()
+        assert self._is_subscribed.wait(WAIT_SECONDS), "it is subscribed"
+
+    def _on_message(self, client: object, told: object, message: paho.MQTTMessage) -> None:
+        self.messages.append(message)
+        self.topics.add(message.topic)
+        self.came[message.payload.decode()] += 1
+
+    def wait(self, payloads: Iterable[str]) -> None:
+        """Until each of them came."""
+        wanted = set(payloads)
+        wait_until(lambda: wanted <= set(self.came), "all messages come", WAIT_SECONDS)
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+@contextmanager
+def reader(
+    port: int, topic_filter: str, qos: int = 2, client_id: str = "reader", *, is_kept: bool = False
+) -> Iterator[Reader]:
+    made = Reader(port, topic_filter, qos, client_id, is_kept=is_kept)
+    try:
+        yield made
+    finally:
+        made.close()

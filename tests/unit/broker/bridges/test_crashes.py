@@ -1,0 +1,75 @@
+"""The broker dies behind each operation that a bridge gives the store, and dies again while it is taken up.
+
+The other broker keeps to the rules of QoS 1 and 2 over all connections. Nothing is lost in either direction, and what
+has QoS 2 is there once.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tandemmq.broker.bridges.mapping import Topic
+from tests.support.broker.bridge_world import World
+from tests.support.broker.mortal_store import Mortal
+from tests.support.broker.other_broker import OtherBroker, check, prepare
+from tests.support.prove import IS_PROOF, SEED
+
+OUT = Topic("up/#", 2, "", "", is_in=False, is_out=True)
+IN = Topic("down/#", 2, "", "", is_in=True, is_out=False)
+# Of a life without crashes; a little more, so that the last crash is behind its end.
+OPERATIONS_MAX = 40
+AGAIN_MAX = 12
+
+
+async def prepared() -> World:
+    world = World()
+    await world.begin_term(OUT, IN)
+    await prepare(world)
+    return world
+
+
+async def live(world: World, other: OtherBroker) -> None:
+    """A term as master, until it dies or nothing more is to be done."""
+    if await world.begin_term(OUT, IN):
+        other.connect(world)
+        await world.quiet()
+        while other.step(world):
+            await world.quiet()
+
+
+async def test_a_life_without_crashes_is_shorter_than_the_last_crash() -> None:
+    world, other = await prepared(), OtherBroker()
+    before = world.store.handed_over
+    await live(world, other)
+    assert world.store.handed_over - before <= OPERATIONS_MAX
+    await check(world, other)
+    world.flow.end()
+
+
+def crashes() -> list[tuple[int, int, bool]]:
+    """Where the first master dies, where the second one does, and whether what was stored was told."""
+    every = [
+        (first, second, is_told)
+        for first in range(OPERATIONS_MAX)
+        for second in range(AGAIN_MAX)
+        for is_told in (False, True)
+    ]
+    return every if IS_PROOF else random.Random(SEED).sample(every, 60)
+
+
+@pytest.mark.timeout(600)
+async def test_what_is_promised_holds_wherever_the_broker_dies() -> None:
+    for first, second, is_told in crashes():
+        world, other = await prepared(), OtherBroker()
+        for left in (first, second):
+            mortal = Mortal(world, left, is_told=is_told)
+            await live(world, other)
+            mortal.end()
+        await live(world, other)
+        try:
+            await check(world, other)
+        except AssertionError as error:
+            raise AssertionError(f"crash behind {first} and {second} operations, told: {is_told}: {error}") from error
+        world.flow.end()

@@ -1,0 +1,71 @@
+"""What a broker needs for bridges, and what it says without."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from paho.mqtt import client as paho
+
+from tandemmq.broker.bridges.remote import Unusable, check
+from tandemmq.broker.bridges.setup import plan_of
+from tandemmq.broker.wiring import Parts
+from tandemmq.config.bridges import BridgeSettings
+from tandemmq.config.errors import RefusedSetting
+from tandemmq.config.load import load
+
+BRIDGE = '[[bridges]]\nname = "b"\naddresses = ["mqtt://127.0.0.1:1883"]\ntopics = [{pattern = "#"}]\n'
+
+
+def test_without_aiomqtt_the_start_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("remote", "bridge", "setup"):
+        monkeypatch.delitem(sys.modules, f"tandemmq.broker.bridges.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "aiomqtt", None)  # as Python has it for what cannot be imported
+    file = tmp_path / "tandemmq.toml"
+    file.write_text(BRIDGE)
+    with pytest.raises(RefusedSetting, match=r"tandemmq\[mqtt\]"):
+        Parts(load(file, {}, [f"store.directory={tmp_path}"]))
+
+
+def test_a_library_without_what_is_needed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    check()
+    monkeypatch.delattr(paho.Client, "_handle_pubrec")
+    with pytest.raises(Unusable, match="_handle_pubrec"):
+        check()
+
+
+NAMED = {"name": "b", "addresses": ["mqtt://a:1"], "topics": [{"pattern": "#"}]}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "field"),
+    [
+        ("name", "c", "name"),
+        ("addresses", ["mqtts://z:2"], "addresses"),
+        ("client_id", "me", "client_id"),
+        ("username", "anna", "username"),
+        ("protocol_version", "3.1.1", "is_version_5"),
+        ("keep_alive", 7_000, "keep_alive_seconds"),
+        ("max_inflight_messages", 9, "window"),
+        ("restart_timeout", 300, "restart_seconds"),
+        ("restart_timeout_max", 90_000, "restart_seconds_max"),
+        ("topics", [{"pattern": "a/+", "direction": "in"}], "topics"),
+    ],
+)
+def test_each_setting_reaches_the_bridge(key: str, value: object, field: str) -> None:
+    usual, changed = (plan_of(BridgeSettings.model_validate(given)) for given in (NAMED, NAMED | {key: value}))
+    assert getattr(usual, field) != getattr(changed, field)
+
+
+def test_a_bridge_says_that_it_is_one_where_it_is_told_to() -> None:
+    assert plan_of(BridgeSettings.model_validate(NAMED | {"bridge_mode": True, "protocol_version": "3.1.1"})).is_bridge
+
+
+def test_a_password_in_a_file_is_read_when_it_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    plan = plan_of(BridgeSettings.model_validate(NAMED | {"username": "anna", "password_file": str(file)}))
+    with pytest.raises(FileNotFoundError):
+        plan.password()
+    file.write_text("wonderland\n")
+    assert plan.password() == "wonderland"

@@ -1,0 +1,282 @@
+"""What is done for a client that is away gives way to it when it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode, ClientError, Connect, Send, Subscribe
+from tandemmq.broker.core.memory import Kind as Held
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.core.slices import ITEMS
+from tandemmq.broker.engine.in_process import InProcessClient
+from tandemmq.broker.mqtt.endings import AWAY_BYTES, GRACE_SECONDS
+from tandemmq.broker.protocols.mqtt.hooks import Left
+from tandemmq.broker.protocols.mqtt.messages import bytes_of, properties_of
+from tandemmq.broker.protocols.mqtt.packets import Filter, Will
+from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.broker.protocols.mqtt.session_records import NEVER, Kind, SessionRecord, SubscriptionRecord, queue_of
+from tandemmq.broker.protocols.mqtt.topics import destination_of
+from tandemmq.store.records.message import Message
+from tests.unit.broker.mqtt.conftest import Terms
+
+WILL = Will("wills/one", b"gone", 1, False, NONE)
+SOMEONE = Principal("someone", is_proved=False)
+
+
+class Watcher(InProcessClient):
+    """Sees all wills."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.seen: list[Message] = []
+        super().__init__(terms.engine, SOMEONE, "watcher", "watcher")
+        terms.engine.handle(self, Subscribe("w", destination_of("wills/#"), AckMode.AUTO))
+
+    def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
+        self.seen.append(message)
+
+
+@pytest.fixture
+async def watcher(terms: Terms) -> AsyncIterator[Watcher]:
+    watcher = Watcher(terms)
+    yield watcher
+    terms.engine.closed(watcher)
+
+
+async def _store(terms: Terms, client_id: str, *, expiry: int, left_at: int = 0, will: Will | None = None) -> None:
+    """What a session leaves behind."""
+    queue = queue_of(client_id)
+    kept = SessionRecord(expiry, None, frozenset(), will=will, left_at=left_at)
+    name = "AT_LEAST_ONCE:a/#"
+    subscription = SubscriptionRecord(Filter("a/#", 1, False, False, 0), name)
+    client = terms.client(client_id)
+    await client.enter(Connect(client_id, state=queue))
+    await client.do(Subscribe("1", destination_of("a/#"), AckMode.INDIVIDUAL, durable_name=name))
+    for body, kind in ((kept.encode(), Kind.SESSION), (subscription.encode(), Kind.SUBSCRIPTION)):
+        await client.do(Send(terms.message(queue, body, kind)))
+    terms.engine.closed(client)
+
+
+def _left(
+    client_id: str, *, expiry: int, will: Will | None = None, is_stored: bool = True, will_bytes: int = 0
+) -> Left:
+    return Left(client_id, SOMEONE, will, queue_of(client_id) if is_stored else None, expiry, will_bytes=will_bytes)
+
+
+async def test_a_session_whose_time_is_over_leaves_nothing_in_the_store(terms: Terms) -> None:
+    await _store(terms, "one", expiry=0)
+    terms.clients.came("one", is_resumed=True)
+    terms.clients.left(_left("one", expiry=0))
+    await terms.until(lambda: terms.store.owners() == [])
+    assert terms.clients.counts["mqtt_sessions_expired_total"] == 1
+
+
+async def test_a_client_that_is_there_keeps_its_session(terms: Terms) -> None:
+    await _store(terms, "one", expiry=NEVER)
+    there = terms.client("one")
+    await there.enter(Connect("one", state=queue_of("one")))
+    stand_in = terms.client("one")
+    with pytest.raises(ClientError):
+        await stand_in.enter(Connect("one", state=queue_of("one")))
+
+
+async def test_whoever_comes_takes_the_place_of_who_acts_for_it(terms: Terms) -> None:
+    stand_in = terms.client("one")
+    await stand_in.enter(Connect("one", state=queue_of("one")))
+    waiting = asyncio.ensure_future(stand_in.await_answer(stand_in._is_shown))
+    other = InProcessClient(terms.engine, Principal("another"), "real", "real")
+    terms.engine.handle(other, Connect("one", receipt="r"))
+    await terms.until(lambda: other.client is not None and other.client.id == "one")
+    with pytest.raises(ClientError):
+        await waiting
+
+
+async def test_a_new_term_ends_sessions_and_publishes_wills_whose_time_has_come(terms: Terms) -> None:
+    hour = 3_600_000
+    with_will = Will("wills/due", b"", 1, False, Properties(will_delay=60))
+    await _store(terms, "over", expiry=60, left_at=terms.now)
+    await _store(terms, "due", expiry=7_200, left_at=terms.now, will=with_will)
+    await _store(terms, "stays", expiry=7_200, left_at=terms.now)
+    await _store(terms, "for-ever", expiry=NEVER, left_at=terms.now)
+    terms.now += hour
+    terms.again()
+    watcher = Watcher(terms)
+    await terms.until(lambda: terms.stored(queue_of("over")) == 0 and watcher.seen)
+    assert [message.destination.name for message in watcher.seen] == ["wills.due"]
+    await terms.until(lambda: terms.stored(queue_of("due")) == 3)  # a record without the will
+    # It is not published again by the next one.
+    terms.again()
+    watcher = Watcher(terms)
+    await _store(terms, "marker", expiry=1, left_at=terms.now - hour, will=Will("wills/marker", b"", 0, False, NONE))
+    terms.again()
+    watcher = Watcher(terms)
+    await terms.until(lambda: watcher.seen)
+    assert [message.destination.name for message in watcher.seen] == ["wills.marker"]
+    names = {owner.destination for owner in terms.store.owners()}
+    assert {queue_of("stays"), queue_of("for-ever"), queue_of("due")} <= names
+
+
+async def test_a_client_that_comes_back_within_the_grace_has_no_will(terms: Terms) -> None:
+    await _store(terms, "one", expiry=NEVER, will=WILL)
+    terms.again()
+    watcher = Watcher(terms)
+    await terms.until(lambda: terms.clients._endings is not None and "one" in terms.clients._endings._away)
+    terms.clients.came("one", is_resumed=True)
+    endings = terms.clients._endings
+    assert endings is not None
+    (_, _, away, _) = endings._due[0]
+    assert away.will is None
+    assert endings._due[0][0] - asyncio.get_running_loop().time() <= GRACE_SECONDS
+    assert watcher.seen == []
+
+
+async def test_a_will_without_delay_is_published_though_its_client_comes_back_in_the_same_turn(
+    terms: Terms, watcher: Watcher
+) -> None:
+    terms.clients.came("one", is_resumed=False)
+    terms.clients.left(_left("one", expiry=NEVER, will=WILL))
+    terms.clients.came("one", is_resumed=True)
+    await terms.until(lambda: watcher.seen)
+    assert watcher.seen[0].body == b"gone"
+    assert terms.stored(queue_of("one")) == 0  # what it wrote itself is newer
+
+
+async def test_who_comes_and_goes_again_and_again_is_awaited_once(terms: Terms) -> None:
+    before = terms.engine.memory.used
+    later = Will("wills/one", b"x" * 1_000, 1, False, Properties(will_delay=3_000))
+    for number in range(4 * ITEMS):
+        assert terms.clients.may_have_will(SOMEONE, bytes_of(later))
+        terms.clients.came("one", is_resumed=number > 0)
+        terms.clients.left(_left("one", expiry=1_000_000, will=later, will_bytes=bytes_of(later)))
+    endings = terms.clients._endings
+    assert endings is not None
+    assert len(endings._due) < 2 * ITEMS
+    assert terms.engine.memory.used - before == AWAY_BYTES + bytes_of(later)
+    terms.clients.came("one", is_resumed=True)
+    assert terms.engine.memory.used == before
+
+
+async def test_nobodys_wills_have_more_memory_than_is_left(terms: Terms, watcher: Watcher) -> None:
+    memory = terms.engine.memory
+    memory.limit = memory.used + (2 << 20)
+    will = Will("wills/large", b"x" * 50_000, 1, False, Properties(will_delay=3_000))
+    size = bytes_of(will)
+    eve, alice = Principal("eve"), Principal("alice")
+    clients = 0
+    while terms.clients.may_have_will(eve, size):
+        clients += 1
+        name = f"eve {clients}"
+        terms.clients.came(name, is_resumed=False)
+        queue = queue_of(name)
+        terms.clients.left(Left(name, eve, will, queue, 3_000, will_bytes=size))
+    assert (1 << 20) - size <= clients * size <= 1 << 20
+    assert terms.clients.may_have_will(alice, size)
+    terms.clients.give_will_back(alice, size)
+    for number in range(clients):  # a new session begins: the will of the former one is published
+        terms.clients.came(f"eve {number + 1}", is_resumed=False)
+    await terms.until(lambda: len(watcher.seen) == clients)
+    await terms.until(lambda: terms.clients.may_have_will(eve, size))
+    terms.clients.give_will_back(eve, size)
+    await terms.until(lambda: not memory.by_kind[Held.WAITING_SENDS])
+
+
+async def test_a_will_that_may_not_be_published_is_given_back(terms: Terms) -> None:
+    before = terms.engine.memory.used
+    forbidden = Will("ActiveMQ/Advisory/Connection", b"x" * 1_000, 1, False, NONE)
+    assert terms.clients.may_have_will(SOMEONE, 1_000)
+    terms.clients.came("one", is_resumed=False)
+    terms.clients.left(_left("one", expiry=0, will=forbidden, is_stored=False, will_bytes=1_000))
+    await terms.until(lambda: terms.engine.memory.used == before)
+    assert terms.clients.counts["mqtt_wills_published_total"] == 0
+
+
+async def test_the_user_properties_of_a_will_keep_their_order(terms: Terms) -> None:
+    """MQTT-3.1.3-10 of 5.0; of a stored session by its record, too."""
+    user = (("b", "1"), ("a", "2"), ("b", "0"))
+    will = Will("wills/one", b"gone", 1, False, Properties(user=user))
+    await _store(terms, "one", expiry=0, left_at=terms.now - 1, will=will)
+    terms.again()
+    watcher = Watcher(terms)
+    await terms.until(lambda: watcher.seen)
+    assert properties_of(watcher.seen[0], terms.now).user == user
+
+
+@pytest.mark.parametrize(("delay", "is_resumed", "is_published"), [(0, True, True), (9, True, False), (9, False, True)])
+async def test_a_take_over_that_is_told_late(
+    terms: Terms, watcher: Watcher, delay: int, is_resumed: bool, is_published: bool
+) -> None:
+    will = Will("wills/one", b"", 1, False, Properties(will_delay=delay))
+    terms.clients.came("one", is_resumed=False)
+    terms.clients.came("one", is_resumed=is_resumed)
+    terms.clients.left(_left("one", expiry=NEVER, will=will))
+    last = Will("wills/last", b"", 1, False, NONE)
+    terms.clients.came("two", is_resumed=False)
+    terms.clients.left(_left("two", expiry=0, will=last, is_stored=False))
+    await terms.until(lambda: any(each.destination.name == "wills.last" for each in watcher.seen))
+    await terms.until(lambda: terms.clients.counts["mqtt_wills_published_total"] == 1 + is_published)
+    assert len(watcher.seen) == 1 + is_published
+    assert terms.clients.counts["mqtt_clients"] == 1
+
+
+def _time_passes(terms: Terms) -> None:
+    """So long that it is noted who is away."""
+    endings = terms.clients._endings
+    assert endings is not None
+    for _, _, away, then in list(endings._due):
+        if then == endings._note_soon:
+            then(away)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_the_time_of_a_client_that_was_cut_off_goes_on_over_terms(terms: Terms, is_told: bool) -> None:
+    """``is_told``: it was cut off in this term; else it was there when the former one ended, and did not come back."""
+    hour = 3_600_000
+    will = Will("wills/one", b"gone", 1, False, Properties(will_delay=3_600))
+    await _store(terms, "one", expiry=7_200, will=will)
+    if is_told:
+        terms.clients.came("one", is_resumed=True)
+        terms.clients.left(_left("one", expiry=7_200, will=will))
+    else:
+        terms.again()
+        await terms.until(lambda: terms.clients._endings is not None and "one" in terms.clients._endings._away)
+    _time_passes(terms)
+    await terms.until(lambda: terms.stored(queue_of("one")) == 3)
+    _time_passes(terms)  # once is enough
+    terms.now += hour
+    terms.again()
+    watcher = Watcher(terms)
+    await terms.until(lambda: watcher.seen)
+    assert [message.destination.name for message in watcher.seen] == ["wills.one"]
+    await terms.until(lambda: terms.stored(queue_of("one")) == 4)  # a record without the will
+    terms.now += hour
+    terms.again()
+    await terms.until(lambda: terms.store.owners() == [])
+
+
+async def test_who_comes_back_soon_or_left_in_order_is_not_noted(terms: Terms) -> None:
+    for client_id in ("back", "ordered", "cut"):
+        await _store(terms, client_id, expiry=60)
+        terms.clients.came(client_id, is_resumed=True)
+    terms.clients.left(_left("back", expiry=60))
+    terms.clients.came("back", is_resumed=True)
+    terms.clients.left(Left("ordered", SOMEONE, None, queue_of("ordered"), 60, is_noted=True))
+    terms.clients.left(_left("cut", expiry=60))
+    _time_passes(terms)
+    await terms.until(lambda: terms.stored(queue_of("cut")) == 3)
+    assert terms.stored(queue_of("back")) == terms.stored(queue_of("ordered")) == 2
+
+
+async def test_what_is_noted_is_older_than_what_its_client_writes(terms: Terms) -> None:
+    """Its client comes while it is noted: there is no place for that any more."""
+    await _store(terms, "one", expiry=60)
+    terms.clients.came("one", is_resumed=True)
+    terms.clients.left(_left("one", expiry=60))
+    there = terms.client("one")
+    await there.enter(Connect("one", state=queue_of("one")))
+    _time_passes(terms)
+    endings = terms.clients._endings
+    assert endings is not None
+    await terms.until(lambda: sum(then == endings._note_soon for _, _, _, then in endings._due) == 2)  # it tries again
+    assert terms.stored(queue_of("one")) == 2

@@ -1,0 +1,29 @@
+"""What is remembered of packet ids of QoS 1."""
+
+from __future__ import annotations
+
+from tandemmq.broker.mqtt.sent_ids import SENT_IDS_MAX, SentIdsOfClients
+
+
+def test_they_are_given_once() -> None:
+    all_of_them = SentIdsOfClients()
+    all_of_them.keep("one", {("t", "m"): 7})
+    assert all_of_them.take("one") == {("t", "m"): 7}
+    assert all_of_them.take("one") == {}
+
+
+def test_the_last_connection_counts() -> None:
+    all_of_them = SentIdsOfClients()
+    all_of_them.keep("one", {("t", "m"): 7})
+    all_of_them.keep("one", {})
+    assert all_of_them.take("one") == {}
+
+
+def test_of_very_many_the_oldest_are_forgotten() -> None:
+    all_of_them = SentIdsOfClients()
+    in_each = 100
+    clients = [str(number) for number in range(SENT_IDS_MAX // in_each + 2)]
+    for client in clients:
+        all_of_them.keep(client, {("t", str(number)): number + 1 for number in range(in_each)})
+    found = [client for client in clients if all_of_them.take(client)]
+    assert found == clients[2:]

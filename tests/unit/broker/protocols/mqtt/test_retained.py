@@ -1,0 +1,142 @@
+"""Retained messages against a plain dictionary of them."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandemmq.broker.core.slices import ITEMS
+from tandemmq.broker.protocols.mqtt.retained import Retained
+from tandemmq.broker.protocols.mqtt.topics import destination_of, matches
+from tandemmq.store.records.message import Message
+
+_WORDS = st.sampled_from(["", "a", "b", "$SYS", "$", "c"])
+_TOPICS = st.lists(_WORDS, min_size=1, max_size=4).map("/".join).filter(bool)
+_FILTERS = (
+    st.tuples(st.lists(st.one_of(_WORDS, st.just("+")), max_size=4), st.booleans())
+    .map(lambda made: "/".join([*made[0], *(["#"] if made[1] else [])]))
+    .filter(bool)
+)
+# What is done with a topic: retain bytes until a time (0: for ever), or, None, end it.
+_STEPS = st.lists(st.tuples(_TOPICS, st.one_of(st.none(), st.tuples(st.binary(min_size=1), st.integers(0, 9)))))
+
+
+def _message(topic: str, body: bytes, expiration: int = 0) -> Message:
+    return Message(destination_of(topic), "ID:1", body, expiration=expiration)
+
+
+def _found(found: Iterator[Message | None]) -> list[bytes]:
+    return sorted(message.body for message in found if message is not None)
+
+
+@given(_STEPS, st.lists(_FILTERS, min_size=1), st.integers(0, 10))
+def test_it_finds_what_a_look_at_all_of_them_finds(
+    steps: list[tuple[str, tuple[bytes, int] | None]], filters: list[str], now: int
+) -> None:
+    retained = Retained()
+    model: dict[str, tuple[int, bytes, int]] = {}
+    for tag, (topic, what) in enumerate(steps):
+        former = model.pop(topic, None)
+        if what is None:
+            gone = retained.remove(topic)
+        else:
+            model[topic] = tag, *what
+            gone = retained.put(topic, _message(topic, *what), tag)
+        assert (None if gone is None else gone.tag) == (None if former is None else former[0])
+
+    def check() -> None:
+        assert retained.count == len(model)
+        assert retained.bytes == sum(len(body) for _, body, _ in model.values())
+        for topic_filter in filters:
+            expected = [
+                body
+                for topic, (_, body, until) in model.items()
+                if matches(topic_filter, topic) and not 0 < until <= now
+            ]
+            assert _found(retained.matching(topic_filter, now)) == sorted(expected)
+        for topic, (tag, _, _) in model.items():
+            kept = retained.get(topic)
+            assert kept is not None
+            assert kept.tag == tag
+
+    check()
+    gone = {kept.topic for kept in retained.expire(now)}
+    assert gone == {topic for topic, (_, _, until) in model.items() if 0 < until <= now}
+    for topic in gone:
+        del model[topic]
+    check()
+
+
+def test_a_long_look_pauses_and_sees_what_changes_meanwhile() -> None:
+    retained = Retained()
+    for number in range(2 * ITEMS):
+        retained.put(f"a/{number}", _message(f"a/{number}", b"old"), number)
+    found = retained.matching("a/+", 0)
+    before_pause = []
+    for message in found:
+        if message is None:
+            break
+        before_pause.append(message.body)
+    assert 0 < len(before_pause) <= ITEMS
+    for number in range(0, 2 * ITEMS, 2):
+        retained.remove(f"a/{number}")
+    for number in range(1, 2 * ITEMS, 2):
+        retained.put(f"a/{number}", _message(f"a/{number}", b"new"), number)
+    after = _found(found)
+    assert set(after) == {b"new"}
+    assert len(before_pause) + 2 * len(after) in range(2 * ITEMS - 1, 2 * ITEMS + 2)
+
+
+def test_many_who_look_at_very_many_hold_few_of_them() -> None:
+    retained = Retained()
+    for number in range(20_000):
+        retained.put(f"{number}", _message("a", b"1"), number)
+    looks = [retained.matching("#", 0) for _ in range(20)]
+    tracemalloc.start()
+    try:
+        for look in looks:
+            next(look)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < len(looks) * 20 * ITEMS
+    assert all(len(_found(look)) == 19_999 for look in looks)
+
+
+def test_a_level_of_many_may_become_one_of_few_and_end_meanwhile() -> None:
+    retained = Retained()
+    topics = [f"a/{number:05}" for number in range(3 * ITEMS)]
+    for topic in topics:
+        retained.put(topic, _message(topic, topic.encode()), 1)
+    found = retained.matching("a/+", 0)
+    seen = [next(found) for _ in range(10)]
+    for topic in topics[:-2]:
+        retained.remove(topic)
+    assert all(seen)
+    assert set(_found(found)) == {each.encode() for each in topics[-2:]}
+    found = retained.matching("#", 0)
+    next(found)
+    for topic in topics:
+        retained.remove(topic)
+    assert _found(found) == []
+    assert retained.count == 0
+
+
+def test_a_filter_that_matches_nothing_of_much_pauses_too() -> None:
+    retained = Retained()
+    for number in range(3 * ITEMS):
+        retained.put(f"a/{number}/x", _message("a", b"1"), number)
+    assert list(retained.matching("a/+/y", 0)).count(None) >= 3
+
+
+def test_what_is_replaced_again_and_again_before_it_expires_is_not_remembered() -> None:
+    retained = Retained()
+    for number in range(10 * ITEMS):
+        retained.put("a", _message("a", b"%d" % number, expiration=number + 1), number)
+    assert len(retained._expiring) <= 2 + ITEMS
+    assert [kept.tag for kept in retained.expire(10 * ITEMS)] == [10 * ITEMS - 1]
+    assert retained.count == 0
+    assert list(retained.matching("#", 0)) == []

@@ -1,0 +1,385 @@
+"""CONNECT, CONNACK and DISCONNECT, as MQTT 3.1, 3.1.1 and 5.0 have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandemmq.broker.protocols.mqtt.packets import (
+    Connect,
+    Disconnect,
+    Filter,
+    PacketType,
+    PingRequest,
+    Publish,
+    Subscribe,
+    Version,
+    Will,
+)
+from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.broker.protocols.mqtt.session import CONNECT_BYTES_MAX
+from tandemmq.broker.protocols.session import COMMANDS_MAX
+from tests.support.broker.mqtt_wire import V5, MqttLimits, Pieces, payloads, types
+from tests.support.protocols.mqtt.client_packets import decode_all, encode
+
+OLD = (Version.V3_1, Version.V3_1_1)
+ALL = (*OLD, V5)
+
+
+@pytest.mark.parametrize("pieces", Pieces)
+@pytest.mark.parametrize("version", ALL)
+def test_a_client_comes_and_goes(make, hooks, version, pieces):
+    wire = make(version=version, pieces=pieces)
+
+    connack = wire.connect()
+
+    assert connack.codes == [0]
+    assert not connack.session_present
+    assert types(wire.ping()) == ["PINGRESP"]
+    assert hooks.came_ == [("me", False)]
+    assert wire.disconnect() == []
+    assert wire.is_closed
+    assert [(left.client_id, left.will, left.state) for left in hooks.left_] == [("me", None, None)]
+
+
+def test_connack_says_what_the_broker_takes(make):
+    wire = make(limits=MqttLimits(packet_bytes_max=5000, receive_maximum=17, topic_alias_maximum=3))
+
+    said = wire.connect().properties
+
+    assert (said.maximum_packet_size, said.receive_maximum, said.topic_alias_maximum) == (5000, 17, 3)
+    assert said.assigned_client_id is None
+    assert said.session_expiry is None
+    assert said.server_keep_alive is None
+
+
+def test_a_client_without_an_id_is_given_one_that_others_cannot_guess(make):
+    """MQTT-3.1.3-6, 3.2.2-16."""
+    one = make().connect("").properties.assigned_client_id
+    other = make().connect("").properties.assigned_client_id
+
+    assert one
+    assert other
+    assert one != other
+
+
+def test_a_client_without_an_id_has_a_clean_session_before_mqtt_5(make):
+    """MQTT-3.1.3-7, 3.1.3-8."""
+    assert make(version=Version.V3_1_1).connect("").codes == [0]
+    wire = make(version=Version.V3_1_1)
+    assert wire.connect("", clean=False).codes == [2]
+    assert wire.is_closed
+
+
+@pytest.mark.parametrize("client_id", ["a/b.c*>#+", "é€😀", " x ", "%41", "a,b?c", "x" * 23, "x" * 400])
+def test_client_ids_may_have_any_characters(make, client_id):
+    wire = make()
+    assert wire.connect(client_id, expiry=100).codes == [0]
+    wire.subscribe("t", qos=1)
+    wire.vanish()
+
+    again = make()
+    assert again.connect(client_id, clean=False, expiry=100).session_present
+
+
+@pytest.mark.parametrize("version", [Version.V3_1_1, V5])
+@pytest.mark.parametrize("client_id", ["x" * 513, "/" * 200])
+def test_a_client_id_that_cannot_name_a_queue_is_refused(make, version, client_id):
+    wire = make(version=version)
+    assert wire.connect(client_id).codes == [0x85 if version is V5 else 2]
+    assert wire.is_closed
+
+
+def test_a_second_connect_ends_the_connection(make):
+    """MQTT-3.1.0-2."""
+    wire = make()
+    wire.connect()
+
+    heard = wire.say(Connect(V5, "me", True, 0, None, None, None, NONE))
+
+    assert [(each.type, each.codes) for each in heard] == [(PacketType.DISCONNECT, [0x82])]
+    assert wire.is_closed
+
+
+def test_anything_before_connect_ends_the_connection_without_a_word(make):
+    """MQTT-3.1.0-1."""
+    wire = make()
+    assert wire.say(PingRequest()) == []
+    assert wire.is_closed
+
+
+def test_what_comes_behind_connect_waits_for_connack(make):
+    """MQTT 5.0, 3.1.4: clients need not wait for it."""
+    wire = make()
+    connect = Connect(V5, "me", True, 0, None, None, None, Properties(session_expiry=100))
+    heard = wire.say(
+        connect,
+        Subscribe(1, (Filter("t", 1, False, False, 0),), NONE),
+        Publish("t", b"x", 1, False, False, 2, NONE),
+        PingRequest(),
+    )
+
+    assert types(heard)[0] == "CONNACK"
+    assert sorted(types(heard)[1:]) == ["PINGRESP", "PUBACK", "PUBLISH", "SUBACK"]
+    assert payloads(heard) == ["x"]
+
+
+def test_what_waits_for_connack_is_counted(make, harness):
+    wire = make()
+    early = encode(Publish("t", b"x" * 50_000, 0, False, False, 0, NONE))
+    connect = encode(Connect(V5, "me", True, 0, None, None, None, Properties(session_expiry=100)))
+    for piece in (connect, early, early):
+        for command in wire.session.receive(piece):
+            wire.engine.handle(wire, command)
+
+    assert wire.session.unfinished_bytes >= 2 * len(early)
+    assert types(wire.heard()) == ["CONNACK"]
+    assert wire.session.unfinished_bytes == 0
+
+
+def test_a_connect_is_not_longer_than_one_can_be(make):
+    wire = make()
+    wire.receive(b"\x10" + b"\xff\xff\x7f" + b"\0" * 10)
+    assert wire.is_closed
+    assert CONNECT_BYTES_MAX < 0x1FFFFF
+
+
+def test_an_authentication_method_is_not_known(make):
+    """MQTT 5.0, 4.12."""
+    wire = make()
+    assert wire.connect(authentication_method="SCRAM-SHA-1").codes == [0x8C]
+    assert wire.is_closed
+
+
+@pytest.mark.parametrize("version", [Version.V3_1_1, V5])
+def test_a_password_is_text(make, version):
+    wire = make(version=version)
+    assert wire.connect(username="u", password=b"\xff").codes == [0x86 if version is V5 else 4]
+
+
+def test_an_unknown_version_is_answered_so(make):
+    """MQTT-3.1.2-2."""
+    wire = make(version=Version.V3_1_1)
+    wire.receive(b"\x10\x0e\x00\x04MQTT\x09\x02\x00\x00\x00\x02me")
+    assert [each.codes for each in wire.heard()] == [[1]]
+    assert wire.is_closed
+
+
+def test_a_wrong_connect_of_mqtt_5_is_answered(make):
+    wire = make()
+    wire.receive(b"\x10\x0f\x00\x04MQTT\x05\x03\x00\x00\x00\x00\x02me")  # the reserved flag
+    assert [(each.type, each.codes) for each in wire.heard()] == [(PacketType.CONNACK, [0x81])]
+    assert wire.is_closed
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"MQTT\x04\x03\x00\x00\x00\x02me",  # the reserved flag
+        b"MQTT\x04\x42\x00\x00\x00\x02me\x00\x01p",  # a password without a user name
+        b"MQTT\x04\x0a\x00\x00\x00\x02me",  # QoS of no will
+        b"MQTT\x04\x06\x00\x00\x00\x02me\x00\x01#\x00\x00",  # a wildcard as the topic of the will
+        b"MQTT\x04\x02\x00\x00\x00\x02m",  # cut off
+        b"MQTT\x04\x02\x00\x00\x00\x02\xff\xff",  # not UTF-8
+    ],
+)
+def test_a_wrong_connect_of_mqtt_3_1_1_ends_the_connection_without_a_word(make, rest):
+    """MQTT-3.1.4-1 of 3.1.1."""
+    wire = make(version=Version.V3_1_1)
+    wire.receive(b"\x10" + bytes([len(rest) + 2]) + b"\x00\x04" + rest)
+    assert wire.heard() == []
+    assert wire.is_closed
+
+
+def test_a_refusal_and_an_end_tell_their_reason_where_there_is_room_for_it(make):
+    """MQTT-3.2.2-19, 3.14.2-3."""
+    method = {"authentication_method": "x"}
+    assert make().connect(**method).properties.reason_string
+    assert make().connect(maximum_packet_size=100, **method).properties == NONE
+    for limit, is_told in ((None, True), (100, False)):
+        wire = make()
+        wire.connect(maximum_packet_size=limit)
+        wire.receive(b"\xc0\x01\x00")  # PINGREQ with a payload
+        (end,) = wire.heard()
+        assert (end.type, end.codes) == (PacketType.DISCONNECT, [0x81])
+        assert (end.properties.reason_string is not None) is is_told
+
+
+def test_packets_that_are_no_commands_take_steps_too(make):
+    wire = make()
+    wire.connect()
+    session = wire.session
+    said = encode(PingRequest()) * (3 * COMMANDS_MAX + 1)
+    assert session.receive(said) == []
+    assert session.has_more
+    assert len(decode_all(session.take(), V5)) == COMMANDS_MAX
+    turns = 1
+    while session.has_more:
+        session.receive(b"")
+        turns += 1
+    assert turns == 4
+    assert len(decode_all(session.take(), V5)) == 2 * COMMANDS_MAX + 1
+
+
+def test_keep_alive_is_the_clients_or_the_connectors(make):
+    limits = MqttLimits(packet_bytes_max=1 << 20, default_keep_alive=30)
+    wire = make(limits=limits)
+    assert wire.connect(keep_alive=5).properties.server_keep_alive is None
+    assert wire.session.receive_interval_ms == 5000
+    other = make(limits=limits)
+    assert other.connect("other").properties.server_keep_alive == 30
+    assert other.session.receive_interval_ms == 30_000
+
+
+def test_a_session_lives_as_long_as_the_operator_lets_it(make, hooks):
+    """MQTT 5.0, 3.2.2.3.2."""
+    limits = MqttLimits(packet_bytes_max=1 << 20, session_expiry_max=60)
+    wire = make(limits=limits)
+    assert wire.connect(expiry=100).properties.session_expiry == 60
+    wire.vanish()
+    assert hooks.left_[0].expiry == 60
+    assert make(limits=limits).connect(clean=False, expiry=30).properties.session_expiry is None
+
+
+# ---- the same client id
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_a_later_connection_takes_over(make, hooks, version):
+    """MQTT-3.1.4-3; the older one of MQTT 5 is told."""
+    first = make(version=version)
+    first.connect(clean=False, expiry=100)
+    first.subscribe("t", qos=1)
+
+    second = make(version=version)
+    connack = second.connect(clean=False, expiry=100)
+
+    assert first.is_closed
+    assert [each.codes for each in first.heard()] == ([[0x8E]] if version is V5 else [])
+    assert connack.session_present is (version is not Version.V3_1)
+    assert hooks.came_ == [("me", False), ("me", True)]
+    assert len(hooks.left_) == 1
+    assert payloads(second.publish("t", "x", qos=1)) == ["x"]
+
+
+# ---- wills and the end
+
+
+WILL = Will("w", b"gone", 1, False, NONE)
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_a_will_is_told_when_the_client_is_cut_off(make, hooks, version):
+    wire = make(version=version)
+    wire.connect(will=WILL)
+    wire.vanish()
+    assert hooks.left_[0].will == WILL
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_a_client_that_leaves_in_order_has_no_will(make, hooks, version):
+    """MQTT-3.14.4-3."""
+    wire = make(version=version)
+    wire.connect(will=WILL)
+    wire.disconnect()
+    assert hooks.left_[0].will is None
+
+
+def test_a_client_may_leave_with_its_will(make, hooks):
+    wire = make()
+    wire.connect(will=WILL)
+    wire.disconnect(reason=4)
+    assert hooks.left_[0].will == WILL
+
+
+def test_a_client_that_breaks_the_protocol_has_a_will(make, hooks):
+    wire = make()
+    wire.connect(will=WILL)
+    wire.receive(b"\x00\x00")
+    assert hooks.left_[0].will == WILL
+    assert not hooks.left_[0].is_noted
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_a_will_that_has_no_room_is_refused(make, hooks, version):
+    hooks.has_room = False
+    wire = make(version=version)
+    assert wire.connect("full", clean=False, expiry=100, will=WILL).codes == [0x97 if version is V5 else 3]
+    assert wire.is_closed
+    assert not make(version=version).connect("full", clean=False, expiry=100).session_present  # nothing was kept of it
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_the_room_of_a_will_is_given_back(make, hooks, leaves):
+    wire = make()
+    wire.connect(expiry=100, will=WILL)
+    assert hooks.will_bytes > len(WILL.payload)
+    if leaves:
+        wire.disconnect()
+    wire.vanish()
+    assert hooks.will_bytes == 0
+
+
+def test_disconnect_may_change_how_long_the_session_lives(make, hooks):
+    """MQTT 5.0, 3.14.2.2.2."""
+    wire = make()
+    wire.connect(expiry=100)
+    wire.disconnect(expiry=5)
+    assert hooks.left_[0].expiry == 5
+    assert hooks.left_[0].state is not None
+    assert hooks.left_[0].is_noted
+
+
+def test_disconnect_may_end_the_session(make, hooks):
+    wire = make()
+    wire.connect(expiry=100)
+    wire.disconnect(expiry=0)
+    assert hooks.left_[0].expiry == 0
+    assert hooks.left_[0].state is not None
+
+
+def test_a_session_that_is_over_is_not_resumed(make):
+    """MQTT-3.1.2-23, also where the client is back before anybody has ended it."""
+    wire = make()
+    wire.connect(expiry=100)
+    wire.subscribe("t", qos=1)
+    wire.disconnect(expiry=0)
+    again = make()
+    assert not again.connect(clean=False, expiry=100).session_present
+    assert payloads(again.publish("t", "x", qos=1)) == []
+
+
+def test_a_session_that_ends_with_its_connection_does_not_begin_to_last(make):
+    """MQTT-3.14.2-2."""
+    wire = make()
+    wire.connect(expiry=0)
+    assert [each.codes for each in wire.disconnect(expiry=5)] == [[0x82]]
+
+
+def test_nothing_counts_behind_disconnect(make, harness):
+    wire = make()
+    wire.connect()
+    other = make()
+    other.connect("other")
+    other.subscribe("t")
+    wire.say(Disconnect(0, NONE), Publish("t", b"late", 0, False, False, 0, NONE))
+    assert payloads(other.heard()) == []
+
+
+def test_what_was_published_before_disconnect_is_answered(make):
+    wire = make()
+    wire.connect()
+    heard = wire.say(Publish("t", b"x", 1, False, False, 3, NONE), Disconnect(0, NONE))
+    assert types(heard) == ["PUBACK"]
+    assert wire.is_closed
+
+
+def test_a_connection_that_ends_before_connack_leaves_nothing(make, hooks):
+    wire = make()
+    carried = Properties(session_expiry=100)
+    for command in wire.session.receive(encode(Connect(V5, "me", True, 0, WILL, None, None, carried))):
+        wire.engine.handle(wire, command)
+    assert hooks.will_bytes > len(WILL.payload)
+    wire.close()
+    assert wire.heard() == []
+    assert hooks.came_ == hooks.left_ == []
+    assert hooks.will_bytes == 0

@@ -1,0 +1,72 @@
+"""The broker dies behind each operation that a session gives the store, and dies again while it is taken up.
+
+What the next master finds is what was stored until then. Nothing that was confirmed is lost, and what has QoS 2 comes
+exactly once.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.support.broker.mortal_store import Mortal
+from tests.support.broker.mqtt_device import TOPIC, Device
+from tests.support.broker.mqtt_wire import MqttWire, NotedHooks
+from tests.support.prove import IS_PROOF, SEED
+
+FILTERS = pytest.mark.parametrize("topic_filter", [TOPIC, f"$share/g/{TOPIC}"])
+MESSAGES = [("a", 2), ("b", 1), ("c", 2), ("d", 2)]
+# Of a life without crashes; a little more, so that the last crash is behind its end.
+OPERATIONS_MAX = 60
+AGAIN_MAX = 14
+
+
+def crashes() -> list[tuple[int, int, bool]]:
+    """Where the first master dies, where the second one does, and whether what was stored was told."""
+    every = [
+        (first, second, is_told)
+        for first in range(OPERATIONS_MAX)
+        for second in range(AGAIN_MAX)
+        for is_told in (False, True)
+    ]
+    return every if IS_PROOF else random.Random(SEED).sample(every, 120)
+
+
+def check(device: Device) -> None:
+    assert device.is_done
+    assert device.confirmed == {payload for payload, _ in MESSAGES}
+    for payload, qos in MESSAGES:
+        assert device.got[payload] == 1 or (qos == 1 and device.got[payload] > 1), (payload, device.got)
+    assert not device.seen
+
+
+@FILTERS
+def test_a_life_without_crashes_is_shorter_than_the_last_crash(harness, make, topic_filter):
+    before = harness.store.handed_over
+    device = Device(make, MESSAGES, topic_filter=topic_filter)
+    device.live()
+    check(device)
+    assert harness.store.handed_over - before <= OPERATIONS_MAX
+    assert harness.stored() == 2  # the session and its subscription
+
+
+@FILTERS
+def test_what_was_promised_holds_wherever_the_broker_dies(make_harness, topic_filter):
+    for first, second, is_told in crashes():
+        harness = make_harness()
+        hooks = NotedHooks()
+        device = Device(
+            lambda harness=harness, hooks=hooks: MqttWire(harness, hooks), MESSAGES, topic_filter=topic_filter
+        )
+        for left in (first, second):
+            mortal = Mortal(harness, left, is_told=is_told)
+            device.live()
+            mortal.end()
+            harness.fail_over(is_sudden=True)
+        device.live()
+        try:
+            check(device)
+            assert harness.stored() == 2
+        except AssertionError as error:
+            raise AssertionError(f"crash behind {first} and {second} operations, told: {is_told}: {error}") from error

@@ -1,0 +1,550 @@
+"""What clients get: QoS, packet ids, limits, sessions that go on, and what MQTT has no word for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.commands import Send
+from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Filter, PacketType, Publish, Subscribe, Version
+from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tests.support.broker.mqtt_wire import V5, MqttLimits, MqttWire, payloads, types
+from tests.support.protocols.mqtt.client_packets import decode_all, encode
+
+PUBREL, PUBREC, PUBCOMP, PUBACK = PacketType.PUBREL, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PUBACK
+ALL = (Version.V3_1, Version.V3_1_1, V5)
+LASTING = pytest.mark.parametrize("clean", [True, False])
+
+
+@pytest.fixture
+def writer(make):
+    wire = make()
+    wire.connect("writer")
+    return wire
+
+
+def lasting(wire: MqttWire, client_id: str = "me", **properties: Any) -> MqttWire:
+    """A client whose session is kept."""
+    wire.connect(client_id, clean=False, expiry=100, **properties)
+    return wire
+
+
+def send(writer: MqttWire, topic: str, *payloads: str, qos: int = 1) -> None:
+    writer.say(
+        *(
+            Publish(topic, payload.encode(), qos, False, False, number if qos else 0, NONE)
+            for number, payload in enumerate(payloads, 1)
+        ),
+    )
+    writer.heard()
+    if qos == 2:
+        writer.say(*(Acknowledgement(PUBREL, number, 0, NONE) for number in range(1, 1 + len(payloads))))
+
+
+@LASTING
+@pytest.mark.parametrize("version", ALL)
+@pytest.mark.parametrize("published", [0, 1, 2])
+@pytest.mark.parametrize("subscribed", [0, 1, 2])
+def test_a_message_comes_with_the_lower_qos(make, writer, clean, version, published, subscribed):
+    """MQTT-3.8.4-8."""
+    wire = make(version=version)
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    assert wire.subscribe("t", qos=subscribed)[0].codes == [subscribed]
+    send(writer, "t", "x", qos=published)
+
+    (message,) = wire.heard()
+
+    assert (message.topic, message.payload, message.retain, message.dup) == ("t", b"x", False, False)
+    assert message.qos == min(published, subscribed)
+    if message.qos == 1:
+        assert wire.answer(PUBACK, message.packet_id) == []
+    if message.qos == 2:
+        assert [(each.type, each.packet_id) for each in wire.answer(PUBREC, message.packet_id)] == [
+            (PUBREL, message.packet_id)
+        ]
+        assert wire.answer(PUBCOMP, message.packet_id) == []
+    wire.vanish()
+    again = make(version=version)
+    again.connect(clean=clean, expiry=None if clean else 100)
+    assert again.rest == []
+    assert again.heard() == []
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_what_was_not_acknowledged_comes_again(make, writer, version):
+    """MQTT-4.4.0-1: with its packet id."""
+    wire = lasting(make(version=version))
+    wire.subscribe("t", qos=1)
+    send(writer, "t", "w", "x", "y")
+    first = {each.payload: each.packet_id for each in wire.heard()}
+    assert list(first) == [b"w", b"x", b"y"]
+    wire.answer(PUBACK, first[b"w"])
+    for _ in range(2):
+        wire.vanish()
+        wire = lasting(make(version=version))
+        assert [(each.payload, each.packet_id, each.dup) for each in wire.rest] == [
+            (b"x", first[b"x"], True),
+            (b"y", first[b"y"], True),
+        ]
+    wire.answer(PUBACK, first[b"y"])
+    wire.vanish()
+    send(writer, "t", "z")
+
+    again = lasting(make(version=version))
+
+    assert [(each.payload, each.dup) for each in again.rest] == [(b"x", True), (b"z", False)]
+    assert again.rest[0].packet_id == first[b"x"] != again.rest[1].packet_id
+
+
+def test_a_next_master_gives_messages_of_qos_1_other_packet_ids(make, writer, harness, hooks):
+    """docs/mqtt.md: what is there for them is in no journal. None has that of another message."""
+    wire = lasting(make())
+    wire.subscribe("t", qos=2)
+    send(writer, "t", "1")
+    writer.publish("t", "2", qos=2, id=9)
+    first = {each.payload: each.packet_id for each in wire.heard()}
+    harness.fail_over()
+    again = lasting(make())
+    ids = {each.payload: each.packet_id for each in again.rest}
+    assert ids[b"2"] == first[b"2"] != ids[b"1"]
+    again.vanish()
+    # Told late, by a connection that was taken over: the ids are others' by then.
+    assert len(hooks.sent_["me"]) == 1
+    hooks.sent_["me"] = dict.fromkeys(hooks.sent_["me"], first[b"2"])
+    last = lasting(make())
+    ids = {each.payload: each.packet_id for each in last.rest}
+    assert ids[b"2"] == first[b"2"] != ids[b"1"]
+
+
+def test_what_had_qos_1_and_has_qos_2_now_is_recorded(make, writer, harness):
+    wire = lasting(make())
+    wire.subscribe("t", qos=1)
+    writer.publish("t", "x", qos=2)
+    (message,) = wire.heard()
+    assert message.qos == 1
+    wire.vanish()
+    again = lasting(make(), receive_maximum=1)
+    assert again.rest[0].packet_id == message.packet_id
+    again.subscribe("t", qos=2)
+    again.vanish()
+    last = lasting(make())
+    assert [each.qos for each in last.rest] == [2]
+    assert harness.stored() == 4  # the session, its subscription, the message and its packet id
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_a_message_of_qos_2_comes_again_with_its_packet_id(make, writer, version):
+    wire = lasting(make(version=version))
+    wire.subscribe("t", qos=2)
+    send(writer, "t", "x", "y", "z", qos=2)
+    first = {each.payload: each.packet_id for each in wire.heard()}
+    wire.answer(PUBREC, first[b"x"])
+    wire.vanish()
+
+    again = lasting(make(version=version))
+
+    heard = [(each.type, each.packet_id, each.payload, each.dup) for each in again.rest]
+    assert (PUBREL, first[b"x"], b"", False) in heard
+    assert (PacketType.PUBLISH, first[b"y"], b"y", True) in heard
+    assert (PacketType.PUBLISH, first[b"z"], b"z", True) in heard
+    assert len(heard) == 3
+    assert again.answer(PUBCOMP, first[b"x"]) == []
+    for packet_id in (first[b"y"], first[b"z"]):
+        assert types(again.answer(PUBREC, packet_id)) == ["PUBREL"]
+        assert again.answer(PUBCOMP, packet_id) == []
+    again.vanish()
+    last = lasting(make(version=version))
+    assert last.rest == []
+
+
+def test_pubrec_may_come_again(make, writer):
+    wire = lasting(make())
+    wire.subscribe("t", qos=2)
+    send(writer, "t", "x", qos=2)
+    (message,) = wire.heard()
+    rec = Acknowledgement(PUBREC, message.packet_id, 0, NONE)
+    assert types(wire.say(rec, rec)) == ["PUBREL"]
+    assert types(wire.say(rec)) == ["PUBREL"]
+
+
+@LASTING
+def test_pubrels_have_the_order_of_pubrecs(make, writer, clean):
+    """MQTT-4.6.0-4 of 3.1.1."""
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire.subscribe("t", qos=2)
+    send(writer, "t", *map(str, range(50)), qos=2)
+    ids = [each.packet_id for each in wire.heard()]
+    asked = ids[::2] + ids[::-2]
+    heard = wire.say(*(Acknowledgement(PUBREC, packet_id, 0, NONE) for packet_id in asked))
+    assert [(each.type, each.packet_id) for each in heard] == [(PUBREL, packet_id) for packet_id in asked]
+
+
+def test_a_client_may_refuse_a_message(make, writer):
+    """MQTT 5.0, 4.4: with a reason code of 0x80 or more it is over."""
+    wire = lasting(make(), receive_maximum=1)
+    wire.subscribe("t", qos=2)
+    send(writer, "t", "x", qos=2)
+    send(writer, "t", "y", qos=1)
+    send(writer, "t", "z", qos=1)
+    (message,) = wire.heard()
+    (message,) = wire.answer(PUBREC, message.packet_id, 0x83)
+    assert message.payload == b"y"
+    assert payloads(wire.answer(PUBACK, message.packet_id, 0x97)) == ["z"]
+
+
+def test_answers_that_belong_to_nothing_are_no_matter(make, writer):
+    wire = lasting(make())
+    assert wire.answer(PUBACK, 1) == wire.answer(PUBCOMP, 1) == []
+    assert [(each.type, each.codes) for each in wire.answer(PUBREC, 1)] == [(PUBREL, [0x92])]
+    assert wire.answer(PUBREC, 1, 0x80) == []
+    wire.subscribe("t", qos=2)
+    send(writer, "t", "x", qos=2)
+    (message,) = wire.heard()
+    assert wire.answer(PUBACK, message.packet_id) == wire.answer(PUBCOMP, message.packet_id) == []
+    assert types(wire.answer(PUBREC, message.packet_id)) == ["PUBREL"]
+
+
+# ---- how much is on its way
+
+
+@LASTING
+@pytest.mark.parametrize("qos", [1, 2])
+def test_so_much_is_on_its_way_as_the_client_takes(make, writer, clean, qos):
+    """MQTT-3.3.4-9; MQTT 5.0, 4.9."""
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100, receive_maximum=2)
+    wire.subscribe("t", qos=2)
+    wire.subscribe("u", qos=2)
+    send(writer, "t", *"abcd", qos=qos)
+    send(writer, "u", *"efgh", qos=qos)
+    seen = []
+    heard = wire.heard()
+    while heard:
+        assert len(heard) <= 2
+        seen += payloads(heard)
+        after = []
+        for each in heard:
+            if qos == 1:
+                after += wire.answer(PUBACK, each.packet_id)
+            else:
+                assert types(wire.answer(PUBREC, each.packet_id)) == ["PUBREL"]
+                after += wire.answer(PUBCOMP, each.packet_id)
+        heard = after
+    assert sorted(seen) == list("abcdefgh")
+
+
+def test_messages_of_qos_0_do_not_wait_for_others(make, writer):
+    wire = make()
+    wire.connect(receive_maximum=1)
+    wire.subscribe("t", qos=1)
+    send(writer, "t", "1", "2")
+    send(writer, "t", "0", qos=0)
+    assert payloads(wire.heard()) == ["1"]
+    wire.subscribe("u")
+    send(writer, "u", "0", qos=1)
+    assert payloads(wire.heard()) == ["0"]
+
+
+def test_the_packet_id_of_a_message_that_will_come_again_is_no_others(make, writer):
+    wire = lasting(make())
+    wire.subscribe("first", qos=1)  # begins first when the session goes on
+    wire.subscribe("second", qos=2)
+    send(writer, "second", "x", qos=2)
+    (message,) = wire.heard()
+    wire.vanish()
+    send(writer, "first", "y")
+    again = lasting(make())
+    heard = {each.payload: (each.qos, each.packet_id) for each in [*again.rest, *again.heard()]}
+    assert heard[b"x"] == (2, message.packet_id)
+    assert heard[b"y"] not in ((1, message.packet_id), (1, 0))
+
+
+def test_packet_ids_are_used_again_when_they_are_free(make, writer):
+    wire = make()
+    wire.connect()
+    wire.subscribe("t", qos=1)
+    wire.session._delivering._outgoing._last = 65_533
+    ids = []
+    for number in range(4):
+        send(writer, "t", str(number))
+        (message,) = wire.heard()
+        ids.append(message.packet_id)
+        if number:
+            wire.answer(PUBACK, message.packet_id)
+    assert ids == [65_534, 65_535, 1, 2]
+
+
+def test_a_message_that_expired_while_it_waited_is_left_out(make, writer, harness):
+    """MQTT-3.3.2-5."""
+    wire = make()
+    wire.connect(receive_maximum=1)
+    wire.subscribe("t", qos=1)
+    wire.subscribe("u", qos=1)
+    send(writer, "t", "1")
+    writer.publish("u", "2", qos=1, message_expiry=5)
+    writer.publish("u", "3", qos=1)
+    (first,) = wire.heard()
+    harness.wait(6)
+    assert payloads(wire.answer(PUBACK, first.packet_id)) == ["3"]
+
+
+def test_what_is_left_of_its_time_is_told(make, writer, harness):
+    """MQTT-3.3.2-6."""
+    wire = lasting(make())
+    wire.subscribe("t", qos=1)
+    wire.vanish()
+    writer.publish("t", "x", qos=1, message_expiry=100)
+    harness.wait(30)
+    assert [each.properties.message_expiry for each in lasting(make()).rest] == [70]
+
+
+def test_the_time_that_is_left_is_that_of_now(make, writer, harness):
+    wire = make()
+    wire.connect()
+    wire.subscribe("t")
+    harness.wait(50)
+    writer.publish("t", "x", message_expiry=100)
+    assert [each.properties.message_expiry for each in wire.heard()] == [100]
+
+
+# ---- how long packets are
+
+
+@LASTING
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_packet_is_not_longer_than_the_client_takes(make, writer, clean, qos):
+    """MQTT-3.1.2-24, 3.1.2-25: it counts as sent, and what waits behind it comes."""
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100, maximum_packet_size=100, receive_maximum=1)
+    wire.subscribe("t", qos=2)
+    send(writer, "t", "x" * 100, "short", "y" * 100, "also", qos=qos)
+    seen = []
+    while heard := wire.heard():
+        seen += payloads(heard)
+        for each in heard:
+            if each.qos == 1:
+                wire.session.receive(b"")
+                wire.receive(bytes((0x40, 2, 0, each.packet_id)))
+            elif each.type is PacketType.PUBLISH and each.qos == 2:
+                wire.receive(bytes((0x50, 2, 0, each.packet_id)))
+            elif each.type is PUBREL:
+                wire.receive(bytes((0x70, 2, 0, each.packet_id)))
+    assert seen == ["short", "also"]
+
+
+@pytest.mark.parametrize("calls", range(12))
+def test_another_subscription_identifier_makes_no_packet_too_long(make, writer, harness, calls):
+    """However far the message was: what is too long counts as sent, and its packet id is free."""
+    wire = lasting(make(), maximum_packet_size=20, receive_maximum=1)
+    wire.subscribe("t", qos=2, subscription_ids=(1,))
+    writer.arrive(encode(Publish("t", b"123456789", 2, False, False, 1, NONE), V5))
+    harness.turn(calls)
+    again = Subscribe(2, (Filter("t", 2, False, False, 2),), Properties(subscription_ids=(1_000_000,)))
+    wire.arrive(encode(again, V5))
+    harness.turn()
+    data = wire.session.take()
+    seen = []
+    while data:
+        assert data[1] + 2 <= 20, data
+        seen += decode_all(data)
+        for each in decode_all(data):
+            if each.type is PacketType.PUBLISH:
+                wire.receive(bytes((0x50, 2, 0, each.packet_id)))
+            elif each.type is PUBREL:
+                wire.receive(bytes((0x70, 2, 0, each.packet_id)))
+        data = wire.session.take()
+    writer.answer(PUBREL, 1)
+    send(writer, "t", "also", qos=2)
+    seen += wire.heard()
+    assert payloads(seen) in (["123456789", "also"], ["also"])
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_what_is_not_acknowledged_gives_the_session_nothing_to_do(make, writer, version):
+    wire = make(version=version)
+    wire.connect()
+    wire.subscribe("t")
+    writer.publish("t", "x")
+    assert payloads(wire.heard()) == ["x"]
+    turns = []
+    wire.session.set_wake(lambda: turns.append(None))
+    writer.publish("t", "y")
+    assert payloads(wire.heard()) == ["y"]
+    assert turns == []
+
+
+def test_an_answer_that_is_too_long_ends_the_connection(make):
+    wire = make()
+    wire.connect(maximum_packet_size=30)
+    assert types(wire.subscribe(*(str(number) for number in range(100)))) == ["DISCONNECT"]
+    assert wire.is_closed
+
+
+# ---- aliases
+
+
+def test_topics_get_aliases_if_the_client_takes_them(make, writer):
+    """MQTT-3.3.2-9, 3.1.2-26."""
+    wire = make()
+    wire.connect(topic_alias_maximum=2)
+    wire.subscribe("#")
+    for topic in ("a", "b", "a", "c", "b"):
+        writer.publish(topic, "x")
+    assert [(each.topic, each.properties.topic_alias) for each in wire.heard()] == [
+        ("a", 1),
+        ("b", 2),
+        ("", 1),
+        ("c", None),
+        ("", 2),
+    ]
+
+
+def test_there_are_no_aliases_for_who_takes_none(make, writer):
+    """MQTT-3.1.2-27."""
+    wire = make()
+    wire.connect()
+    wire.subscribe("a")
+    writer.publish("a", "x")
+    writer.publish("a", "x")
+    assert [(each.topic, each.properties.topic_alias) for each in wire.heard()] == [("a", None)] * 2
+
+
+# ---- of other protocols
+
+
+class Jms:
+    """Sends what clients of other protocols do."""
+
+    def __init__(self, harness: Any) -> None:
+        self.client = harness.client("jms")
+
+    def send(self, name: str, body: bytes, kind: BodyKind = BodyKind.BYTES, **fields: Any) -> None:
+        self.client.sequence += 1
+        message = Message(
+            Destination(DestinationKind.TOPIC, name), f"ID:jms-1:1:1:{self.client.sequence}", body, kind, **fields
+        )
+        self.client.handle(Send(message))
+
+
+@pytest.mark.parametrize(("persistent", "qos"), [(True, 1), (False, 0)])
+def test_a_message_of_another_protocol_has_the_qos_that_its_persistence_means(make, harness, persistent, qos):
+    wire = make()
+    wire.connect()
+    wire.subscribe("a/b", qos=2)
+    Jms(harness).send("a.b", b"x", persistent=persistent)
+    assert [(each.topic, each.qos) for each in wire.heard()] == [("a/b", qos)]
+
+
+@LASTING
+@pytest.mark.parametrize("name", ["a*b", "a>b", "a\0b", "\ud800"])
+def test_a_topic_that_mqtt_does_not_have_is_left_out(make, harness, clean, name):
+    """MQTT-3.3.2-2: no wildcards in the topic of a PUBLISH."""
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire.subscribe("#", qos=1)
+    jms = Jms(harness)
+    jms.send(name, b"x", persistent=True)
+    jms.send("a.b", b"y", persistent=True)
+    assert [(each.topic, each.payload) for each in wire.heard()] == [("a/b", b"y")]
+
+
+def test_a_wildcard_at_the_beginning_means_no_topics_of_the_broker(make, harness, writer):
+    """MQTT-4.7.2-1; advisories are as much the broker's own."""
+    wire = make(limits=MqttLimits(packet_bytes_max=1000, takes_dollar_topics=True))
+    wire.connect()
+    wire.subscribe("#", "+/x", qos=1)
+    assert wire.publish("$SYS/x", "1") == []
+    wire.subscribe("$SYS/#")
+    assert payloads(wire.publish("$SYS/x", "2")) == ["2"]
+
+
+# ---- what comes to nothing
+
+
+def test_a_message_of_qos_2_that_expired_meanwhile_has_its_packet_id_released(make, writer, harness):
+    """The client may have it, and would take the next one of that id for it."""
+    wire = lasting(make())
+    wire.subscribe("t", qos=2)
+    writer.publish("t", "x", qos=2, id=1, message_expiry=5)
+    (message,) = wire.heard()
+    wire.vanish()
+    harness.wait(10)
+
+    again = lasting(make())
+
+    assert [(each.type, each.packet_id) for each in again.rest] == [(PUBREL, message.packet_id)]
+    assert again.answer(PUBCOMP, message.packet_id) == []
+    again.vanish()
+    assert lasting(make()).rest == []
+
+
+def test_a_message_of_qos_2_whose_subscription_is_over_is_sent_to_its_end(make, writer):
+    """MQTT-3.10.4-3."""
+    wire = lasting(make())
+    wire.subscribe("t", qos=2)
+    send(writer, "t", "x", qos=2)
+    (message,) = wire.heard()
+    assert types(wire.unsubscribe("t")) == ["UNSUBACK"]
+    assert types(wire.answer(PUBREC, message.packet_id)) == ["PUBREL"]
+    assert wire.answer(PUBCOMP, message.packet_id) == []
+    wire.vanish()
+    assert lasting(make()).rest == []
+
+
+def test_a_packet_id_is_released_if_the_subscription_ended_before(make, writer):
+    wire = lasting(make())
+    wire.subscribe("t", qos=2)
+    send(writer, "t", "x", qos=2)
+    (message,) = wire.heard()
+    wire.unsubscribe("t")
+    wire.vanish()
+    again = lasting(make())
+    assert [(each.type, each.packet_id) for each in again.rest] == [(PUBREL, message.packet_id)]
+    assert again.answer(PUBCOMP, message.packet_id) == []
+
+
+def test_a_lower_qos_does_not_hold_for_what_was_begun(make, writer):
+    """MQTT-4.3.3-1: QoS 2 goes to its end as that."""
+    wire = lasting(make())
+    wire.subscribe("t", qos=2)
+    send(writer, "t", "x", qos=2)
+    (message,) = wire.heard()
+    wire.subscribe("t", qos=0)
+    wire.vanish()
+    again = lasting(make())
+    (resent,) = again.rest
+    assert (resent.qos, resent.packet_id, resent.payload) == (2, message.packet_id, b"x")
+    assert types(again.answer(PUBREC, resent.packet_id)) == ["PUBREL"]
+
+
+def test_a_slow_client_gets_nothing_meanwhile(make, writer):
+    wire = lasting(make())
+    wire.subscribe("t", qos=1)
+    wire.is_writable = False
+    send(writer, "t", *"abc")
+    assert wire.heard() == []
+    wire.is_writable = True
+    wire.engine.writable(wire)
+    assert payloads(wire.heard()) == ["a", "b", "c"]
+
+
+def test_a_full_store_can_be_emptied_by_clients(make, writer, harness):
+    """What a session keeps of its deliveries waits for no room."""
+    wire = lasting(make())
+    wire.subscribe("t", qos=2)
+    wire.vanish()
+    send(writer, "t", *"abc", qos=2)
+    harness.store._bytes_max = harness.store.bytes - 1
+
+    again = lasting(make())
+    harness.wait(1)
+    heard = [each for each in [*again.rest, *again.heard()] if each.type is PacketType.PUBLISH]
+
+    assert payloads(heard) == ["a", "b", "c"]
+    for each in heard:
+        assert types(again.answer(PUBREC, each.packet_id)) == ["PUBREL"]
+        assert again.answer(PUBCOMP, each.packet_id) == []
+    assert harness.store.bytes < harness.store._bytes_max

@@ -1,0 +1,349 @@
+"""What clients publish: QoS 0 to 2, packet ids, aliases, limits, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandemmq.broker.core.commands import ErrorKind, refusal
+from tandemmq.broker.core.memory import DESTINATION_BYTES, Kind
+from tandemmq.broker.core.names import MQTT_RETAINED, NAME_BYTES_MAX
+from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, Publish, Version
+from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.broker.protocols.mqtt.publishing import EXCHANGE_BYTES, EXCHANGES_COUNTED
+from tests.support.broker.mqtt_wire import V5, MqttLimits, Pieces, payloads, types
+
+PUBREL, PUBREC, PUBCOMP, PUBACK = PacketType.PUBREL, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PUBACK
+ALL = (Version.V3_1, Version.V3_1_1, V5)
+LASTING = pytest.mark.parametrize("clean", [True, False])
+
+
+@pytest.fixture
+def reader(make):
+    wire = make()
+    wire.connect("reader")
+    wire.subscribe("#")
+    return wire
+
+
+@pytest.mark.parametrize("pieces", Pieces)
+@pytest.mark.parametrize("version", ALL)
+def test_each_qos_is_answered_as_it_should(make, reader, version, pieces):
+    wire = make(version=version, pieces=pieces)
+    wire.connect()
+
+    assert wire.publish("t", "0") == []
+    assert [(each.type, each.packet_id) for each in wire.publish("t", "1", qos=1, id=9)] == [(PUBACK, 9)]
+    assert [(each.type, each.packet_id) for each in wire.publish("t", "2", qos=2, id=10)] == [(PUBREC, 10)]
+    assert [(each.type, each.packet_id) for each in wire.answer(PUBREL, 10)] == [(PUBCOMP, 10)]
+    assert payloads(reader.heard()) == ["0", "1", "2"]
+
+
+@LASTING
+def test_a_message_of_qos_2_that_comes_again_is_one_message(make, reader, clean):
+    """MQTT-4.3.3-10."""
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100)
+
+    assert types(wire.publish("t", "x", qos=2)) == ["PUBREC"]
+    assert types(wire.publish("t", "x", qos=2, dup=True)) == ["PUBREC"]
+    assert types(wire.answer(PUBREL, 7)) == ["PUBCOMP"]
+    assert types(wire.publish("t", "y", qos=2)) == ["PUBREC"]
+    assert payloads(reader.heard()) == ["x", "y"]
+
+
+@LASTING
+def test_a_packet_id_that_is_not_known_is_answered(make, clean):
+    """MQTT 5.0, 4.3.3; 3.x has no other answer."""
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    assert [(each.type, each.codes) for each in wire.answer(PUBREL, 5)] == [(PUBCOMP, [0x92])]
+
+
+def test_a_message_of_qos_2_is_known_when_its_client_comes_back(make, reader):
+    wire = make()
+    wire.connect(expiry=100)
+    wire.publish("t", "x", qos=2)
+    wire.vanish()
+
+    again = make()
+    assert again.connect(clean=False, expiry=100).session_present
+    assert types(again.publish("t", "x", qos=2, dup=True)) == ["PUBREC"]
+    assert types(again.answer(PUBREL, 7)) == ["PUBCOMP"]
+    assert payloads(reader.heard()) == ["x"]
+    assert types(again.publish("t", "y", qos=2)) == ["PUBREC"]
+    assert payloads(reader.heard()) == ["y"]
+
+
+def test_pubrel_and_the_next_of_that_id_may_come_at_once(make, reader):
+    wire = make()
+    wire.connect(expiry=100)
+    wire.publish("t", "x", qos=2)
+    heard = wire.say(Acknowledgement(PUBREL, 7, 0, NONE), Acknowledgement(PUBREL, 7, 0, NONE))
+    assert types(heard)[0] == "PUBCOMP"
+
+
+def test_what_comes_is_bounded_by_the_receive_maximum(make):
+    """MQTT 5.0, 3.2.2.3.3."""
+    wire = make(limits=MqttLimits(packet_bytes_max=1000, receive_maximum=2))
+    wire.connect()
+    assert types(wire.publish("t", "1", qos=2, id=1)) == ["PUBREC"]
+    assert types(wire.publish("t", "1", qos=2, id=2)) == ["PUBREC"]
+    assert [(each.type, each.codes) for each in wire.publish("t", "1", qos=2, id=3)] == [
+        (PacketType.DISCONNECT, [0x93])
+    ]
+    assert wire.is_closed
+
+
+def test_the_receive_maximum_counts_what_is_not_settled(make):
+    wire = make(limits=MqttLimits(packet_bytes_max=1000, receive_maximum=1))
+    wire.connect()
+    for _ in range(3):
+        assert types(wire.publish("t", "1", qos=1, id=1)) == ["PUBACK"]
+        assert types(wire.publish("t", "1", qos=2, id=1)) == ["PUBREC"]
+        assert types(wire.answer(PUBREL, 1)) == ["PUBCOMP"]
+        assert types(wire.publish("$x", "1", qos=1, id=1)) == ["PUBACK"]
+
+
+def test_the_receive_maximum_is_a_connections_own(make):
+    """MQTT 5.0, 4.9: what is left of it is not kept."""
+    limits = MqttLimits(packet_bytes_max=1000, receive_maximum=2)
+    wire = make(limits=limits)
+    wire.connect(expiry=100)
+    wire.publish("t", "1", qos=2, id=1)
+    wire.publish("t", "1", qos=2, id=2)
+    wire.vanish()
+
+    again = make(limits=limits)
+    again.connect(clean=False, expiry=100)
+    assert types(again.answer(PUBREL, 1)) == types(again.answer(PUBREL, 2)) == ["PUBCOMP"]
+    again.publish("t", "1", qos=2, id=1)
+    again.publish("t", "1", qos=2, id=2)
+    assert types(again.publish("t", "1", qos=2, id=3)) == ["DISCONNECT"]
+
+
+def test_mqtt_3_has_no_receive_maximum(make):
+    wire = make(version=Version.V3_1_1, limits=MqttLimits(packet_bytes_max=1000, receive_maximum=1))
+    wire.connect()
+    assert types([*wire.publish("t", "1", qos=2, id=1), *wire.publish("t", "1", qos=2, id=2)]) == ["PUBREC"] * 2
+
+
+@pytest.mark.parametrize("topic", ["t", "$t"])
+def test_packet_ids_that_are_not_released_count_as_memory(make, harness, topic):
+    memory = harness.engine.memory
+    wire = make(version=Version.V3_1_1)
+    wire.connect()
+    before = memory.by_kind[Kind.STATE]
+    count = 1_000
+    for packet_id in range(1, count + 1):
+        assert types(wire.publish(topic, "x", qos=2, id=packet_id)) == ["PUBREC"]
+    beyond = memory.by_kind[Kind.STATE] - before
+    assert (count - EXCHANGES_COUNTED) * EXCHANGE_BYTES <= beyond <= count * EXCHANGE_BYTES + DESTINATION_BYTES
+    memory.limit = memory.used
+    for packet_id in range(count + 1, count + EXCHANGES_COUNTED):
+        wire.publish(topic, "x", qos=2, id=packet_id)
+    assert wire.is_closed
+    assert memory.by_kind[Kind.STATE] < before
+
+
+def test_a_longer_packet_than_the_broker_takes_ends_the_connection(make):
+    wire = make(limits=MqttLimits(packet_bytes_max=1000))
+    wire.connect()
+    assert [each.codes for each in wire.publish("t", b"x" * 1000)] == [[0x95]]
+
+
+# ---- topic aliases
+
+
+def test_an_alias_stands_for_its_topic(make, reader):
+    """MQTT-3.3.2-7 to 12."""
+    wire = make()
+    wire.connect()
+    wire.publish("a", "1", topic_alias=1)
+    wire.publish("", "2", topic_alias=1)
+    wire.publish("b", "3", topic_alias=1)
+    wire.publish("", "4", topic_alias=1)
+    assert [(each.topic, each.payload) for each in reader.heard()] == [
+        ("a", b"1"),
+        ("a", b"2"),
+        ("b", b"3"),
+        ("b", b"4"),
+    ]
+
+
+@pytest.mark.parametrize(("alias", "code"), [(17, 0x94), (2, 0x82)])
+def test_a_wrong_alias_ends_the_connection(make, alias, code):
+    wire = make()
+    wire.connect()
+    assert [each.codes for each in wire.publish("", "x", topic_alias=alias)] == [[code]]
+
+
+def test_who_takes_no_aliases_is_given_none(make):
+    """MQTT-3.2.2-18."""
+    wire = make(limits=MqttLimits(packet_bytes_max=1 << 20, topic_alias_maximum=0))
+    assert wire.connect().properties.topic_alias_maximum == 0
+    (end,) = wire.publish("t", "x", topic_alias=1)
+    assert (end.type, end.codes) == (PacketType.DISCONNECT, [0x94])
+    assert wire.is_closed
+
+
+def test_aliases_end_with_their_connection(make):
+    wire = make()
+    wire.connect(expiry=100)
+    wire.publish("a", "1", topic_alias=1)
+    wire.vanish()
+    again = make()
+    again.connect(clean=False, expiry=100)
+    assert [each.codes for each in again.publish("", "x", topic_alias=1)] == [[0x82]]
+
+
+def test_an_alias_for_a_topic_that_can_be_none_is_not_kept(make):
+    wire = make()
+    wire.connect()
+    assert [each.codes for each in wire.publish("x" * (NAME_BYTES_MAX + 1), "1", topic_alias=1)] == [[0x90]]
+
+
+# ---- topics
+
+
+@pytest.mark.parametrize("version", ALL)
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("clean", [True, False])
+def test_topics_that_begin_with_a_dollar_lead_nowhere(make, reader, version, qos, clean):
+    """As in ActiveMQ. What is answered is answered as usual."""
+    wire = make(version=version)
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    heard = wire.publish("$SYS/x", "x", qos=qos)
+    if qos == 2:
+        heard += wire.answer(PUBREL, 7)
+    assert types(heard) == (["PUBACK"] if qos == 1 else ["PUBREC", "PUBCOMP"])
+    assert reader.heard() == []
+
+
+def test_a_connector_may_take_such_topics(make):
+    wire = make(limits=MqttLimits(packet_bytes_max=1000, takes_dollar_topics=True))
+    wire.connect()
+    wire.subscribe("$x")
+    assert payloads(wire.publish("$x", "1")) == ["1"]
+
+
+@pytest.mark.parametrize("version", ALL)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("retain", [False, True])
+def test_what_is_refused_ends_the_connection_or_has_a_reason(make, version, qos, retain):
+    """MQTT-3.3.5-2. A topic that is too long for a destination is no matter of rights, and refused all the same."""
+    wire = make(version=version)
+    wire.connect(clean=False, expiry=100)
+    heard = wire.publish("x" * 600, "x", qos=qos, retain=retain)
+    if version is V5:
+        assert [(each.type.value, each.codes) for each in heard] == ([] if not qos else [(3 + qos, [0x90])])
+        assert not wire.is_closed
+        assert types(wire.publish("t", "x", qos=qos)) == ([] if not qos else ["PUBACK" if qos == 1 else "PUBREC"])
+    else:
+        assert heard == []
+        assert wire.is_closed
+
+
+def test_refused_messages_do_not_count_against_the_receive_maximum(make):
+    wire = make(limits=MqttLimits(packet_bytes_max=1000, receive_maximum=1))
+    wire.connect()
+    for qos in (1, 2, 1, 2):
+        assert [each.codes for each in wire.publish("x" * 600, "x", qos=qos)] == [[0x90]]
+    assert types(wire.publish("t", "x", qos=2)) == ["PUBREC"]
+
+
+# ---- retained messages
+
+
+def test_what_is_retained_is_sent_to_its_topic_and_kept_at_once(make, harness, reader):
+    wire = make()
+    wire.connect()
+    assert types(wire.publish("t", "x", qos=1, retain=True)) == ["PUBACK"]
+    wire.publish("t", "y", retain=True)
+    assert payloads(reader.heard()) == ["x", "y"]
+    assert harness.figures(MQTT_RETAINED.name)["messages"] == 2
+
+
+def test_a_retained_message_that_has_no_room_is_only_sent(make, hooks, harness, reader):
+    """What it was to replace is no longer true."""
+    hooks.has_room = False
+    wire = make()
+    wire.connect()
+    assert types(wire.publish("t", "x", qos=1, retain=True)) == ["PUBACK"]
+    assert payloads(reader.heard()) == ["x"]
+    assert harness.figures(MQTT_RETAINED.name)["messages"] == 1
+
+
+# ---- what waits
+
+
+def test_a_full_store_lets_producers_wait(make, harness, reader):
+    away = make()
+    away.connect("away", expiry=100)
+    away.subscribe("t", qos=1)
+    away.vanish()
+    wire = make()
+    wire.connect(expiry=100)
+    harness.store._bytes_max = 0
+    assert wire.publish("t", "x", qos=1) == []
+    harness.store._bytes_max = 1 << 20
+    harness.wait(2)
+    assert types(wire.heard()) == ["PUBACK"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_many_messages_at_once_are_answered_in_their_order(make, qos):
+    """MQTT-4.6.0-2, 4.6.0-3 of 3.1.1."""
+    wire = make()
+    wire.connect(expiry=100)
+    heard = wire.say(*(Publish("t", b"x", qos, False, False, number, NONE) for number in range(1, 200)))
+    assert [each.packet_id for each in heard] == list(range(1, 200))
+
+
+def test_a_reason_is_not_told_to_who_does_not_want_it(make):
+    """MQTT-3.1.2-29."""
+    wire = make()
+    wire.connect(request_problem_information=0)
+    assert wire.publish("x" * 600, "x", qos=1)[0].properties == NONE
+
+
+def test_a_reason_is_told_where_there_is_room_for_it(make):
+    """MQTT-3.4.2-2."""
+    wire = make()
+    wire.connect()
+    assert wire.publish("x" * 600, "x", qos=1)[0].properties.reason_string
+    small = make()
+    small.connect("small", maximum_packet_size=100)
+    assert small.publish("x" * 600, "x", qos=1)[0].properties == NONE
+
+
+def test_a_refusal_within_a_transaction_is_told_by_its_own_name(make):
+    wire = make()
+    wire.connect()
+    wire.session.fail(refusal("No", kind=ErrorKind.SECURITY))
+    error = refusal("rolled back", kind=ErrorKind.ROLLED_BACK, receipt=7)
+    wire.session._publishing._unanswered += 1
+    wire.session.fail(error)
+    assert [(each.codes, each.properties.reason_string) for each in wire.heard()] == [([0x87], "No")]
+
+
+def test_properties_reach_who_subscribes(make, reader):
+    wire = make()
+    wire.connect()
+    wire.publish(
+        "t",
+        "x",
+        content_type="text/plain",
+        payload_format=1,
+        response_topic="answers/here",
+        correlation_data=b"\xff\x00",
+        user=(("b", "1"), ("a", "2"), ("b", "3")),
+        message_expiry=100,
+    )
+    assert reader.heard()[0].properties == Properties(
+        content_type="text/plain",
+        payload_format=1,
+        response_topic="answers/here",
+        correlation_data=b"\xff\x00",
+        user=(("b", "1"), ("a", "2"), ("b", "3")),
+        message_expiry=100,
+    )

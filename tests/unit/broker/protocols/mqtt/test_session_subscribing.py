@@ -1,0 +1,823 @@
+"""SUBSCRIBE, UNSUBSCRIBE, retained messages for who subscribes, and sessions that know their subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.access import Credentials, Operation
+from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
+from tandemmq.broker.core.names import MQTT_RETAINED
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.protocols.mqtt.delivering import OWN_BYTES_MAX
+from tandemmq.broker.protocols.mqtt.messages import QOS, RETAIN
+from tandemmq.broker.protocols.mqtt.packets import (
+    Acknowledgement,
+    Filter,
+    PacketType,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Version,
+)
+from tandemmq.broker.protocols.mqtt.properties import NONE
+from tandemmq.broker.protocols.mqtt.retained_sending import AHEAD_MAX
+from tandemmq.broker.protocols.mqtt.session_records import queue_of
+from tandemmq.broker.protocols.mqtt.subscribing import SUBSCRIPTIONS_MAX
+from tandemmq.broker.protocols.mqtt.topics import destination_of
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tests.support.broker.mqtt_wire import V5, MqttWire, payloads, types
+
+ALL = (Version.V3_1, Version.V3_1_1, V5)
+LASTING = pytest.mark.parametrize("clean", [True, False])
+PUBREC, PUBCOMP, PUBACK = PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PUBACK
+
+
+@pytest.fixture
+def writer(make):
+    wire = make()
+    wire.connect("writer")
+    return wire
+
+
+def lasting(wire: MqttWire, client_id: str = "me", **properties: Any) -> MqttWire:
+    wire.connect(client_id, clean=False, expiry=100, **properties)
+    return wire
+
+
+# ---- SUBSCRIBE
+
+
+@LASTING
+@pytest.mark.parametrize("version", ALL)
+def test_each_filter_has_its_code(make, version, clean):
+    """MQTT-3.8.4-1, 3.8.4-5, 3.8.4-6."""
+    wire = make(version=version)
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    filters = tuple(Filter(f"t{qos}", qos, False, False, 0) for qos in (2, 0, 1))
+    (suback,) = wire.say(Subscribe(5, filters, NONE))
+    assert (suback.type, suback.packet_id, suback.codes) == (PacketType.SUBACK, 5, [2, 0, 1])
+
+
+@LASTING
+def test_a_filter_may_stand_twice_in_a_packet(make, writer, clean):
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    filters = tuple(Filter("t", qos, False, False, 0) for qos in (0, 2, 1))
+    (suback,) = wire.say(Subscribe(5, filters, NONE))
+    assert suback.codes == [0, 2, 1]
+    writer.publish("t", "x", qos=2)
+    assert [(each.qos, each.payload) for each in wire.heard()] == [(1, b"x")]
+
+
+@LASTING
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("second", [0, 1, 2])
+def test_a_later_subscription_takes_the_place_of_the_first(make, writer, clean, first, second):
+    """MQTT-3.8.4-3, 3.8.4-4."""
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire.subscribe("t", qos=first)
+    assert wire.subscribe("t", qos=second)[0].codes == [second]
+    writer.publish("t", "x", qos=2)
+    (message,) = wire.heard()
+    assert message.qos == second
+    assert wire.unsubscribe("t")[0].codes == [0]
+    writer.publish("t", "y", qos=2, id=8)
+    assert wire.heard() == []
+
+
+def test_nothing_is_lost_when_a_subscription_is_replaced(make, writer):
+    """MQTT-3.8.4-4."""
+    wire = lasting(make(), receive_maximum=1)
+    wire.subscribe("t", qos=1)
+    for number in range(3):
+        writer.publish("t", str(number), qos=1)
+    (message,) = wire.heard()
+    heard = wire.subscribe("t", qos=0)
+    assert types(heard) == ["SUBACK"]
+    heard = wire.answer(PUBACK, message.packet_id)
+    while waiting := [each for each in heard if each.qos]:
+        heard += wire.answer(PUBACK, waiting[-1].packet_id)
+        if payloads(heard)[-1] == "2":
+            break
+    assert sorted(set(payloads(heard))) == ["1", "2"]
+
+
+def test_a_client_with_overlapping_filters_has_a_message_of_each(make, writer):
+    """MQTT-3.3.5-1, 3.3.4-3."""
+    wire = make()
+    wire.connect()
+    wire.subscribe("a/#", qos=2, subscription_ids=(1,))
+    wire.subscribe("a/b", qos=1, subscription_ids=(2,))
+    writer.publish("a/b", "x", qos=2)
+    heard = {each.properties.subscription_ids: each.qos for each in wire.heard()}
+    assert heard == {(1,): 2, (2,): 1}
+
+
+def test_a_subscription_id_may_change_and_is_kept(make, writer):
+    """MQTT-3.3.4-4."""
+    wire = lasting(make())
+    wire.subscribe("t", qos=1, subscription_ids=(5,))
+    wire.subscribe("t", qos=1, subscription_ids=(6,))
+    wire.vanish()
+    again = lasting(make())
+    writer.publish("t", "x", qos=1)
+    assert [each.properties.subscription_ids for each in again.heard()] == [(6,)]
+    again.subscribe("t", qos=1)
+    writer.publish("t", "y", qos=1)
+    assert [each.properties.subscription_ids for each in again.heard()] == [()]
+
+
+@LASTING
+def test_a_client_need_not_get_what_it_sent_itself(make, writer, clean):
+    """MQTT-3.8.3-3."""
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire.subscribe("t", qos=1, no_local=True)
+    assert types(wire.publish("t", "mine", qos=1)) == ["PUBACK"]
+    writer.publish("t", "another's", qos=1)
+    assert payloads(wire.heard()) == ["another's"]
+
+
+@LASTING
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_no_local_may_change(make, writer, clean, qos):
+    """MQTT-3.8.4-3, 3.8.4-4: what is on its way, or waits for room, is not lost, and does not come again."""
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100, receive_maximum=2)
+    wire.subscribe("t", qos=qos)
+    for payload in ("1", "2", "3"):
+        writer.publish("t", payload, qos=1)
+    heard = wire.heard()
+
+    heard += wire.subscribe("t", qos=qos, no_local=True)
+    heard += wire.publish("t", "mine", qos=1)
+    heard += wire.subscribe("t", qos=qos)
+    heard += wire.publish("t", "mine again", qos=1)
+
+    for message in heard:
+        if message.type is PacketType.PUBLISH and message.qos:
+            heard += wire.answer(PUBACK, message.packet_id)
+    assert payloads(heard) == ["1", "2", "3", "mine again"]
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_no_local_may_change_for_what_had_gathered(make, writer, harness, is_first):
+    wire = lasting(make())
+    wire.subscribe("t", qos=1, no_local=is_first)
+    wire.vanish()
+    writer.publish("t", "gathered", qos=1)
+    harness.fail_over()
+    again = lasting(make(), receive_maximum=1)
+    assert payloads(again.rest) == ["gathered"]
+    assert types(again.subscribe("t", qos=1, no_local=not is_first)) == ["SUBACK"]
+    again.publish("t", "mine", qos=1, id=8)
+    (message,) = again.rest
+    assert payloads(again.answer(PUBACK, message.packet_id)) == (["mine"] if is_first else [])
+    again.vanish()
+    assert payloads(lasting(make()).rest) == (["mine"] if is_first else [])
+
+
+@pytest.mark.parametrize("as_published", [False, True])
+def test_retain_is_told_as_it_was_published_to_who_wants_that(make, writer, as_published):
+    """MQTT-3.3.1-12, 3.3.1-13."""
+    wire = make()
+    wire.connect()
+    wire.subscribe("t", retain_as_published=as_published)
+    writer.publish("t", "x", retain=True)
+    writer.publish("t", "y")
+    assert [each.retain for each in wire.heard()] == [as_published, False]
+
+
+# ---- UNSUBSCRIBE
+
+
+@LASTING
+@pytest.mark.parametrize("version", ALL)
+def test_unsubscribing_is_answered_by_filter(make, writer, version, clean):
+    """MQTT-3.10.4-4, 3.11.3-2."""
+    wire = make(version=version)
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire.subscribe("t", qos=1)
+    (unsuback,) = wire.unsubscribe("t", "u")
+    assert unsuback.codes == ([0, 0x11] if version is V5 else [])
+    assert types(wire.unsubscribe("t")) == ["UNSUBACK"]
+    writer.publish("t", "x", qos=1)
+    assert wire.heard() == []
+    wire.vanish()
+    again = make(version=version)
+    again.connect(clean=clean, expiry=None if clean else 100)
+    writer.publish("t", "x", qos=1)
+    assert again.rest == again.heard() == []
+
+
+def test_subscribing_and_unsubscribing_at_once_leaves_nothing(make, writer, harness):
+
+    wire = lasting(make())
+    for _ in range(3):
+        heard = wire.say(
+            Subscribe(1, (Filter("t", 1, False, False, 0),), NONE),
+            Unsubscribe(2, ("t",), NONE),
+        )
+        assert types(heard) == ["SUBACK", "UNSUBACK"]
+    assert harness.figures(queue_of("me").name)["messages"] == 1
+    wire.vanish()
+    again = lasting(make())
+    writer.publish("t", "x", qos=1)
+    assert again.heard() == []
+
+
+def test_what_waits_for_room_of_an_ended_subscription_is_not_sent(make, writer):
+    """MQTT-3.10.4-2."""
+    wire = make()
+    wire.connect(receive_maximum=1)
+    wire.subscribe("t", "u", qos=1)
+    for topic in ("t", "t", "u"):
+        writer.publish(topic, topic, qos=1)
+    (message,) = wire.heard()
+    wire.unsubscribe("t")
+    assert payloads(wire.answer(PUBACK, message.packet_id)) == ["u"]
+
+
+# ---- sessions
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_a_session_knows_its_subscriptions(make, writer, version):
+    """MQTT-3.1.2-4 (3.1.1), MQTT-3.1.2-5 (5.0)."""
+    wire = lasting(make(version=version))
+    wire.subscribe("0", qos=0)
+    wire.subscribe("1", qos=1)
+    wire.subscribe("2", qos=2)
+    wire.vanish()
+    for topic in "012":
+        writer.publish(topic, topic, qos=2, id=ord(topic))
+
+    again = lasting(make(version=version))
+    assert sorted(payloads(again.rest)) == ["1", "2"]
+    writer.publish("0", "now", qos=2, id=3)
+    assert [(each.qos, each.payload) for each in again.heard()] == [(0, b"now")]
+
+
+def test_a_new_master_gathers_from_topics_that_no_filter_had_met(make, harness):
+    lasting(make()).subscribe("a/#", qos=1)
+    harness.fail_over()
+    other = make()
+    other.connect("other")
+    other.publish("a/x", "1", qos=1)
+    assert payloads(lasting(make()).rest) == ["1"]
+
+
+def test_a_new_master_knows_them_too(make, writer, harness):
+    wire = lasting(make())
+    wire.subscribe("a/#", qos=1, subscription_ids=(9,), no_local=True)
+    wire.subscribe("b", qos=2)
+    writer.publish("a/x", "0", qos=1)
+    (message,) = wire.heard()
+    wire.answer(PUBACK, message.packet_id)
+    harness.fail_over()
+    other = make()
+    other.connect("other")
+    other.publish("a/x", "1", qos=1)
+    other.publish("b", "2", qos=2, id=8)
+
+    again = lasting(make())
+
+    assert sorted((each.payload, each.properties.subscription_ids) for each in again.rest) == [(b"1", (9,)), (b"2", ())]
+
+
+@LASTING
+def test_a_clean_start_ends_the_old_session(make, writer, harness, clean):
+    """MQTT-3.1.2-4."""
+    wire = lasting(make())
+    wire.subscribe("t", qos=2)
+    writer.publish("t", "x", qos=2)
+    (message,) = wire.heard()
+    wire.answer(PUBREC, message.packet_id)
+    wire.publish("t", "y", qos=2, id=3)
+    wire.vanish()
+
+    fresh = make()
+    connack = fresh.connect(clean=True, expiry=None if clean else 100)
+
+    assert not connack.session_present
+    assert fresh.rest == fresh.heard() == []
+    writer.publish("t", "z", qos=1)
+    assert fresh.heard() == []
+    assert harness.stored() == (0 if clean else 1)
+    fresh.vanish()
+    assert lasting(make()).rest == []
+
+
+def test_a_session_may_go_on_for_one_connection_more(make, writer, hooks):
+    """MQTT 5.0: no clean start, and no expiry."""
+    wire = lasting(make())
+    wire.subscribe("t", qos=1)
+    wire.vanish()
+    writer.publish("t", "x", qos=1)
+
+    last = make()
+    assert last.connect(clean=False, expiry=0).session_present
+    assert payloads(last.rest) == ["x"]
+    last.vanish()
+    assert (hooks.left_[-1].expiry, hooks.left_[-1].state) == (0, queue_of("me"))
+
+
+def test_a_session_of_many_records_is_found_whole(make, writer, harness):
+    """More than are given to a consumer at once."""
+    wire = lasting(make(version=Version.V3_1_1))
+    for start in range(1, 3000, 500):
+        wire.say(*(Publish("t", b"x", 2, False, False, start + number, NONE) for number in range(500)))
+    for start in range(0, 1000, 500):
+        wire.subscribe(*(str(number) for number in range(start, start + 500)))
+    wire.vanish()
+    harness.fail_over()
+
+    again = lasting(make(version=Version.V3_1_1))
+
+    assert len(again.session._publishing._exchanges) == 3000
+    assert len(again.session._subscribing._by_filter) == 1000
+    assert len(again.say(*(Acknowledgement(PacketType.PUBREL, number, 0, NONE) for number in range(1, 3001)))) == 3000
+    assert harness.figures(queue_of("me").name)["messages"] == 1001
+
+
+@LASTING
+def test_subscriptions_have_a_bound(make, hooks, clean):
+    """Beyond which retained messages still come to those that there are."""
+    hooks.messages = [retained("0", "x")]
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    codes: list[int] = []
+    for start in range(0, SUBSCRIPTIONS_MAX + 500, 500):
+        filters = [str(number) for number in range(start, start + 500)]
+        codes += wire.subscribe(*filters, qos=1, retain_handling=2)[0].codes
+    assert codes == [1] * SUBSCRIPTIONS_MAX + [0x97] * 500
+    assert payloads(wire.subscribe("0", qos=1)) == ["x"]
+
+
+# ---- rights
+
+
+class SomeRights:
+    """Everybody is who he says; each may use what begins with his name, and all may use "shared"."""
+
+    has_rights = True
+
+    def connect(self, credentials: Credentials, then: Callable[[Principal | ClientError], None]) -> None:
+        then(Principal(credentials.login or "nobody"))
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        name = destination.name
+        if destination.kind > DestinationKind.TOPIC:
+            return
+        if not (name.startswith((principal.name, "shared", "ActiveMQ.Advisory")) or name == ">"):
+            raise refusal(f"{principal.name} may not {operation.name} {destination}", kind=ErrorKind.SECURITY)
+
+
+@pytest.fixture
+def make_as(harness, make):
+    """A client that has logged in."""
+
+    harness.engine = Engine(
+        harness.store,
+        harness.settings,
+        Loop(lambda: harness.now, harness._call_later, harness._start, monotonic=lambda: harness.now / 1000),
+        access=SomeRights(),
+    )
+    harness.store.start(harness.engine)
+
+    def make_as(user: str, client_id: str, version: Version = V5) -> MqttWire:
+        wire = make(version=version)
+        wire.connack = wire.connect(client_id, clean=False, expiry=100, username=user, password=b"p")
+        return wire
+
+    return make_as
+
+
+@pytest.mark.parametrize("version", ALL)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_may_not_be_read_is_refused(make_as, version, qos):
+    wire = make_as("ann", "a", version)
+    (suback,) = wire.subscribe("bob/x", "ann/x", "bob/x", "shared", qos=qos)
+    refused = 0x87 if version is V5 else 0x80
+    assert suback.codes == [refused, qos, refused, qos]
+    wire.vanish()
+    assert make_as("ann", "a", version).connack.codes == [0]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_who_leaves_what_is_refused_meanwhile_is_answered(make_as, harness, qos):
+    wire = make_as("ann", "a")
+    answers = wire.say(Subscribe(5, (Filter("bob/x", qos, False, False, 0),), NONE), Unsubscribe(6, ("bob/x",), NONE))
+    assert {each.packet_id: (each.type, each.codes) for each in answers} == {
+        5: (PacketType.SUBACK, [0x87]),
+        6: (PacketType.UNSUBACK, [0]),
+    }
+    assert harness.stored() == 1  # its session
+
+
+@pytest.mark.parametrize("version", ALL)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_may_not_be_written_is_refused(make_as, version, qos):
+    """MQTT-3.3.5-2."""
+    wire = make_as("ann", "a", version)
+    heard = wire.publish("bob/x", "x", qos=qos)
+    if version is V5:
+        assert [each.codes for each in heard] == ([] if not qos else [[0x87]])
+        assert not wire.is_closed
+    else:
+        assert heard == []
+        assert wire.is_closed
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_refusal_is_told_by_its_name_also_within_a_transaction(make_as, qos, retain):
+    wire = make_as("ann", "a")
+    assert [each.codes for each in wire.publish("bob/x", "x", qos=qos, retain=retain)] == [[0x87]]
+    assert types(wire.publish("ann/x", "x", qos=qos, retain=retain)) == ["PUBACK" if qos == 1 else "PUBREC"]
+
+
+def test_a_client_id_of_another_user_is_not_taken_over(make_as):
+    first = make_as("ann", "a")
+    second = make_as("bob", "a")
+    assert second.connack.codes == [0x85]
+    assert not first.is_closed
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_the_session_of_another_user_is_not_given(make_as, make, version):
+    wire = make_as("ann", "a", version)
+    wire.subscribe("ann/x", "shared", qos=1)
+    wire.vanish()
+
+    thief = make_as("bob", "a", version)
+    assert thief.connack.codes == [0x87 if version is V5 else 5]
+    assert thief.is_closed
+    cleaner = make(version=version)
+    assert cleaner.connect("a", clean=True, username="bob", password=b"p").codes == [0x87 if version is V5 else 5]
+
+    again = make_as("ann", "a", version)
+    assert again.connack.session_present is (version is not Version.V3_1)
+    writer = make_as("ann", "w")
+    writer.publish("shared", "x", qos=1)
+    assert payloads(again.heard()) == ["x"]
+
+
+@pytest.fixture
+def few_destinations(harness):
+    harness.settings = replace(harness.settings, destinations_max=12)
+
+
+def test_who_makes_sessions_without_end_leaves_as_many_for_others(few_destinations, make_as):
+    codes = []
+    for number in range(20):
+        wire = make_as("eve", f"eve-{number}")
+        codes += wire.connack.codes
+        wire.vanish()
+    assert codes == [0] * 6 + [0x97] * 14
+    for number in range(3):
+        assert make_as("ann", f"ann-{number}").connack.codes == [0]
+    again = make_as("eve", "eve-0")  # what there is goes on
+    assert again.connack.session_present
+
+
+def test_rights_that_went_leave_a_session_what_gathered_for_it(make_as, harness, monkeypatch):
+    wire = make_as("ann", "a")
+    wire.subscribe("shared", qos=1)
+    wire.vanish()
+    writer = make_as("bob", "w")
+    writer.publish("shared", "x", qos=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(SomeRights, "check", _nothing_is_allowed)
+        again = make_as("ann", "a")
+        assert again.connack.session_present
+        assert again.rest == again.heard() == []
+        assert again.subscribe("shared", qos=1)[0].codes == [0x87]
+        again.vanish()
+
+
+def _nothing_is_allowed(self: object, principal: Principal, operation: Operation, destination: Destination) -> None:
+    raise refusal("no", kind=ErrorKind.SECURITY)
+
+
+# ---- retained messages
+
+
+def retained(topic: str, body: str, qos: int = 1, **fields: Any) -> Message:
+
+    return Message(
+        MQTT_RETAINED,
+        f"ID:r:{topic}",
+        body.encode(),
+        properties={QOS: qos, RETAIN: True},
+        original_destination=destination_of(topic),
+        **fields,
+    )
+
+
+@LASTING
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_retained_messages_come_to_who_subscribes(make, hooks, clean, qos):
+    """MQTT-3.3.1-9."""
+    hooks.messages = [retained("a/b", "x", 2), retained("c", "no"), retained("a", "y", 0)]
+    wire = make()
+    wire.connect(clean=clean, expiry=None if clean else 100)
+    heard = wire.subscribe("a/#", qos=qos)
+    messages = [each for each in heard if each.type is PacketType.PUBLISH]
+    assert sorted((each.topic, each.payload, each.qos, each.retain) for each in messages) == [
+        ("a", b"y", 0, True),
+        ("a/b", b"x", qos, True),
+    ]
+
+
+def test_retain_handling(make, hooks):
+    """MQTT-3.3.1-9 to 11."""
+    hooks.messages = [retained("t", "x")]
+    wire = make()
+    wire.connect()
+    assert payloads(wire.subscribe("t", retain_handling=2)) == []
+    assert payloads(wire.subscribe("t", retain_handling=1)) == []
+    assert payloads(wire.subscribe("t", retain_handling=0)) == ["x"]
+    wire.unsubscribe("t")
+    assert payloads(wire.subscribe("t", retain_handling=1)) == ["x"]
+
+
+def test_retained_messages_that_were_not_acknowledged_come_again(make, hooks):
+    hooks.messages = [retained("t", "x", 2)]
+    wire = lasting(make())
+    (message,) = [each for each in wire.subscribe("t", qos=2) if each.type is PacketType.PUBLISH]
+    wire.vanish()
+
+    again = lasting(make())
+    assert [(each.type.name, each.packet_id) for each in again.rest if each.type is not PacketType.PUBLISH] == [
+        ("PUBREL", message.packet_id)
+    ]
+    (second,) = [each for each in again.rest if each.type is PacketType.PUBLISH]
+    assert second.packet_id != message.packet_id
+    assert types(again.answer(PUBREC, second.packet_id)) == ["PUBREL"]
+    assert again.answer(PUBCOMP, second.packet_id) == again.answer(PUBCOMP, message.packet_id) == []
+    again.vanish()
+    assert lasting(make()).rest == []
+
+
+def test_very_many_retained_messages_come_a_few_at_a_time(make, hooks, harness):
+    hooks.messages = [retained(f"t/{number}", str(number)) for number in range(1000)]
+    wire = make()
+    wire.connect(receive_maximum=10)
+    heard = wire.subscribe("t/#", qos=1)
+    assert len(wire.session._retained._owed) <= AHEAD_MAX
+    seen = 0
+    messages = [each for each in heard if each.type is PacketType.PUBLISH]
+    while messages:
+        assert len(messages) <= 10
+        seen += len(messages)
+        messages = wire.say(*(Acknowledgement(PUBACK, each.packet_id, 0, NONE) for each in messages))
+    assert seen == 1000
+
+
+def test_subscribing_again_and_again_makes_no_heap_of_retained_messages(make, hooks):
+    hooks.messages = [retained(f"t/{number}", str(number)) for number in range(1000)]
+    wire = make()
+    wire.connect(receive_maximum=1)
+    for number in range(50):
+        wire.subscribe("t/#", qos=1, id=number + 1)
+    assert len(wire.session._retained._owed) <= AHEAD_MAX
+    assert len(wire.session._retained._waiting) <= 2
+
+
+def test_retained_messages_wait_until_all_are_known(make, hooks):
+    hooks.is_loaded = False
+    wire = lasting(make())
+    assert types(wire.subscribe("t", qos=1)) == ["SUBACK"]
+    assert not wire.session.has_more
+    hooks.messages = [retained("t", "x")]
+    hooks.loaded()
+    assert payloads(wire.heard()) == ["x"]
+
+
+def test_retained_messages_of_an_ended_subscription_are_not_sent(make, hooks):
+    hooks.messages = [retained(f"t/{number}", str(number)) for number in range(5)]
+    wire = lasting(make(), receive_maximum=1)
+    (message,) = [each for each in wire.subscribe("t/#", qos=1) if each.type is PacketType.PUBLISH]
+    assert types(wire.unsubscribe("t/#")) == ["UNSUBACK"]
+    assert wire.answer(PUBACK, message.packet_id) == []
+    assert wire.session._retained._owed == {}
+
+
+def test_retained_messages_are_for_who_may_read_them(make_as, hooks):
+    hooks.messages = [retained("bob/x", "his"), retained("ann/x", "hers"), retained("shared", "all")]
+    wire = make_as("ann", "a")
+    assert sorted(payloads(wire.subscribe("#"))) == ["all", "hers"]
+
+
+# ---- shared subscriptions
+
+
+@LASTING
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_each_message_goes_to_one_of_those_who_share(make, writer, clean, qos):
+    """MQTT 5.0, 4.8.2."""
+    members = [make() for _ in range(2)]
+    for number, wire in enumerate(members):
+        wire.connect(f"member{number}", clean=clean, expiry=None if clean else 100)
+        (suback,) = wire.subscribe("$share/g/t/+", qos=qos)
+        assert suback.codes == [qos]
+    for number in range(6):
+        writer.publish("t/1", str(number), qos=1)
+    each = [payloads(wire.heard()) for wire in members]
+    assert sorted(each[0] + each[1]) == [str(number) for number in range(6)]
+    assert all(each)
+
+
+def test_each_who_shares_has_the_qos_that_was_granted(make, writer):
+    """MQTT-4.8.2-3."""
+    for qos in (0, 1, 2):
+        wire = make()
+        wire.connect(f"member{qos}")
+        wire.subscribe(f"$share/g{qos}/t", qos=qos)
+        writer.publish("t", "x", qos=2, id=qos + 1)
+        (message,) = wire.heard()
+        assert message.qos == qos
+        wire.unsubscribe(f"$share/g{qos}/t")
+
+
+def test_a_share_gathers_for_a_session_that_is_away_and_is_no_plain_subscription(make, writer):
+    """MQTT-4.8.2-4."""
+    wire = lasting(make())
+    wire.subscribe("$share/g/t", qos=1)
+    wire.close()
+    writer.publish("t", "kept", qos=1)
+    again = make()
+    heard = again.connect("me", clean=False, expiry=100)
+    assert heard.session_present
+    assert payloads(again.rest) == ["kept"]
+    assert again.unsubscribe("$share/g/t")[-1].codes == [0]
+    writer.publish("t", "after", qos=1, id=9)
+    assert again.heard() == []
+
+
+def test_retained_messages_are_not_for_who_shares(make, writer, hooks):
+    """MQTT 5.0, 4.8.2 and 3.3.1.3."""
+    kept = Message(MQTT_RETAINED, "ID:r:1", b"old", persistent=True, properties={QOS: 1, RETAIN: True})
+    kept.original_destination = destination_of("t")
+    hooks.messages.append(kept)
+    wire = make()
+    wire.connect()
+    assert types(wire.subscribe("$share/g/t", qos=1)) == ["SUBACK"]
+    assert wire.heard() == []
+
+
+def test_what_was_refused_by_one_who_shares_goes_to_no_other(make, writer):
+    """MQTT-4.8.2-6."""
+    members = [make() for _ in range(2)]
+    for number, wire in enumerate(members):
+        wire.connect(f"member{number}")
+        wire.subscribe("$share/g/t", qos=1)
+    writer.publish("t", "x", qos=1)
+    ((taker, message),) = ((wire, heard[0]) for wire in members if (heard := wire.heard()))
+    taker.answer(PUBACK, message.packet_id, 0x80)
+    taker.close()
+    assert all(wire.heard() == [] for wire in members if wire is not taker)
+
+
+def _share_of_two(make):
+    """Two members whose sessions are kept."""
+    members = [lasting(make(), f"member{number}", receive_maximum=2) for number in range(2)]
+    for wire in members:
+        wire.subscribe("$share/g/t", qos=2, subscription_ids=(9,))
+    return members
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+@pytest.mark.parametrize("answer", [None, PUBREC])
+def test_what_was_begun_with_qos_2_is_its_takers(make, writer, harness, answer, fails_over):
+    """MQTT-4.8.2-4: it is completed when its taker is back, and goes to no other meanwhile."""
+    one, two = _share_of_two(make)
+    writer.publish("t", "x", qos=2, content_type="a/b", user=(("k", "1"), ("k", "2")), message_expiry=60)
+    ((taker, other, message),) = ((a, b, heard[0]) for a, b in ((one, two), (two, one)) if (heard := a.heard()))
+    if answer is not None:
+        assert types(taker.answer(PUBREC, message.packet_id)) == ["PUBREL"]
+    client_id = f"member{(one, two).index(taker)}"
+    taker.vanish()
+    assert other.heard() == []
+    if fails_over:
+        harness.fail_over()
+        other = lasting(make(), f"member{(two, one).index(taker)}")
+        assert other.rest == []
+    harness.now += 100_000  # what was begun does not expire (MQTT-4.3.3-7)
+
+    for _ in range(2):
+        again = make()
+        again.connect(client_id, clean=False, expiry=100)
+        (first,) = again.rest
+        assert first.packet_id == message.packet_id
+        if answer is None:
+            assert (first.topic, first.payload, first.qos, first.dup) == ("t", b"x", 2, True)
+            assert first.properties.content_type == "a/b"
+            assert first.properties.user == (("k", "1"), ("k", "2"))
+            assert first.properties.subscription_ids == (9,)
+            assert first.properties.message_expiry == 0
+        again.vanish()
+    again = lasting(make(), client_id)
+    if answer is None:
+        again.answer(PUBREC, message.packet_id)
+    again.answer(PUBCOMP, message.packet_id)
+    again.vanish()
+    assert lasting(make(), client_id).rest == []
+    assert other.heard() == []
+    assert harness.stored() == 4  # two sessions, and two subscriptions
+
+
+def test_what_was_begun_with_qos_2_goes_to_no_other_when_its_session_ends(make, writer, harness):
+    """MQTT-4.8.2-5."""
+    members = _share_of_two(make)
+    writer.publish("t", "x", qos=2)
+    ((taker, other),) = ((a, b) for a, b in (members, members[::-1]) if a.heard())
+    taker.vanish()
+    ended = make()
+    ended.connect(f"member{members.index(taker)}", clean=True)
+    assert ended.rest == []
+    assert other.heard() == []
+    other.unsubscribe("$share/g/t")
+    assert harness.stored() == 1  # the other's session
+
+
+def test_what_waits_for_room_goes_to_another(make, writer):
+    members = _share_of_two(make)
+    for number in range(5):
+        writer.publish("t", str(number), qos=2, id=number + 1)
+    begun = [payloads(wire.heard()) for wire in members]
+    assert [len(each) for each in begun] == [2, 2]
+    members[0].vanish()
+    members[1].answer(PUBREC, 1)
+    came = payloads(members[1].answer(PUBCOMP, 1))
+    assert sorted([*begun[0], *begun[1], *came]) == [str(number) for number in range(5)]
+    assert payloads(lasting(make(), "member0").rest) == begun[0]
+
+
+def test_what_was_begun_waits_for_room_and_does_not_expire(make, writer, harness):
+    """MQTT-4.3.3-7."""
+    wire = lasting(make())
+    wire.subscribe("$share/g/t", qos=2)
+    for number in (1, 2):
+        writer.publish("t", str(number), qos=2, id=number, message_expiry=60)
+    assert payloads(wire.heard()) == ["1", "2"]
+    wire.vanish()
+    again = lasting(make(), receive_maximum=1)
+    assert payloads(again.rest) == ["1"]
+    harness.now += 100_000
+    again.answer(PUBREC, again.rest[0].packet_id)
+    assert payloads(again.answer(PUBCOMP, again.rest[0].packet_id)) == ["2"]
+
+
+def test_what_was_begun_is_sent_to_its_end_though_its_subscription_is_over(make, writer):
+    """MQTT-3.10.4-3."""
+    wire = lasting(make())
+    wire.subscribe("$share/g/t", qos=2)
+    writer.publish("t", "x", qos=2)
+    (message,) = wire.heard()
+    wire.unsubscribe("$share/g/t")
+    wire.vanish()
+    again = lasting(make())
+    assert [(each.payload, each.packet_id) for each in again.rest] == [(b"x", message.packet_id)]
+    assert types(again.answer(PUBREC, message.packet_id)) == ["PUBREL"]
+    again.answer(PUBCOMP, message.packet_id)
+    again.vanish()
+    assert lasting(make()).rest == []
+
+
+def test_a_long_message_is_not_stored_twice_for_who_shares(make, writer, harness):
+    """It is delivered again to another: what is kept for a client in a full store is small."""
+    members = _share_of_two(make)
+    writer.publish("t", "x" * (OWN_BYTES_MAX + 1), qos=2)
+    ((taker, other),) = ((a, b) for a, b in (members, members[::-1]) if a.heard())
+    taker.vanish()
+    assert types(other.heard()) == ["PUBLISH"]
+
+
+# ---- a client that is away
+
+
+def test_what_is_not_stored_is_not_kept_for_who_is_away(make, writer, harness):
+    """MQTT 5.0, 4.1: it would fill the memory, and publishers would wait for who may never come back."""
+    wire = lasting(make())
+    wire.subscribe("t/+", qos=1)
+    writer.publish("t/1", "there", qos=0)
+    assert payloads(wire.heard()) == ["there"]
+    wire.close()
+    wire.heard()
+    before = harness.engine.memory.used
+    for _ in range(100):
+        writer.publish("t/1", "x" * 1000, qos=0)
+    assert harness.engine.memory.used - before < 10_000
+    writer.publish("t/1", "stored", qos=1)
+    again = make()
+    again.connect("me", clean=False, expiry=100)
+    assert payloads(again.rest) == ["stored"]
