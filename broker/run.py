@@ -11,10 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 from itertools import islice
+from typing import Final
 
 import uvloop
 
-from tandemmq import __version__, compiled
+from tandemmq import __version__, compiled, log_events
 from tandemmq.broker.admin.notify import Watchdog, watchdog_period_seconds
 from tandemmq.broker.core import selector
 from tandemmq.broker.core.clock import milliseconds
@@ -22,12 +23,14 @@ from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.ha.hung_threads import hung_threads
 from tandemmq.broker.ha.service import AnyStore
-from tandemmq.broker.ha.states import Phase, Role
+from tandemmq.broker.ha.states import Phase, Role, Trouble
 from tandemmq.broker.process.allocator import give_back_long_blocks
 from tandemmq.broker.process.garbage import LongLived
+from tandemmq.broker.process.log import Log
+from tandemmq.broker.security.logins import Logins
 from tandemmq.broker.settings.policies import policies_of
 from tandemmq.broker.wiring import Parts
-from tandemmq.config.changes import changed_for_the_next_start
+from tandemmq.config.changes import changed_at_once, changed_for_the_next_start
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.settings import Settings
 from tandemmq.locker.shared_file import SharedFileLocker
@@ -53,10 +56,23 @@ GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS = 2, 200
 # back from a call of the system (Python's own: 5 ms). docs/decisions/0020.
 SWITCH_SECONDS = 0.001
 
+#: What a demotion is called in the log, where it is not `demoted` alone.
+_DEMOTED_BY: Final = {
+    Trouble.DEPOSED: log_events.DEPOSED,
+    **dict.fromkeys((Trouble.LOCK_LOST, Trouble.PROOF_EXPIRED), log_events.LOCK_LOST),
+    **dict.fromkeys(
+        (Trouble.STORAGE_HUNG, Trouble.NO_SPACE, Trouble.READ_ONLY, Trouble.GONE, Trouble.DISK_FAILED, Trouble.DAMAGED),
+        log_events.STORE_FAILED,
+    ),
+}
 
-def run_broker(settings: Settings, read_again: Callable[[], Settings] | None = None) -> None:
+
+def run_broker(
+    settings: Settings, read_again: Callable[[], Settings] | None = None, process_log: Log | None = None
+) -> None:
     """Run a broker until SIGTERM or SIGINT; returns after the handover. Raises what the operator must mend. At SIGHUP
-    ``read_again`` has the settings as they are then, or raises SettingsError.
+    ``read_again`` has the settings as they are then, or raises SettingsError. ``process_log``: None, somebody
+    else sees to what is logged.
 
     Threads that hang may be left (broker.ha.hung_threads).
     """
@@ -69,7 +85,7 @@ def run_broker(settings: Settings, read_again: Callable[[], Settings] | None = N
     sys.setswitchinterval(SWITCH_SECONDS)
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
-        runner.run(Broker(settings, read_again).run())
+        runner.run(Broker(settings, read_again, process_log).run())
     finally:
         if not hung_threads():  # else it would wait for them
             runner.close()
@@ -78,8 +94,14 @@ def run_broker(settings: Settings, read_again: Callable[[], Settings] | None = N
 class Broker:
     """One broker process. Everything on the loop's thread."""
 
-    def __init__(self, settings: Settings, read_again: Callable[[], Settings] | None = None) -> None:
-        self._parts = parts = Parts(settings)
+    def __init__(
+        self,
+        settings: Settings,
+        read_again: Callable[[], Settings] | None = None,
+        process_log: Log | None = None,
+    ) -> None:
+        self._parts = parts = Parts(settings, process_log)
+        self._settings = settings  # as they were read last
         self._read_again = read_again
         self._engine: Engine | None = None
         self._last_life = time.monotonic()
@@ -87,23 +109,32 @@ class Broker:
         self._mastership = parts.mastership(self, self._on_role)
         self._report = parts.report(self._mastership, lambda: self._engine)
         self._admin = parts.admin(self._report, self._mastership)
+        if isinstance(parts.access, Logins):
+            parts.access.on_removed = self._hang_up_users
 
     async def run(self) -> None:
         """Start, stand by or be master, and end in order when asked to."""
         os.makedirs(self._parts.directory, exist_ok=True)
         if self._parts.replica is None:
             demand_no_set(self._parts.directory)
+        self._parts.ring.start()  # first of all: one who is refused has touched nothing
         self._report.warnings = self._objections()
-        self._parts.ring.start()
         loop = asyncio.get_running_loop()
         loop.set_default_executor(self._parts.asking)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop, signal.Signals(number).name)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         version = f"{__version__} ({compiled.description()})"
-        log.info("%s starts, %s, pid %d, store %s", self._parts.name, version, os.getpid(), self._parts.directory)
+        log.info(
+            "%s starts, %s, pid %d, store %s",
+            self._parts.name,
+            version,
+            os.getpid(),
+            self._parts.directory,
+            extra=log_events.STARTED,
+        )
         for warning in self._report.warnings:
-            log.warning("%s", warning)
+            log.warning("%s", warning, extra=log_events.UNSAFE)
         if self._admin is not None:
             server, guard = self._admin
             server.bind()
@@ -138,10 +169,11 @@ class Broker:
             self._parts.access.close()
             for threads in (self._parts.asking, self._parts.working, self._parts.preparing):
                 threads.shutdown(wait=False, cancel_futures=True)
-        log.info("%s ended", self._parts.name)
+        log.info("%s ended", self._parts.name, extra=log_events.ENDED)
 
     def _asked_to_stop(self, name: str) -> None:
-        log.info("%s: %s", name, "handing over" if self._mastership.role is Role.MASTER else "ending")
+        what = "handing over" if self._mastership.role is Role.MASTER else "ending"
+        log.info("%s: %s", name, what, extra=log_events.STOP_ASKED)
         self._parts.notifier.stopping()
         self._mastership.stop()
 
@@ -152,14 +184,21 @@ class Broker:
 
     def _reload(self) -> None:
         """SIGHUP: read settings, users and certificates again, whether their files look changed or not."""
-        log.info("SIGHUP: settings, users and certificates are read again")
+        log.info("SIGHUP: settings, users and certificates are read again", extra=log_events.SETTINGS_READ)
         if self._read_again is not None:
-            reading = asyncio.get_running_loop().run_in_executor(self._parts.asking, self._read_again)
+            reading = asyncio.get_running_loop().run_in_executor(self._parts.asking, self._read, self._read_again)
             reading.add_done_callback(self._take_over)
         self._parts.access.reload()
         for tls in self._parts.tls:
-            if tls is not None:
-                tls.reload()
+            tls.reload()
+
+    def _read(self, read_again: Callable[[], Settings]) -> Settings:
+        """What of them needs a disk holds afterwards; on a thread. Raises SettingsError, and nothing has changed."""
+        settings = read_again()
+        policies_of(settings)
+        if self._parts.log is not None:
+            self._parts.log.take(settings.logging)
+        return settings
 
     def _take_over(self, reading: asyncio.Future[Settings]) -> None:
         """Of the settings that were read what can change while a broker runs holds from now on."""
@@ -167,14 +206,17 @@ class Broker:
             return
         try:
             settings = reading.result()
-            policies = policies_of(settings)
         except SettingsError as error:
-            log.error("SIGHUP: the settings stay as they were: %s", error)
+            log.error("SIGHUP: the settings stay as they were: %s", error, extra=log_events.SETTINGS_REFUSED)
             return
+        changed = list(changed_at_once(self._settings, settings))
+        for change in changed:
+            log.warning("SIGHUP: %s", change, extra=log_events.SETTING_CHANGED)
         for key in changed_for_the_next_start(self._parts.settings, settings):
-            log.warning("SIGHUP: %s was changed, and holds from the next start", key)
-        self._parts.policies.take_prefetches(policies)
-        log.info("SIGHUP: prefetches are as the settings say")
+            log.warning("SIGHUP: %s was changed, and holds from the next start", key, extra=log_events.RESTART_NEEDED)
+        self._settings = settings
+        self._parts.policies.take_prefetches(policies_of(settings))
+        log.info("SIGHUP: log and prefetches are as the settings say%s", "" if changed else ": nothing new")
         if self._engine is not None:
             self._engine.take_prefetches()
 
@@ -182,8 +224,14 @@ class Broker:
         """Users and certificates that have changed hold from now on."""
         self._parts.access.look()
         for tls in self._parts.tls:
-            if tls is not None:
-                tls.look()
+            tls.look()
+
+    def _hang_up_users(self, names: frozenset[str]) -> None:
+        """They are no users any more."""
+        if self._admin is not None:
+            self._admin[1].sessions.end_of(names)
+        if self._engine is not None:
+            self._engine.hang_up_users(names)
 
     def _objections(self) -> list[str]:
         """What is unsafe and was chosen all the same. Raises UnsafeVolume."""
@@ -252,12 +300,17 @@ class Broker:
         self._long_lived = LongLived()
         self._engine = engine = await self._parts.engine(store, self._slices)
         store.start(engine, asyncio.get_running_loop())
+        self._parts.mqtt.begin(engine)
+        await self._parts.pauses.begin(engine)  # before a client takes from what is paused
         await self._parts.server.listen(engine, f"ID:{self._parts.name}-{store.epoch}")
+        self._parts.bridges.begin(engine, f"ID:bridge-{self._parts.name}-{store.epoch}")
         self._parts.ring.record("listening")
         self._awaited = {"first-client", "first-receipt"}
 
     async def abort(self) -> None:
         engine, self._engine = self._engine, None
+        self._parts.mqtt.end()  # that all clients left is no end of theirs
+        self._parts.bridges.end()
         await self._parts.server.abort()
         self._end(engine)
 
@@ -266,6 +319,7 @@ class Broker:
         self._engine = None
         if engine is not None:
             self._slices.end()
+            self._parts.pauses.end()
             engine.end()
             self._long_lived.end()
 
@@ -281,6 +335,9 @@ class Broker:
             if not store.has_pending and self._slices.is_idle:
                 break
             await asyncio.sleep(0.002)
+        self._parts.mqtt.end()
+        self._parts.bridges.end()
+        await self._parts.bridges.ended()
         await self._parts.server.close()
         self._end(self._engine)
 
@@ -289,7 +346,10 @@ class Broker:
     def _on_role(self, role: Role, reason: str) -> None:
         phase = self._mastership.phase
         level = logging.WARNING if phase is Phase.DEMOTED else logging.INFO
-        log.log(level, "%s (%s): %s", self._parts.name, phase.value, reason)
+        event = log_events.ROLE_CHANGED
+        if phase is Phase.DEMOTED and self._mastership.trouble is not None:
+            event = _DEMOTED_BY.get(self._mastership.trouble, log_events.DEMOTED)
+        log.log(level, "%s (%s): %s", self._parts.name, phase.value, reason, extra=event)
         line = f"{phase.value}: {reason}"
         if role in (Role.MASTER, Role.STANDBY):
             self._parts.notifier.ready(line)

@@ -12,35 +12,46 @@ from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 
+from tandemmq.broker.admin.api.api import Api
+from tandemmq.broker.admin.api.pauses import Pauses
+from tandemmq.broker.admin.console.files import console_routes
+from tandemmq.broker.admin.destination_metrics import DestinationMetrics
 from tandemmq.broker.admin.events import SUFFIX as EVENTS_SUFFIX
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.ha_pages import HaPages
+from tandemmq.broker.admin.log_pages import LogPages
 from tandemmq.broker.admin.notify import Notifier
+from tandemmq.broker.admin.roles import Groups
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.several_store_pages import SeveralStorePages
 from tandemmq.broker.admin.status import Report
 from tandemmq.broker.admin.store_pages import StorePages
 from tandemmq.broker.admin.token import SUFFIX as TOKEN_SUFFIX
+from tandemmq.broker.bridges.bridges import Bridges
 from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.engine.engine import Engine, destinations_of
+from tandemmq.broker.engine.ports import Tracing
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.ha.locks import make_locker
 from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.service import AnyStandby, AnyStore, Service
 from tandemmq.broker.ha.states import Role
-from tandemmq.broker.net.connectors import make_connector, url_of, urls_of
+from tandemmq.broker.mqtt.clients import MqttClients
+from tandemmq.broker.net.connectors import hostname_of, make_connector, url_of, urls_of
 from tandemmq.broker.net.server import Server
-from tandemmq.broker.net.told_addresses import MemberConnectors, ToldAddresses, is_everywhere, is_loopback
+from tandemmq.broker.net.told_addresses import MemberConnectors, ToldAddresses, is_loopback, told_address
 from tandemmq.broker.process.descriptors import connections_max, raise_limit
 from tandemmq.broker.process.local_zone import LocalZone
+from tandemmq.broker.process.log import Log
 from tandemmq.broker.protocols.openwire.advisories import Advisories
-from tandemmq.broker.security.setup import access_of, tls_of, tls_of_set
+from tandemmq.broker.security.setup import access_of, tls_of, tls_of_admin, tls_of_set, users_and_rights
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.broker.settings.policies import policies_of
 from tandemmq.broker.settings.store import store_settings
+from tandemmq.config.errors import RefusedSetting
 from tandemmq.config.settings import Settings
 from tandemmq.locker.contract import Holder, Locker, LockRequest
 from tandemmq.store.maintenance.archive import DEFAULT_NAME
@@ -65,8 +76,9 @@ ASKING_THREADS = 4
 class Parts:
     """What a broker process is made of, by its settings. Nothing is begun here (broker.run)."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, log: Log | None = None) -> None:
         self.settings = settings
+        self.log = log
         self.name = settings.broker.name
         # In a set the broker's name is that of all; people call a node by its own.
         self.node = self.name if settings.replication is None else settings.replication.node_name
@@ -75,7 +87,9 @@ class Parts:
         self.engine_settings = engine_settings(settings)
         self.policies = policies_of(settings)
         self.access = access_of(settings)
-        self.tls = [tls_of(each, settings) for each in settings.connectors]
+        tls_of_connectors = [tls_of(each, settings) for each in settings.connectors]
+        self._admin_tls = tls_of_admin(settings)
+        self.tls = [each for each in (*tls_of_connectors, self._admin_tls) if each is not None]
         self.working = ThreadPoolExecutor(1, "tandemmq-working")  # for what takes too long for the loop
         # For what takes very long; what it makes is held until it is written, so few at a time.
         self.preparing = ThreadPoolExecutor(1, "tandemmq-preparing")
@@ -84,6 +98,14 @@ class Parts:
         # Higher than all that a former term gave, as long as the clock does not go back by months.
         self._sequences = itertools.count(milliseconds() << SEQUENCE_BITS)
         self._told = ToldAddresses(settings.broker.failover_uris)
+        self.mqtt = MqttClients(
+            self.name,
+            settings.mqtt.retained_messages_max,
+            settings.mqtt.retained_bytes_max,
+            settings.mqtt.sys_interval,
+        )
+        self.pauses = Pauses(self.name)
+        self.bridges = _bridges(settings, self.mqtt)
         self.server = Server(
             [
                 make_connector(
@@ -95,11 +117,15 @@ class Parts:
                     tls,
                     settings.tls.handshake_timeout / 1000,
                     self._told,
+                    hostname_of(settings),
+                    (settings.mqtt, self.mqtt),
+                    settings.websocket,
                 )
-                for each, tls in zip(settings.connectors, self.tls, strict=True)
+                for each, tls in zip(settings.connectors, tls_of_connectors, strict=True)
             ],
             connections_max(raise_limit()),
         )
+        self._tracing = _tracing(settings)
         self.notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
         self._admin_url = _admin_url(settings)
         self.ring = EventRing(self.node, os.path.join(self.index_root, f"{self.node}{EVENTS_SUFFIX}"))
@@ -136,6 +162,10 @@ class Parts:
             engine,
             self.ring,
             None if self.replica is None else self.replica.status,
+            log=self.log,
+            mqtt=lambda: self.mqtt.counts,
+            bridges=self.bridges.status,
+            left_by_bridges=self.bridges.left,
         )
 
     def admin(self, report: Report, mastership: Mastership) -> tuple[AdminServer, Guard] | None:
@@ -143,18 +173,31 @@ class Parts:
         admin = self.settings.admin.address
         if admin is None:
             return None
-        names = [admin.host, *self.settings.admin.hosts]
-        if self.settings.replication is not None:
-            names.append(self.settings.replication.told_hostname)  # other members send people there
+        # Other brokers send people to these.
+        told = told_address(admin, self.settings.admin.advertised, hostname_of(self.settings))
+        names = [admin.host, told.host, hostname_of(self.settings), *self.settings.admin.hosts]
         access = None if isinstance(self.access, OpenAccess) else self.access
-        guard = Guard(os.path.join(self.index_root, f"{self.name}{TOKEN_SUFFIX}"), names, access)
+        options = self.settings.admin
+        groups = Groups(options.viewers, options.operators, options.administrators)
+        guard = Guard(os.path.join(self.index_root, f"{self.name}{TOKEN_SUFFIX}"), names, access, groups)
+        pages = self._pages(report, mastership)
+        by_name = {f"{page.method} {page.path}": page.handler for page in pages}
+        users = partial(users_and_rights, self.settings.security)
+        api = Api(
+            report, report.engine, self.server, self.ring, guard, by_name, users, self.pauses, options.backup_directory
+        )
         server = AdminServer(
             admin.host,
             admin.port,
             report.status,
-            self._pages(report, mastership),
+            [*pages, *api.routes(), *console_routes()],
             details=report.details,
             check=guard.check,
+            tls=None if self._admin_tls is None else self._admin_tls.context,
+            tls_handshake_seconds_max=self.settings.tls.handshake_timeout / 1000,
+            destinations=DestinationMetrics(
+                self.settings.admin.metrics_destinations, self.settings.admin.metrics_destinations_max
+            ),
         )
         return server, guard
 
@@ -195,6 +238,7 @@ class Parts:
                 broker_name=self.name,
                 broker_url=url_of(self.settings),
             ),
+            tracing=self._tracing,
             destinations=await slices.run(destinations_of(store, self.engine_settings, self.policies, slices.start)),
         )
 
@@ -205,6 +249,7 @@ class Parts:
         return [
             *self._store_pages(report, mastership).routes(),
             *ha_pages.routes(),
+            *(LogPages(self.log).routes() if self.log is not None else ()),
             *self._replication_pages(mastership),
         ]
 
@@ -239,6 +284,7 @@ class Parts:
                 options.journal_max_file_length,
                 store,
                 report.status,
+                report.details,
                 index_root=index_root,
                 archive=archive,
             )
@@ -277,7 +323,7 @@ class Parts:
             self.directory,
             self.name,
             tls=tls_of_set(options, self.settings.tls),
-            connectors=urls_of(self.settings, options.told_hostname),
+            connectors=urls_of(self.settings),
             admin=self._admin_url,
             record=self.ring.record,
         )
@@ -288,16 +334,46 @@ def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], object], then: Ca
     working.add_done_callback(lambda _: then())
 
 
+def _tracing(settings: Settings) -> Tracing | None:
+    """None: nobody wants spans. Raises RefusedSetting."""
+    options = settings.tracing
+    if options.endpoint == "off":
+        return None
+    try:
+        from tandemmq.broker.engine import tracing
+    except ImportError as error:
+        reason = f"tracing needs OpenTelemetry ({error}): pip install 'tandemmq[otel]'"
+        raise RefusedSetting("tracing.endpoint", options.endpoint, reason) from error
+    return tracing.Tracing(tracing.exported_to(options.endpoint), settings.broker.name, options.ratio)
+
+
+def _bridges(settings: Settings, mqtt: MqttClients) -> Bridges:
+    """Raises RefusedSetting."""
+    if not settings.bridges:
+        return Bridges(())
+    names = ", ".join(each.name for each in settings.bridges)
+    try:
+        from tandemmq.broker.bridges.remote import Unusable
+        from tandemmq.broker.bridges.setup import bridges_of
+    except ImportError as error:
+        reason = f"a bridge needs aiomqtt ({error}): pip install 'tandemmq[mqtt]'"
+        raise RefusedSetting("bridges", names, reason) from error
+    try:
+        return bridges_of(settings.bridges, mqtt.may_retain)
+    except Unusable as error:
+        raise RefusedSetting("bridges", names, f"a bridge needs another version of it: {error}") from error
+
+
 def _admin_url(settings: Settings) -> str | None:
     """Where others find the admin server. None: there is none for them."""
     admin, replication = settings.admin.address, settings.replication
     if admin is None:
         return None
-    if replication is not None and is_everywhere(admin.host):
-        return f"http://{replication.told_hostname}:{admin.port}"
-    if replication is not None and is_loopback(admin.host) and not is_loopback(replication.told_hostname):
+    scheme, advertised = "https" if settings.admin.is_tls else "http", settings.admin.advertised
+    is_hidden = advertised is None and is_loopback(admin.host)
+    if replication is not None and is_hidden and not is_loopback(replication.told_hostname):
         return None  # whoever followed it on another host would ask another member
-    return f"http://{admin}"
+    return f"{scheme}://{told_address(admin, advertised, hostname_of(settings))}"
 
 
 def _filters(settings: Settings) -> Filters:

@@ -332,7 +332,7 @@ class Index:
         """The oldest generation that a root slot or a reader holds."""
         older = self._older
         oldest = self._last.generation - 1 if older is None else older.generation
-        read = list(self._pins.values())
+        read = list(self._pins.values())  # a list: in one step by any Python (docs/decisions/0026)
         return min([oldest, *read])  # prove: readers-keep-their-pages ", *read"
 
     def _check_roots(self) -> None:

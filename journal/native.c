@@ -62,16 +62,23 @@ static uint32_t adler32(const unsigned char *data, size_t length)
 struct outcome {
     int step;
     int error;
+    double sync_seconds;
     double looked_at;
     uint64_t device;
     uint64_t inode;
 };
 
+static double now_seconds(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 static void write_sync_look(int fd, const unsigned char *batch, size_t length, off_t offset, const char *successor,
                             const char *own, struct outcome *out)
 {
     struct stat status;
-    struct timespec now;
     int looking, answer;
 
     out->step = WRITE;
@@ -88,6 +95,7 @@ static void write_sync_look(int fd, const unsigned char *batch, size_t length, o
         offset += written;
     }
     out->step = SYNC;
+    double began = now_seconds(CLOCK_MONOTONIC);
     do
         answer = fdatasync(fd);
     while (answer < 0 && errno == EINTR);
@@ -95,9 +103,9 @@ static void write_sync_look(int fd, const unsigned char *batch, size_t length, o
         out->error = errno;
         return;
     }
+    out->sync_seconds = now_seconds(CLOCK_MONOTONIC) - began;
     /* From before the looks: who asks later how old they are must not think them younger. */
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    out->looked_at = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    out->looked_at = now_seconds(CLOCK_BOOTTIME);
     if (stat(successor, &status) == 0) {
         out->step = SUCCESSOR_THERE;
         return;
@@ -228,8 +236,8 @@ static PyObject *commit(PyObject *module, PyObject *args)
         PyErr_NoMemory();
         goto end;
     }
-    result = Py_BuildValue("(iiOnIdKK)", out.step, out.error, locations, CONTROL + length, checksum,
-                           out.looked_at, (unsigned long long)out.device, (unsigned long long)out.inode);
+    result = Py_BuildValue("(iiOnIdKKd)", out.step, out.error, locations, CONTROL + length, checksum, out.looked_at,
+                           (unsigned long long)out.device, (unsigned long long)out.inode, out.sync_seconds);
 end:
     Py_XDECREF(locations);
     Py_XDECREF(payloads);
@@ -246,6 +254,53 @@ struct batch {
     size_t length;      /* of its records */
 };
 
+#define BOUNDS_MAX 32
+
+/* How many of what was measured were not larger than each bound, and larger than the one before. */
+struct histogram {
+    Py_ssize_t size; /* of the bounds; one count more */
+    double bounds[BOUNDS_MAX];
+    unsigned long long counts[BOUNDS_MAX + 1];
+    double sum;
+};
+
+static void note(struct histogram *its, double value)
+{
+    Py_ssize_t bucket = 0;
+    while (bucket < its->size && value > its->bounds[bucket])
+        bucket++;
+    its->counts[bucket]++;
+    its->sum += value;
+}
+
+static int take_bounds(struct histogram *its, PyObject *given)
+{
+    its->size = PyTuple_GET_SIZE(given);
+    if (its->size > BOUNDS_MAX) {
+        PyErr_SetString(PyExc_ValueError, "too many bounds of a histogram");
+        return 0;
+    }
+    for (Py_ssize_t number = 0; number < its->size; number++) {
+        its->bounds[number] = PyFloat_AsDouble(PyTuple_GET_ITEM(given, number));
+        if (its->bounds[number] == -1.0 && PyErr_Occurred())
+            return 0;
+    }
+    return 1;
+}
+
+static PyObject *told(const struct histogram *its)
+{
+    PyObject *counts = PyList_New(its->size + 1);
+    for (Py_ssize_t number = 0; counts != NULL && number <= its->size; number++) {
+        PyObject *count = PyLong_FromUnsignedLongLong(its->counts[number]);
+        if (count == NULL)
+            Py_CLEAR(counts);
+        else
+            PyList_SET_ITEM(counts, number, count);
+    }
+    return Py_BuildValue("(Nd)", counts, its->sum);
+}
+
 typedef struct {
     PyObject_HEAD
     pthread_mutex_t mutex; /* of all that follows; held for moments, and never while the interpreter's lock is waited for */
@@ -261,16 +316,22 @@ typedef struct {
     int is_halted;
     Py_ssize_t done;    /* batches of which the loop was not told yet */
     double looked_at;
+    struct histogram syncs, records; /* seconds, and records, of each step */
     int event;          /* an eventfd: something is done */
 } CommitQueue;
 
 static PyObject *queue_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
     pthread_condattr_t attributes;
-    if (PyTuple_GET_SIZE(args) || names) {
-        PyErr_SetString(PyExc_TypeError, "CommitQueue() takes no arguments");
+    struct histogram syncs = {0}, records = {0};
+    PyObject *of_syncs, *of_records;
+    if (names) {
+        PyErr_SetString(PyExc_TypeError, "CommitQueue() takes no arguments by name");
         return NULL;
     }
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &of_syncs, &PyTuple_Type, &of_records) ||
+        !take_bounds(&syncs, of_syncs) || !take_bounds(&records, of_records))
+        return NULL;
     int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (event < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
@@ -280,6 +341,8 @@ static PyObject *queue_new(PyTypeObject *type, PyObject *args, PyObject *names)
         return NULL;
     }
     self->event = event;
+    self->syncs = syncs;
+    self->records = records;
     pthread_mutex_init(&self->mutex, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -371,6 +434,20 @@ static PyObject *queue_completed(CommitQueue *self, PyObject *nothing)
     self->done = 0;
     pthread_mutex_unlock(&self->mutex);
     return Py_BuildValue("(nd)", done, looked_at);
+}
+
+static PyObject *queue_measured(CommitQueue *self, PyObject *nothing)
+{
+    pthread_mutex_lock(&self->mutex);
+    struct histogram syncs = self->syncs, records = self->records;
+    pthread_mutex_unlock(&self->mutex);
+    PyObject *of_syncs = told(&syncs), *of_records = told(&records);
+    if (of_syncs == NULL || of_records == NULL) {
+        Py_XDECREF(of_syncs);
+        Py_XDECREF(of_records);
+        return NULL;
+    }
+    return Py_BuildValue("(NN)", of_syncs, of_records);
 }
 
 static PyObject *tell(CommitQueue *self, int *what)
@@ -472,9 +549,10 @@ static void serve_without_lock(CommitQueue *self, struct service *its)
         size_t length = take(self, &step);
         pthread_mutex_unlock(&self->mutex);
         int is_done = commit_step(its, step, length);
-        Py_ssize_t batches = 0;
+        Py_ssize_t batches = 0, records = 0;
         *end_of_written = step;
         while (*end_of_written != NULL) {
+            records += PyTuple_GET_SIZE((*end_of_written)->payloads);
             end_of_written = &(*end_of_written)->next;
             batches++;
         }
@@ -487,6 +565,8 @@ static void serve_without_lock(CommitQueue *self, struct service *its)
         its->steps++;
         self->done += batches;
         self->looked_at = its->out.looked_at;
+        note(&self->syncs, its->out.sync_seconds);
+        note(&self->records, (double)records);
         while (write(self->event, &one, sizeof one) < 0 && errno == EINTR)
             ;
         if (its->batches >= its->batches_max || its->offset >= enough || is_over(&until))
@@ -541,6 +621,7 @@ static PyMethodDef queue_methods[] = {
     {"reserve", (PyCFunction)queue_reserve, METH_O, NULL},
     {"submit", (PyCFunction)queue_submit, METH_NOARGS, NULL},
     {"completed", (PyCFunction)queue_completed, METH_NOARGS, NULL},
+    {"measured", (PyCFunction)queue_measured, METH_NOARGS, NULL},
     {"interrupt", (PyCFunction)queue_interrupt, METH_NOARGS, NULL},
     {"halt", (PyCFunction)queue_halt, METH_NOARGS, NULL},
     {"serve", (PyCFunction)queue_serve, METH_VARARGS, NULL},

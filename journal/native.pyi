@@ -12,13 +12,13 @@ OWN_IRREGULAR: int
 
 def commit(
     fd: int, payloads: Sequence[bytes], offset: int, origin: int, successor: str, own: str, /
-) -> tuple[int, int, list[int], int, int, float, int, int]:
+) -> tuple[int, int, list[int], int, int, float, int, int, float]:
     """Write one batch at ``offset``, sync, then look whether ``successor`` exists, and which file ``own`` is.
 
     (step that was not done, or DONE; errno of it, or 0; where the records are, ``origin`` being the location of the
-    batch; length of the batch without its end record; its checksum; when the looks began, by CLOCK_BOOTTIME; device and
-    inode of ``own``). Any thread, one at a time for each file; without the interpreter's lock while the disk works.
-    Raises ValueError for no payload, and for a file beyond 2 GiB.
+    batch; length of the batch without its end record; its checksum; when the looks began, by CLOCK_BOOTTIME; device
+    and inode of ``own``; how long the sync took). Any thread, one at a time for each file; without the
+    interpreter's lock while the disk works. Raises ValueError for no payload, and for a file beyond 2 GiB.
     """
 
 class CommitQueue:
@@ -27,6 +27,13 @@ class CommitQueue:
 
     ``reserve``, ``submit`` and ``completed`` are one thread's, ``serve`` is another's; the rest is anybody's.
     """
+
+    def __new__(cls, sync_bounds: tuple[float, ...], record_bounds: tuple[float, ...], /) -> CommitQueue:
+        """The bounds of what ``measured`` tells."""
+
+    def measured(self) -> tuple[tuple[list[int], float], tuple[list[int], float]]:
+        """Of all steps so far: the seconds of their syncs, and their records. Of each, how many were between two of the
+        bounds (the last: beyond them), and the sum."""
 
     def fileno(self) -> int:
         """Readable when there is something for ``completed``. Closed with this object."""

@@ -62,7 +62,8 @@ class Served(NamedTuple):
 
 
 class JournalWriter:
-    """``file``, ``offset``: where the next batch begins. ``checksum``: that of the batch that ends there, 0 if none."""
+    """``file``, ``offset``: where the next batch begins. ``checksum``: that of the batch that ends there, 0 if none.
+    ``sync_seconds``: how long the sync of the last ``commit`` took."""
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class JournalWriter:
         self._end_marker: tuple[int, int, bytes] | None = None
         self.offset = offset
         self.checksum = checksum
+        self.sync_seconds = 0.0
         self._fd, self._identity = self._open(file)
         self._take(file)
 
@@ -162,7 +164,7 @@ class JournalWriter:
         if self._failure is not None:
             self._refuse()
         self._is_dirty = True
-        step, error, locations, length, checksum, checked_at, device, inode = native.commit(
+        step, error, locations, length, checksum, checked_at, device, inode, self.sync_seconds = native.commit(
             self._fd,
             payloads,
             self.offset,
@@ -176,9 +178,12 @@ class JournalWriter:
         self._is_dirty = False
         return locations, checked_at
 
-    def commit_queue(self) -> CommitQueue | None:
-        """What another thread submits batches to, for ``serve``; None where that cannot be."""
-        return native.CommitQueue() if self.is_one_step else None
+    def commit_queue(
+        self, sync_bounds: tuple[float, ...] = (), record_bounds: tuple[float, ...] = ()
+    ) -> CommitQueue | None:
+        """What another thread submits batches to, for ``serve``; None where that cannot be. The bounds are those of
+        what it measures."""
+        return native.CommitQueue(sync_bounds, record_bounds) if self.is_one_step else None
 
     def serve(self, queue: CommitQueue, bytes_max: int, batches_max: int, seconds: float) -> Served:
         """``commit`` what is submitted to ``queue``, in its order, for ``seconds`` at most or until ``batches_max``

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from tandemmq import log_events
 from tandemmq.locker.volume import OS_VOLUME, LockVolume
 
 logger = logging.getLogger(__name__)
@@ -254,6 +255,12 @@ class Locker(ABC):
         """Who waits for the lock, the next first; None where this kind cannot know. LockUnavailable as for `holder`."""
         return None
 
+    def silence_seconds(self) -> float | None:
+        """For how long the holder that `holder` named last has shown no sign of life to us, when that is longer than a
+        holder that is well would be silent. None: it is not, or this kind knows of no signs. Never blocks; on the
+        thread that asks for the holder."""
+        return None
+
     @property
     def lease_seconds(self) -> float | None:
         """How long the lock outlives a holder that fell silent; None for what ends with the holder's process."""
@@ -298,7 +305,9 @@ class Locker(ABC):
                     refused()
                 if str(error) != reason:
                     reason = str(error)
-                    logger.warning("%s; asking again every %g s", error, self.poll_seconds)
+                    logger.warning(
+                        "%s; asking again every %g s", error, self.poll_seconds, extra=log_events.LOCK_SILENT
+                    )
             else:
                 if self.settings.fail_if_locked:
                     raise LockHeld(self.where, self.holder())

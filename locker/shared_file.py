@@ -1,7 +1,7 @@
 """`shared-file`: a POSIX record lock on the file `lock` in the data directory, as ActiveMQ's SharedFileLocker takes it.
 
     offset 0   8 bytes   time of taking in ms, big-endian: all that ActiveMQ writes
-    offset 8   to "\\n"   JSON: holder, epoch, pid, host, admin, nonce, time (the 8 bytes again)
+    offset 8   to "\\n"   JSON: holder, epoch, pid, host, admin, nonce, touched_every, time (the 8 bytes again)
 
 ActiveMQ locks bytes 0 to max(1, size) with fcntl (reference: LockFile.java); we lock from byte 0 to the end of all
 files, so the two exclude each other whatever the size. It neither reads the content nor cuts it off: a JSON line
@@ -10,6 +10,10 @@ whose time is not that of the 8 bytes was left by a former holder, and an Active
 POSIX gives locks to processes, not to descriptors, with two traps. A process is never refused its own lock, so a
 table of what this process holds stands in for the kernel. And closing *any* descriptor of the file drops the lock:
 while a file is held, this process opens it nowhere else, and reads it through the descriptor that holds it.
+
+A holder touches the file at each keep-alive, every `touched_every` seconds. A standby that sees the time of the file
+stand still says that the holder is silent. It compares that time with itself alone, and measures by its own clock; and
+it only tells people: a silent holder keeps the lock.
 
 The file is never deleted; one who deletes or replaces it takes the lock away from its holder, who notices at the
 next keep-alive.
@@ -23,6 +27,7 @@ import errno
 import json
 import os
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,6 +49,10 @@ REPLACED_MAX: Final = 3
 PROOF_SECONDS_MAX: Final = 30.0
 PROOF_KEEP_ALIVES_MIN: Final = 2
 
+#: A holder that is well touches the file more often than this, whatever is slow for a moment.
+SILENCE_SECONDS_MIN: Final = 3.0
+SILENCE_TOUCHES_MIN: Final = 4
+
 # What the kernel says of a file that went away under an open descriptor, on NFS in particular.
 _GONE: Final = frozenset({errno.ENOENT, errno.ESTALE, errno.ENOTDIR})
 
@@ -57,6 +66,15 @@ class _Held:
     content: bytes
     holder: Holder
     nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sign:
+    """What a look at a file that another holds has shown."""
+
+    inode: Inode
+    content: bytes
+    modified: float
 
 
 class SharedFileLocker(Locker):
@@ -80,6 +98,8 @@ class SharedFileLocker(Locker):
         self._volume = request.volume
         self._mine: _Held | None = None
         self._is_lost = False
+        self._sign: _Sign | None = None  # the holder's last, and when we saw it first
+        self._sign_at = 0.0
 
     @property
     def where(self) -> str:
@@ -121,6 +141,9 @@ class SharedFileLocker(Locker):
             raise self._unavailable("cannot be checked", error) from error
         proof = Proof(known_at, self._proof_seconds())  # prove: file-proved-before "known_at" -> "self.clock.now()"
         self._proof = NO_PROOF if self._is_lost else proof
+        if not self._is_lost:
+            with suppress(OSError):  # what it is asked next says so
+                self._volume.touch(mine.descriptor)
         return not self._is_lost
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
@@ -153,6 +176,12 @@ class SharedFileLocker(Locker):
             if error.errno in _GONE:
                 return None
             raise self._unavailable("cannot be read", error) from error
+
+    def silence_seconds(self) -> float | None:
+        if self._sign is None or (period := touched_every(self._sign.content)) is None:
+            return None
+        silence = self.clock.now() - self._sign_at
+        return silence if silence > max(SILENCE_SECONDS_MIN, SILENCE_TOUCHES_MIN * period) else None
 
     # Taking it
 
@@ -206,7 +235,7 @@ class SharedFileLocker(Locker):
         As a rule by one write. Who reads between two may take us for an ActiveMQ broker; names decide nothing.
         """
         now_ms = self._volume.wall_ms()
-        content = encode(replace(holder, since_ms=now_ms), mine.nonce)
+        content = encode(replace(holder, since_ms=now_ms), mine.nonce, self.settings.lock_keep_alive_period_seconds)
         size = self._volume.fstat(mine.descriptor).st_size
         write_fully(self._volume, mine.descriptor, content, 0)
         if size > len(content):
@@ -239,6 +268,7 @@ class SharedFileLocker(Locker):
     # Reading it
 
     def _holder_in_file(self) -> Holder | None:
+        sign, self._sign = self._sign, None
         here = self._volume.held.get(inode_of(self._volume.stat(self.path)))
         if here is not None:
             return decode(self._volume.pread(here.descriptor, CONTENT_BYTES_MAX, 0))
@@ -247,7 +277,12 @@ class SharedFileLocker(Locker):
             pid = self._volume.holder_pid(descriptor)
             if pid is None:
                 return None
-            holder = decode(self._volume.pread(descriptor, CONTENT_BYTES_MAX, 0))
+            content = self._volume.pread(descriptor, CONTENT_BYTES_MAX, 0)
+            status = self._volume.fstat(descriptor)
+            self._sign = _Sign(inode_of(status), content, status.st_mtime)
+            if self._sign != sign:
+                self._sign_at = self.clock.now()
+            holder = decode(content)
             return replace(holder, pid=pid) if holder.pid is None and pid > 0 else holder
         finally:
             self._volume.close(descriptor)
@@ -262,10 +297,10 @@ class SharedFileLocker(Locker):
         return LockUnavailable(f"{self.where} {what}: {error.strerror or error}", error.errno)
 
 
-def encode(holder: Holder, nonce: str) -> bytes:
-    """The content of a lock file held by `holder`, whose `since_ms` is the time in front."""
+def encode(holder: Holder, nonce: str, touched_every: float = 0.0) -> bytes:
+    """The content of a lock file held by `holder`, whose `since_ms` is the time in front; 0: it is never touched."""
     assert holder.since_ms is not None, "a holder in a lock file has a time of taking"
-    line = holder.line(nonce=nonce, time=holder.since_ms)
+    line = holder.line(nonce=nonce, touched_every=touched_every or None, time=holder.since_ms)
     return STAMP.pack(holder.since_ms) + json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
@@ -281,3 +316,13 @@ def decode(content: bytes) -> Holder:
         return Holder.of_line(line, since_ms)
     except (ValueError, KeyError, TypeError):
         return Holder(ACTIVEMQ, since_ms=since_ms)
+
+
+def touched_every(content: bytes) -> float | None:
+    """The seconds between two touches that whoever wrote this promises; None: nothing is promised."""
+    try:
+        line = json.loads(content[STAMP.size :].partition(b"\n")[0])
+        is_promised = line["time"] == STAMP.unpack_from(content)[0]
+        return float(line["touched_every"]) if is_promised else None
+    except (ValueError, KeyError, TypeError, struct.error):
+        return None

@@ -55,6 +55,10 @@ class LockVolume(Openable, Readable, Writable, Protocol):
 
     def fsync(self, descriptor: int) -> None: ...
 
+    def touch(self, descriptor: int) -> None:
+        """The time of the file's last change is now, by the clock of who keeps the file."""
+        ...
+
     def makedirs(self, path: str) -> None:
         """Nothing happens when it is there."""
         ...
@@ -85,6 +89,7 @@ class OsVolume:
     pwrite = staticmethod(os.pwrite)
     ftruncate = staticmethod(os.ftruncate)
     fsync = staticmethod(os.fsync)
+    touch = staticmethod(os.utime)
 
     def __init__(self) -> None:
         self.guard = threading.Lock()

@@ -285,6 +285,14 @@ class SimulatedDisk:
         free = self._call("statvfs", path, lambda: server.free)
         return StatVfs(BLOCK_BYTES, server.capacity // BLOCK_BYTES, free // BLOCK_BYTES)
 
+    def touch(self, descriptor: int) -> None:
+        path, file = self._descriptor(descriptor)
+
+        def effect() -> None:
+            file.modified = self.host.world.now
+
+        self._call("touch", path, effect)
+
     # ---- locks
 
     def flock(self, fd: int, operation: int) -> None:

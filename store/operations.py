@@ -24,6 +24,17 @@ OrderKey = int
 Location = int
 
 
+class KnownProducer:
+    """What the event loop knows of a producer: nothing above ``highest`` was handed over. ``owners``: of these it is
+    sure, too, that nothing above it was there before."""
+
+    __slots__ = ("highest", "owners")
+
+    def __init__(self, highest: int) -> None:
+        self.highest = highest
+        self.owners: set[int] = set()
+
+
 class AddMessage:
     """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that is to hold it.
 
@@ -32,18 +43,20 @@ class AddMessage:
 
     Filled in by the store before it comes back: ``order_key``, ``location``, ``size`` (bytes in the journal);
     ``is_duplicate``: a message of that id was stored before, nothing was stored now, and the client gets its receipt
-    all the same.
+    all the same. ``producer`` and ``is_newest`` are the store's own (store.writer.new_messages).
     """
 
     __slots__ = (
         "context",
         "is_audited",
         "is_duplicate",
+        "is_newest",
         "location",
         "message",
         "order_key",
         "owners",
         "payload",
+        "producer",
         "size",
         "unmatched_acks",
     )
@@ -65,6 +78,8 @@ class AddMessage:
         self.unmatched_acks = unmatched_acks
         self.is_audited = is_audited
         self.is_duplicate = False
+        self.producer: KnownProducer | None = None
+        self.is_newest = False
         self.order_key: OrderKey = 0
         self.location: Location = 0
         self.size = 0

@@ -19,15 +19,16 @@ from typing import Any, TypeVar
 from tandemmq.journal.errors import JournalError, JournalMissing
 from tandemmq.store.maintenance.compaction import CompactionReport
 from tandemmq.store.maintenance.upkeep import CheckpointDone, Failed, Upkeep
-from tandemmq.store.operations import Operation, Page
+from tandemmq.store.operations import AddMessage, Operation, Page
 from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.promotion import Promoted
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.threads import OS_THREADS, Inbox, Threads
 from tandemmq.store.writer.background import Background
 from tandemmq.store.writer.batch import Batch, NewQueue, apply, is_plain
-from tandemmq.store.writer.figures import Figures
+from tandemmq.store.writer.figures import BATCH_RECORDS, SYNC_SECONDS, Figures
 from tandemmq.store.writer.journal_end import JournalEnd
+from tandemmq.store.writer.new_messages import NewMessages
 from tandemmq.store.writer.pages import Pages
 from tandemmq.store.writer.pulse import Pulse
 from tandemmq.store.writer.space import Space
@@ -92,14 +93,16 @@ class StorageThread:
         self._clock = threads.monotonic
         self._is_dropped = False
         self._has_let_go = False
+        self._has_ended = False  # the thread takes nothing more from the inbox
         self._threads = threads
         # Of list[Operation | NewQueue], _Stop, CheckpointDone, _Question and Failed
         self._inbox: Inbox = threads.inbox()
         # Hands over operations, in order, behind what was submitted. Never blocks; the caller bounds what waits. Any
         # thread, but operations only from one.
         self.put: Callable[[_Item], None] = self._inbox.put
-        queue = promoted.writer.commit_queue()
-        self._submissions = None if queue is None else Submissions(queue)
+        queue = promoted.writer.commit_queue(SYNC_SECONDS, BATCH_RECORDS)
+        in_doubt = (key for key, transaction in state.transactions.items() if transaction.is_prepared)
+        self._submissions = None if queue is None else Submissions(queue, NewMessages(in_doubt))
         self._has_more = False  # something was left in the inbox
         self._background = background = Background(threads)
         self._end = JournalEnd(
@@ -141,6 +144,7 @@ class StorageThread:
             self._submissions = None
         elif self._submissions is not None:
             self.put = self._put_behind
+            self.figures.queue = self._submissions.queue
         self._worker.start()
         return self._submissions
 
@@ -175,7 +179,7 @@ class StorageThread:
         the thread ends before."""
         question = _Question(function)
         self.put(question)
-        if not self._worker.is_alive() and self._worker.native_id is not None:
+        if self._has_ended:  # it may stand behind the last one that the thread took
             question.answer.cancel()
         return question.answer
 
@@ -265,6 +269,7 @@ class StorageThread:
         return reason
 
     def _cancel_questions(self) -> None:
+        self._has_ended = True  # before the inbox is emptied: who comes later sees it
         self._upkeep.cancel_reports()
         try:
             while True:
@@ -324,6 +329,8 @@ class StorageThread:
             operations = submissions.written(batches)
             state, file = self._state, self._end.writer.file
             for operation in operations:
+                if type(operation) is AddMessage and operation.is_audited:  # it was new: nobody looked it up
+                    state.note_id(operation.owners, operation.message.message_id)  # prove: submitted-is-known
                 apply(state, operation, file)  # type: ignore[arg-type]
             self.figures.records += len(operations)
             self.figures.confirmed += len(operations)

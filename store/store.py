@@ -6,11 +6,13 @@ call a batch, when they are durable. What is on its way is counted, and bounded 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Protocol, TypeVar
 
+from tandemmq.store.histogram import Histogram
 from tandemmq.store.maintenance.compaction import CompactionReport
 from tandemmq.store.maintenance.upkeep import Failed
 from tandemmq.store.operations import (
@@ -32,6 +34,8 @@ from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.prediction import Prediction, end_seconds
 from tandemmq.store.recovery.promotion import Promoted
 from tandemmq.store.settings import StoreSettings
+from tandemmq.store.state.file_states import FileState
+from tandemmq.store.state.owners import OwnerState
 from tandemmq.store.state.state import State
 from tandemmq.store.storage_thread import StorageThread
 from tandemmq.store.threads import OS_THREADS, Threads
@@ -50,6 +54,8 @@ FENCE_CHECK_AGE_SECONDS_MIN = 1.0
 LINGER_SECONDS = 0.005
 # With so many there it is a batch worth its sync.
 LINGERING_MAX = 100
+# Upper bounds of the buckets of "send_to_receipt_seconds".
+RECEIPT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Watching(Protocol):
@@ -111,6 +117,13 @@ class Store:
         self._pending_bytes = 0
         self._pending_operations = 0
         self.handed_over = 0  # operations so far that come back
+        self._came_back = 0
+        # Of a turn that begins with a message, one at a time: when it did; and how many operations came back when it
+        # has come back.
+        self._turn_began = 0.0
+        self._turn_ends = 0
+        self._clock = threads.monotonic
+        self._receipts = Histogram(RECEIPT_SECONDS)
         self._chores = chores
         self._owners = owners_of(state)
         self._prepared = _prepared(state)
@@ -167,6 +180,19 @@ class Store:
             len(self._state.owners),
             self._settings.failover_budget,
         )
+
+    def measured(self) -> dict[str, Histogram]:
+        """How long what took, and how large batches were, by the names of the metrics. On the loop."""
+        return {"send_to_receipt_seconds": self._receipts} | self.figures.measured()
+
+    def owner_states(self) -> list[OwnerState]:
+        """Every queue and durable subscription with what it holds now. Theirs are the figures, which go on changing:
+        to be read alone. Any thread."""
+        return list(self._state.owners.values())
+
+    def file_states(self) -> list[FileState]:
+        """The same of the journal files."""
+        return list(self._state.files.values())
 
     def owners(self) -> list[Owner]:
         """Every queue and durable subscription with what it held at promotion."""
@@ -280,6 +306,8 @@ class Store:
         elif not self._is_turn_due:
             self._is_turn_due = True
             self._call_later(0, self._hand_over)
+            if not self._turn_began and (type(operation) is AddMessage or type(operation) is Atomic):
+                self._turn_began = self._clock()
         turn.append(operation)
         self.handed_over += 1
         if type(operation) is RemoveOwner:
@@ -318,6 +346,8 @@ class Store:
         turn, self._turn = self._turn, []
         if not turn:
             return  # it went with what had lingered long enough
+        if self._turn_began and not self._turn_ends:
+            self._turn_ends = self.handed_over
         self._pending_bytes += _bytes_of(turn)
         self._pending_operations += sum(type(operation) is not NewQueue for operation in turn)
         if (
@@ -369,6 +399,12 @@ class Store:
         self._pending_bytes -= _bytes_of(operations)
         self._pending_operations -= len(operations)
         self._engine.durable(operations)
+        self._came_back += len(operations)
+        if self._turn_ends and self._came_back >= self._turn_ends:
+            seconds = self._clock() - self._turn_began
+            self._receipts.counts[bisect_left(RECEIPT_SECONDS, seconds)] += 1
+            self._receipts.sum += seconds
+            self._turn_began, self._turn_ends = 0.0, 0
         if (
             self.is_congested
             and self._pending_bytes <= self._space.in_flight_max(self._settings.pending_bytes_max) // 2

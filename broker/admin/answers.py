@@ -15,7 +15,7 @@ def answer(value: Mapping[str, Any], status: int = 200) -> web.Response:
 
 def encoded(body: bytes, status: int = 200) -> web.Response:
     """As ``answer``, of what is JSON already."""
-    headers = {"Cache-Control": "no-store"}
+    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     return web.Response(body=body, status=status, content_type="application/json", headers=headers)
 
 

@@ -7,7 +7,7 @@ events are put in order.
 The file, ``<index root>/<broker>.events``, is the broker's own; no other broker writes to it:
 
     offset 0      a frame  JSON: format, name of the broker, number and length of the slots
-    offset 512    a frame  JSON: the sign of life (both clocks, pid, time of the last receipt, was it an end in order)
+    offset 512    a frame  JSON: the sign of life (both clocks, pid, host, last receipt, did it end in order)
     offset 4096   slots    a frame each, JSON: an event with its number n, in slot n modulo their number
 
     frame = crc32 of the rest (4 bytes), length (2 bytes), that many bytes; big-endian
@@ -16,6 +16,10 @@ It is written by ``pwrite`` on a thread of its own, never synced, and never wait
 of a volume that hangs would block with the interpreter's lock held, and so stop the whole broker. The page cache
 outlives a kill -9, so the sign of life tells the moment of death to SIGN_SECONDS; a power loss may cost the latest.
 A file that cannot be written is logged once, and the ring goes on in memory.
+
+The file also stands for the broker's name. It is locked by flock(2) as long as its broker lives; of two that live, the
+second is refused. Whoever holds the lock and shows no life does not keep a broker from starting: a host that died may
+hold it on NFS for a while.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import fcntl
 import json
 import logging
 import os
+import socket
 import struct
 import threading
 import time
@@ -49,6 +54,10 @@ SLOTS_OFFSET: Final = 4_096
 FILE_BYTES_MAX: Final = SLOTS_OFFSET + CAPACITY * SLOT_BYTES
 #: Between two writes of the sign of life.
 SIGN_SECONDS: Final = 0.05
+#: So often the system is told the time of the file: on NFS this writes out what other hosts are to see.
+TOUCH_SECONDS: Final = 1.0
+#: A broker whose name is taken looks so long for a sign of life of the one who has it.
+LIFE_SECONDS_MAX: Final = 3.0
 #: A loop that was silent for so long is worth an event: stopped, suspended, or hung.
 STALL_SECONDS: Final = 1.0
 #: Longer texts are cut; what still does not fit a slot is left out.
@@ -99,6 +108,18 @@ class Sign:
     pid: int
     last_receipt: Moment | None
     has_ended: bool
+    host: str | None = None
+
+
+class NameInUse(Exception):
+    """Another broker of this name lives on the same index directory."""
+
+    def __init__(self, name: str, holder: Sign, path: str) -> None:
+        host = f" on {holder.host}" if holder.host else ""
+        super().__init__(
+            f"a broker named {name} runs already: pid {holder.pid}{host} ({path}). "
+            "Each broker of a pair needs a name of its own: --name NAME, or broker.name"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +161,8 @@ class Clock:
 class EventRing:
     """The ring of one broker. ``path`` None: in memory only.
 
-    All methods may be called from any thread; none but ``close`` waits for a disk, and none raises. ``start`` takes up
-    what a former run left in the file, by and by.
+    All methods may be called from any thread; none but ``start`` and ``close`` waits for a disk, and none but ``start``
+    raises. What a former run left in the file is taken up by and by.
     """
 
     def __init__(
@@ -167,12 +188,21 @@ class EventRing:
         self._last_receipt: Moment | None = None
         self._must_end = False
         self._wake = threads.event()
+        self._threads = threads
+        self._descriptor = -1
         self._thread = None if path is None else threads.thread(self._write, "tandemmq-events")
 
     def start(self) -> None:
-        """Begin to write the file. Once."""
+        """Take the file and begin to write it. Once. Raises NameInUse when another broker that lives has it; of one
+        that shows no life it is left alone, and this ring is in memory only."""
         self._alive = self.clock.now()
-        if self._thread is not None:
+        if self._path is None or self._thread is None:
+            return
+        try:
+            self._descriptor = self._claim(self._path)
+        except OSError as error:
+            self._in_memory_only(error)
+        else:
             self._thread.start()
 
     def close(self) -> None:
@@ -237,13 +267,43 @@ class EventRing:
             "now": self.clock.now().as_json(),
         }
 
-    # ---- the file, on its thread
+    # ---- the file
+
+    def _claim(self, path: str) -> int:
+        """A descriptor of the file that holds its lock. Raises NameInUse, OSError."""
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = open_regular(os, path, os.O_RDWR | os.O_CREAT)
+        first = None
+        until = self._threads.monotonic() + LIFE_SECONDS_MAX
+        try:
+            while not _lock(descriptor):
+                # Read through an opening of its own: that is when NFS asks the server whether anything is new.
+                former = read_ring(path)
+                sign = None if former is None else former.sign
+                first = first or sign
+                if sign is not None and sign != first and not sign.has_ended:
+                    raise NameInUse(self.name, sign, path)
+                if self._threads.monotonic() >= until:
+                    raise OSError(
+                        errno.EWOULDBLOCK, f"locked by another of this name, silent for {LIFE_SECONDS_MAX:g} s"
+                    )
+                self._threads.sleep(SIGN_SECONDS)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _in_memory_only(self, error: OSError) -> None:
+        log.warning(
+            "events are kept in memory only: %s: %s (errno %s)", self._path, error.strerror or error, error.errno
+        )
+
+    # on its thread
 
     def _write(self) -> None:
-        assert self._path is not None, "there is a file to write"
-        descriptor = -1
+        descriptor = self._descriptor
+        touch_at = 0.0
         try:
-            descriptor = _open(self._path)
             number = self._take_up(descriptor)
             entry: Moment | None = None
             while True:
@@ -258,15 +318,16 @@ class EventRing:
                     _put(self._disk, descriptor, SIGN_OFFSET, _json(self._sign(entry, must_end)))
                 if must_end:
                     return
+                now = self._threads.monotonic()
+                if now >= touch_at:
+                    touch_at = now + TOUCH_SECONDS
+                    os.utime(descriptor)
                 self._wake.wait(SIGN_SECONDS)
                 self._wake.clear()
         except OSError as error:
-            log.warning(
-                "events are kept in memory only: %s: %s (errno %s)", self._path, error.strerror or error, error.errno
-            )
+            self._in_memory_only(error)
         finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+            os.close(descriptor)
 
     def _take_up(self, descriptor: int) -> int:
         """Read what a former run left; the number of the next event."""
@@ -295,6 +356,7 @@ class EventRing:
         return {
             "at": alive.as_json(),
             "pid": os.getpid(),
+            "host": socket.gethostname(),
             "last_receipt": None if receipt is None else receipt.as_json(),
             "has_ended": has_ended,
         }
@@ -379,24 +441,28 @@ def _slots(content: bytes) -> Iterator[tuple[int, Event]]:
 def _sign_of(entry: dict[str, Any] | None) -> Sign | None:
     if entry is None or (at := moment_of(entry.get("at"))) is None or not isinstance(entry.get("pid"), int):
         return None
-    return Sign(at, entry["pid"], moment_of(entry.get("last_receipt")), entry.get("has_ended") is True)
+    host = entry.get("host")
+    return Sign(
+        at,
+        entry["pid"],
+        moment_of(entry.get("last_receipt")),
+        entry.get("has_ended") is True,
+        host if isinstance(host, str) else None,
+    )
 
 
 # ---- bytes
 
 
-def _open(path: str) -> int:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    descriptor = open_regular(os, path, os.O_RDWR | os.O_CREAT)
+def _lock(descriptor: int) -> bool:
+    """False: another opening has it. OSError: this volume has no such locks."""
     try:
-        # Two brokers of one name: the second keeps its events in memory.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        os.close(descriptor)
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise OSError(error.errno, "another broker of this name is writing there") from error
+            return False
         raise
-    return descriptor
+    return True
 
 
 def _put(disk: Writable, descriptor: int, offset: int, payload: bytes) -> None:

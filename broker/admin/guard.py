@@ -1,9 +1,9 @@
 """Who may ask the admin server for what.
 
-Everybody who reaches it may read. What changes something needs the token of the broker, which lies in a file that its
-user alone may read, or a user of the broker with admin rights on all queues and topics. A page of a foreign site may
-nothing: it names itself (Origin), or the address that it was reached by (Host), when it had a name of its own lead here
-(DNS rebinding).
+Everybody who reaches it may read the pages for health and metrics. What changes something there needs the token of the
+broker, which lies in a file that its user alone may read, or a user of the broker with the role of an admin. What
+``/api/`` answers depends on the role of who asks (broker.admin.roles). A page of a foreign site may nothing: it names
+itself (Origin), or the address that it was reached by (Host), when it had a name of its own lead here (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -12,51 +12,70 @@ import asyncio
 import base64
 import hmac
 import logging
-import socket
 from collections.abc import Collection
-from ipaddress import ip_address
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.roles import ANYBODY, NO_GROUPS, STRANGER, TOKEN_HOLDER, Caller, Groups, Role
+from tandemmq.broker.admin.sessions import Sessions, may_change
 from tandemmq.broker.admin.token import new_token, read_token, write_token
-from tandemmq.broker.core.access import Access, Credentials, Operation, Principal
+from tandemmq.broker.core.access import Access, Credentials, Operation
 from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.net.known_hosts import KnownHosts
+from tandemmq.broker.security.tls import subject
 from tandemmq.disk import NotRegular
 from tandemmq.store.records.message import Destination, DestinationKind
 
 log = logging.getLogger(__name__)
 
+_CALLER = "caller"
 _LOGIN_SECONDS_MAX = 10.0
 _READING = frozenset(("GET", "HEAD"))
+_API = "/api/"
+#: Where a session begins, by who has none yet.
+SESSION_PAGE = "/api/v1/session"
 #: Balancers ask by whatever name they were given.
 _FOR_EVERY_HOST = "/health"
 _EVERYTHING = (Destination(DestinationKind.QUEUE, ">"), Destination(DestinationKind.TOPIC, ">"))
 
 
+def caller_of(request: web.Request) -> Caller:
+    """Who asks, of a request below /api/ that the guard let through."""
+    caller: Caller = request[_CALLER]
+    return caller
+
+
 class Guard:
     """Checks each request to the admin server. ``hosts``: names beside addresses, ``localhost``, names without a dot
-    and this machine's. ``access``: None where security was not set up, so that names prove nothing."""
+    and this machine's. ``access``: None where security was not set up, so that names prove nothing. ``groups`` have
+    roles."""
 
-    def __init__(self, token_file: str, hosts: Collection[str], access: Access | None) -> None:
-        self._token_file = token_file
-        self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
+    def __init__(
+        self, token_file: str, hosts: Collection[str], access: Access | None, groups: Groups = NO_GROUPS
+    ) -> None:
+        self.token_file = token_file
+        self.sessions = Sessions()
+        self._hosts = KnownHosts(hosts)
         self._access = access
+        self._groups = groups
         self._token = ""
 
     def start(self) -> None:
         """Have a token: that of the file, or a new one. Where none can be kept only users may change something."""
         try:
-            self._token = self._kept() or write_token(self._token_file)
+            self._token = self._kept() or write_token(self.token_file)
         except OSError as error:
             self._token = new_token()
             log.warning("no admin token can be kept: %s", error)
 
     def _kept(self) -> str | None:
         try:
-            return read_token(self._token_file)
+            return read_token(self.token_file)
         except NotRegular as error:
             log.warning("%s: a new admin token takes its place", error)
             return None
@@ -67,12 +86,18 @@ class Guard:
         refusal = self._foreign(request)
         if refusal is not None:
             return answer({"error": refusal}, 403)
-        if request.method not in _READING and not await self._may_change(request):
-            refusal = "the admin token is needed, or a user with admin rights on all queues and topics"
-            refused = answer({"error": refusal, "token_file": self._token_file}, 401)
-            refused.headers["WWW-Authenticate"] = "Bearer"
-            return refused
+        is_reading = request.method in _READING
+        if request.path.startswith(_API):
+            request[_CALLER] = await self._caller(request)
+        elif not is_reading and (await self._caller(request)).role < Role.ADMIN:
+            return self.unknown("the admin token is needed, or a user with admin rights on all queues and topics")
         return await handler(request)
+
+    def unknown(self, refusal: str) -> web.Response:
+        """Who asks did not show who he is, or is not enough."""
+        refused = answer({"error": refusal, "token_file": self.token_file}, 401)
+        refused.headers["WWW-Authenticate"] = "Bearer"
+        return refused
 
     def _foreign(self, request: web.Request) -> str | None:
         """What is wrong with where the request says it comes from, or goes to."""
@@ -80,50 +105,75 @@ class Guard:
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != host:
             return f"pages of {origin[:255]!r} may not ask here"
-        if request.path.startswith(_FOR_EVERY_HOST) or self._is_known(host):
+        if request.path.startswith(_FOR_EVERY_HOST) or self._hosts.knows(host):
             return None
         return f"this broker does not know itself as {host[:255]!r}: admin.hosts lists its names"
 
-    def _is_known(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        try:
-            ip_address(name.partition("%")[0])
-        except ValueError:
-            return name in self._hosts or bool(name and "." not in name)
-        return True
+    # ---- who asks
 
-    async def _may_change(self, request: web.Request) -> bool:
+    async def _caller(self, request: web.Request) -> Caller:
+        """By what the request shows: a token, a name with a password, the cookie of a session, or the certificate of
+        its connection. A browser shows that by itself: pages of foreign sites were refused before."""
         header = request.headers.get("Authorization", "")
         scheme, _, token = header.partition(" ")
         if scheme.lower() == "bearer":
-            return bool(self._token) and hmac.compare_digest(token.strip().encode(), self._token.encode())
-        if self._access is None or scheme.lower() != "basic":
-            return False
-        try:
-            login, _, password = base64.b64decode(token, validate=True).decode().partition(":")
-        except ValueError:
-            return False
-        return bool(login and password) and await self._has_rights(self._access, login, password, str(request.remote))
+            return self.holder_of(token) or STRANGER
+        if scheme.lower() == "basic":
+            try:
+                login, _, password = base64.b64decode(token, validate=True).decode().partition(":")
+            except ValueError:
+                return STRANGER
+            return await self.user(login, password, str(request.remote)) or STRANGER
+        session = self.sessions.of(request)
+        if session is not None and (request.method in _READING or may_change(session, request)):
+            return session.caller
+        certificate = subject(request.get_extra_info("peercert"))
+        if certificate is not None and self._access is not None:
+            return await self._known(Credentials(_peer(request.remote), certificate=certificate)) or STRANGER
+        return ANYBODY if self._access is None else STRANGER
 
-    async def _has_rights(self, access: Access, login: str, password: str, host: str) -> bool:
+    def holder_of(self, token: str) -> Caller | None:
+        """None: that is not the broker's token."""
+        is_ours = bool(self._token) and hmac.compare_digest(token.strip().encode(), self._token.encode())
+        return TOKEN_HOLDER if is_ours else None
+
+    async def user(self, login: str, password: str, host: str) -> Caller | None:
+        """The user of that name, who comes from ``host``; None: name or password are wrong, or there are no users."""
+        if not (login and password):
+            return None
+        return await self._known(Credentials(_peer(host), login, password))
+
+    async def _known(self, shown: Credentials) -> Caller | None:
+        if self._access is None:
+            return None
         known: asyncio.Future[Principal | ClientError] = asyncio.get_running_loop().create_future()
 
         def tell(found: Principal | ClientError) -> None:
             if not known.done():
                 known.set_result(found)
 
-        peer = f"[{host}]:0" if ":" in host else f"{host}:0"
-        access.connect(Credentials(peer, login, password), tell)
+        self._access.connect(shown, tell)
         try:
             principal = await asyncio.wait_for(known, _LOGIN_SECONDS_MAX)
-            if isinstance(principal, ClientError):
-                return False
+        except TimeoutError:
+            return None
+        if isinstance(principal, ClientError):
+            return None
+        role = Role.ADMIN if self._has_all_rights(self._access, principal) else self._groups.role_of(principal)
+        if role is Role.ADMIN:
+            principal = replace(principal, may_everything=True)
+        return Caller(principal.name, role, principal)
+
+    def _has_all_rights(self, access: Access, principal: Principal) -> bool:
+        try:
             for operation in (Operation.CREATE, Operation.REMOVE):
                 for destination in _EVERYTHING:
                     access.check(principal, operation, destination)
-        except (ClientError, TimeoutError):
+        except ClientError:
             return False
         return True
+
+
+def _peer(host: str | None) -> str:
+    """As connectors tell it; the port is nobody's business."""
+    return f"[{host}]:0" if host is not None and ":" in host else f"{host}:0"

@@ -71,6 +71,7 @@ class HaPages:
             "where": locker.where,
             "is_ours": is_ours,
             "holder": _holder(replace(me, epoch=rule.epoch or None) if is_ours else rule.holder),
+            "holder_silent_seconds": _rounded(rule.holder_silent_seconds),
             "waiters": None if waiters is None else [_holder(waiter) for waiter in waiters],
             "lease_seconds": locker.lease_seconds,
             "poll_seconds": locker.poll_seconds,
@@ -133,6 +134,10 @@ def proof_facts(locker: Locker) -> dict[str, float | bool | None] | None:
         "holds_for_seconds": None if is_endless else round(proof.valid_for_seconds - age, 3),
         "holds": proof.holds_at(proof.known_at_seconds + age),
     }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
 
 
 def _holder(holder: Holder | None) -> dict[str, Any] | None:

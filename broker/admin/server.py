@@ -12,6 +12,7 @@ What the status callable returns (JSON-able; only the first four are required):
     name      the broker's name
     store     the store directory
     holder    dict | None: whom a standby waits for (name, epoch, pid, host, admin)
+    holder_silent_seconds  for how long that one has shown no sign of life; left out while it is well
     reason    str: the sentence that goes with the role
     standby   dict | None: how far a standby has come (has_caught_up, messages, lag), and how long it would take to be
               master now (takeover)
@@ -19,6 +20,8 @@ What the status callable returns (JSON-able; only the first four are required):
     problems  list of sentences; any makes the broker unhealthy (the storage thread shows no life, ...)
     warnings  list of sentences that are only shown (a lock that was set to be unsafe, ...)
     counts    dict of names to numbers, shown as metrics; a name that ends in ``_total`` only ever grows
+    journal   dict: files, their live bytes, and those of the largest owners
+    measured  dict of names of histograms to their buckets and sums
     replication  dict: the part that a member has in its set (broker.replication.replica)
     queues    list of dicts: name, messages, consumers, ...
 """
@@ -30,6 +33,7 @@ import json
 import logging
 import math
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast
@@ -40,17 +44,20 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 from tandemmq.broker.admin.answers import answer, encoded
+from tandemmq.broker.admin.api.endpoints import BODY_BYTES_MAX
+from tandemmq.broker.admin.destination_metrics import DestinationMetrics
 from tandemmq.broker.admin.metrics import StatusCollector
 from tandemmq.broker.core.slices import ITEMS, Work, pieces
 from tandemmq.broker.engine.slicing import Slices
+from tandemmq.broker.net.tls_handshake import TlsServer
 
 log = logging.getLogger(__name__)
 
 Status = dict[str, Any]
 
-REQUEST_LINE_BYTES_MAX = 2_048
+# The longest names of destinations and ids of messages, each byte as three characters.
+REQUEST_LINE_BYTES_MAX = 8_190
 HEADER_BYTES_MAX = 4_096
-BODY_BYTES_MAX = 1_024  # no page reads a body; aiohttp wants a bound all the same
 IDLE_CONNECTION_SECONDS_MAX = 30.0
 #: Connections at once. One more takes the place of one that has been silent for so long, or is hung up on.
 CONNECTIONS_MAX = 64
@@ -130,19 +137,26 @@ class AdminServer:
         *,
         details: Callable[[], Work[Status]] = _nothing_more,
         check: Middleware | None = None,
+        tls: ssl.SSLContext | None = None,
+        tls_handshake_seconds_max: float | None = None,
+        destinations: DestinationMetrics | None = None,
     ) -> None:
         """``details`` is what ``/status`` and ``/metrics`` tell beside ``status``, ``counts`` together; made in steps.
-        ``check`` comes before every page (broker.admin.guard)."""
+        ``check`` comes before every page (broker.admin.guard). ``destinations``: those that have metrics of their
+        own. ``tls``: it speaks HTTPS, and nothing else."""
         self._host = host
         self._port = port
         self._status = status
         self._routes = routes
         self._details = details
         self._check = check
+        self._tls = tls
+        self._tls_handshake_seconds_max = tls_handshake_seconds_max
+        self._destinations = destinations or DestinationMetrics()
         self._telling = asyncio.Lock()  # one at a time, however many ask
         self._socket: socket.socket | None = None
         self._runner: web.AppRunner | None = None
-        self._listening: asyncio.Server | None = None
+        self._listening: asyncio.Server | TlsServer | None = None
         self._looking: asyncio.Task[None] | None = None
         # When each connection had a request answered last, or came; inf: one is being answered.
         self._heard: dict[web.RequestHandler, float] = {}
@@ -159,7 +173,8 @@ class AdminServer:
     def url(self) -> str:
         """Where a tool on the same network finds this server."""
         host, port = self.address
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def bind(self) -> None:
         """Take the address without listening. OSError says which address is wrong or in use."""
@@ -208,7 +223,20 @@ class AdminServer:
         self._runner = runner
         await runner.setup()
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(self._accept, sock=self._socket, backlog=BACKLOG)
+        if self._tls is None:
+            self._listening = await loop.create_server(self._accept, sock=self._socket, backlog=BACKLOG)
+        else:
+            secured = TlsServer(
+                "admin",
+                self._socket,
+                self._tls,
+                self._tls_handshake_seconds_max,
+                CONNECTIONS_MAX,
+                self._accept,
+                lambda protocol: self._heard.pop(cast("web.RequestHandler", protocol), None),
+            )
+            secured.listen(BACKLOG)
+            self._listening = secured
         self._looking = asyncio.create_task(self._look(), name="silent admin connections")
 
     async def stop(self) -> None:
@@ -302,10 +330,14 @@ class AdminServer:
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         async with self._telling:
-            status = await self._everything(Slices(asyncio.get_running_loop()))
+            slices = Slices(asyncio.get_running_loop())
+            status = await self._everything(slices)
+            of_destinations = await slices.run(self._destinations.text(status))
         registry = CollectorRegistry(auto_describe=False)
         registry.register(StatusCollector(status))
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(
+            body=generate_latest(registry) + of_destinations, headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
 
 
 def _parts(status: Status) -> Work[list[bytes]]:

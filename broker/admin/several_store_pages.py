@@ -35,22 +35,23 @@ class SeveralStorePages:
 
     def routes(self) -> list[web.RouteDef]:
         return [
-            web.get("/store/why", partial(self._answer, needs_name=True), allow_head=False),
-            web.post("/store/compact", partial(self._answer, needs_name=False)),
+            web.get("/store/why", partial(self._answer, page="/store/why", needs_name=True), allow_head=False),
+            web.post("/store/compact", partial(self._answer, page="/store/compact", needs_name=False)),
         ]
 
-    async def _answer(self, request: web.Request, *, needs_name: bool) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, *, page: str, needs_name: bool) -> web.StreamResponse:
+        """``page``: not that of the request, which may come by the API."""
         members = self._members()
         name = request.query.get("store")
         if members is None or (name is None and not needs_name):
-            return await self._whole[request.path](request)
+            return await self._whole[page](request)
         if name is None or name not in members:
             names = ", ".join(sorted(members))
             what = "there are several stores" if name is None else f"there is no store {name!r}"
             return answer({"error": f"{what}: add ?store= with one of {names}", "stores": sorted(members)}, 400)
         if name not in self._of:
             self._of[name] = _handlers(self._make(name, lambda: (self._members() or {}).get(name)))
-        return await self._of[name][request.path](request)
+        return await self._of[name][page](request)
 
 
 def _handlers(pages: StorePages) -> dict[str, Handler]:

@@ -14,6 +14,8 @@ from typing import Any
 from tandemmq import __version__, compiled
 from tandemmq.broker.admin import set_metrics
 from tandemmq.broker.admin.events import EventRing, last_takeover_seconds
+from tandemmq.broker.admin.journal_figures import journal_figures
+from tandemmq.broker.bridges.left import sentence as left_sentence
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine import memory_holders
 from tandemmq.broker.engine.engine import Engine
@@ -22,6 +24,7 @@ from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.service import AnyStore
 from tandemmq.broker.ha.waits import LOCK_SILENCE_SECONDS_MAX
 from tandemmq.broker.net.server import Server
+from tandemmq.broker.process.log import Log
 from tandemmq.broker.process.loop_lag import LoopLag
 from tandemmq.locker.contract import JITTER, Locker
 from tandemmq.store.several.stores import SeveralStores
@@ -48,6 +51,10 @@ class Report:
     ring: EventRing
     member: Callable[[], Mapping[str, Any]] | None = None  # what it says of its part in a set, if it has one
     warnings: Sequence[str] = ()
+    log: Log | None = None
+    mqtt: Callable[[], Mapping[str, int]] = dict  # figures of its MQTT clients, as master
+    bridges: Callable[[], list[Answer]] = list  # each of them
+    left_by_bridges: Callable[[], list[Answer]] = list  # durable subscriptions of those that there were
     loop_lag: LoopLag = field(default_factory=LoopLag)  # how late the loop came to its own sign of life
     started: float = field(default_factory=time.time)
 
@@ -56,7 +63,11 @@ class Report:
         engine = self.engine()
         if engine is None:
             return {}
-        return (yield from engine.statistics())
+        answer = yield from engine.statistics()
+        store = self.mastership.store
+        if store is not None:
+            answer["journal"] = yield from journal_figures(store)
+        return answer
 
     def status(self) -> Answer:
         """What ``GET /status`` answers, but for what grows with the number of destinations."""
@@ -74,13 +85,20 @@ class Report:
             "pid": os.getpid(),
             "uptime_seconds": round(time.time() - self.started, 1),
             "lock": {"type": self.locker_type, "where": self.locker.where, **self._proof()},
-            "connectors": [f"{name}://{host}:{port}" for name, host, port in self.server.addresses],
+            "connectors": [f"{name}://{address}" for name, address in self.server.told_addresses],
             "last_takeover_seconds": last_takeover_seconds(self.ring.events()),
             "demotions": {trouble.name: times for trouble, times in mastership.demotions.items()},
         }
+        if bridges := self.bridges():
+            answer["bridges"] = bridges
+        if left := self.left_by_bridges():
+            answer["left_by_bridges"] = left
         answer["loop_lag_seconds"] = self.loop_lag.figures()
         if mastership.holder is not None:
             answer["holder"] = asdict(mastership.holder)
+        silence = mastership.holder_silent_seconds
+        if silence is not None:
+            answer["holder_silent_seconds"] = round(silence, 1)
         if mastership.standby is not None:
             answer["standby"] = {
                 "has_caught_up": mastership.standby.has_caught_up,
@@ -94,10 +112,13 @@ class Report:
             "handovers_total": mastership.handovers,
             "loop_pause_max_ms": round(self.loop_lag.max_seconds * 1000, 1),
             "overlong_steps_total": self.server.overlong_steps,
+            "log_lines_dropped_total": 0 if self.log is None else self.log.dropped,
         }
         store, engine = mastership.store, self.engine()
         if store is not None and engine is not None:
-            counts |= self._counts(store)
+            counts |= self._counts(store) | dict(self.mqtt())
+            measured = store.measured() | {"store_to_delivery_seconds": engine.delivery_seconds}
+            answer["measured"] = {name: histogram.figures() for name, histogram in measured.items()}
             answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
             # Should this process die now, by one who has no more than the last checkpoint.
             answer["takeover"] = store.prediction(self._lock_seconds()).figures()
@@ -113,7 +134,13 @@ class Report:
             answer["replication"] = part
         answer["problems"] = self._problems(store) + ([] if part is None else set_metrics.problems(part))
         answer["warnings"] = self._warnings(store) + ([] if part is None else set_metrics.warnings(part))
+        if silence is not None:
+            answer["warnings"].append(
+                f"{mastership.holder} has been silent for {silence:.0f} s and keeps the lock: nobody serves until its "
+                "process goes on, or ends"
+            )
         answer["warnings"] += [sentence(each) for each in answer.get("blocked_producers", ())]
+        answer["warnings"] += [left_sentence(each) for each in answer.get("left_by_bridges", ())]
         if engine is not None:
             limit = engine.memory.limit
             answer["warnings"] += [memory_holders.sentence(each, limit) for each in answer.get("held_back", ())]
@@ -142,7 +169,6 @@ class Report:
             "journal_records_total": figures.records,
             "journal_bytes_total": figures.bytes_written,
             "checkpoints_total": figures.checkpoints,
-            "checkpoint_seconds_total": round(figures.checkpoint_seconds, 3),
             "compactions_total": figures.compactions,
             "compaction_bytes_total": figures.bytes_copied,
             "journal_files_reclaimed_total": figures.files_reclaimed,

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from tandemmq.broker.admin.answers import answer, not_master
+from tandemmq.broker.core.slices import Work
+from tandemmq.broker.engine.slicing import Slices
 from tandemmq.journal.errors import JournalError
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.maintenance.compaction import CompactionReport
@@ -39,7 +41,8 @@ class _Ended(Exception):
 
 
 class StorePages:
-    """``store`` gives the store while this broker is master, else None; ``status`` is that of ``GET /status``."""
+    """``store`` gives the store while this broker is master, else None; ``status`` and ``details`` are those of
+    ``GET /status``."""
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class StorePages:
         file_length: int,
         store: Callable[[], Store | None],
         status: Callable[[], Status],
+        details: Callable[[], Work[Status]],
         *,
         index_root: str | None = None,
         archive: str | None = None,
@@ -54,6 +58,7 @@ class StorePages:
         self._place = Place(JournalFiles(directory), file_length, True, index_root, archive)
         self._store = store
         self._status = status
+        self._details = details
         self._compaction: asyncio.Future[CompactionReport] | None = None
         self._questions = 0
 
@@ -81,7 +86,7 @@ class StorePages:
             self._questions -= 1
 
     async def _why(self, store: Store, only: int | None) -> web.Response:
-        consumers = _consumers(self._status())
+        consumers = _consumers(await Slices(asyncio.get_running_loop()).run(self._details()))
 
         def ask(function: Callable[[State], T]) -> T:
             try:
@@ -135,9 +140,9 @@ class StorePages:
         return not_master(status, f"{status['name']} is not master but {status['role']}")
 
 
-def _consumers(status: Mapping[str, Any]) -> dict[str, int]:
+def _consumers(details: Mapping[str, Any]) -> dict[str, int]:
     """By the names that store.tools.why uses: queue://NAME, and client:name of a durable subscription."""
-    found = {f"queue://{queue['name']}": int(queue.get("consumers", 0)) for queue in status.get("queues") or ()}
-    for subscription in status.get("subscriptions") or ():
+    found = {f"queue://{queue['name']}": int(queue.get("consumers", 0)) for queue in details.get("queues") or ()}
+    for subscription in details.get("subscriptions") or ():
         found[f"{subscription['client_id']}:{subscription['name']}"] = int(subscription.get("consumers", 0))
     return found

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.names import ADVISORY_TOPICS, is_wildcard
+from tandemmq.broker.core.principal import ANONYMOUS, Principal
 from tandemmq.store.records.message import Destination, DestinationKind
 
 #: Advisory topics that tell of a destination's users and state, by the words behind which its kind and name stand.
@@ -24,7 +25,6 @@ _USE_ADVISORIES: Final = ("Consumer", "Producer", "SlowConsumer", "FastProducer"
 _FOR_EVERYBODY: Final = frozenset(
     f"{ADVISORY_TOPICS}{word}" for word in ("Queue", "Topic", "TempQueue", "TempTopic", "MasterBroker")
 )
-ANONYMOUS: Final = "anonymous"
 #: Characters of a wrong name that an error repeats.
 LOGIN_SHOWN_MAX: Final = 255
 
@@ -36,21 +36,6 @@ class Operation(Enum):
     WRITE = "write to"
     CREATE = "create"
     REMOVE = "remove"
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Somebody whom the broker knows, and the groups that rights are given to. Without ``is_proved`` the name is what
-    a client says of itself: no users are set up."""
-
-    name: str
-    groups: frozenset[str] = frozenset()
-    is_proved: bool = True
-
-    @property
-    def owner(self) -> str | None:
-        """The name that owns what is kept for it; None: no later client could prove to be the same."""
-        return self.name if self.is_proved else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +76,9 @@ class Access(Protocol):
 
     def connect(self, credentials: Credentials, then: Known) -> None:
         """Log the client in, and call ``then`` with the result, exactly once: at once when it is known, else in a later
-        turn of the loop. A refusal is a ClientError of kind SECURITY that is fatal. Until then the client has no
-        identity, and what else it says has to wait; when it hung up meanwhile, the answer is of no use and does no
-        harm."""
+        turn of the loop. A refusal is a ClientError that is fatal: of kind LOGIN, the name or the passcode is wrong; of
+        kind SECURITY, clients like this one are not served, or not now. Until then the client has no identity, and what
+        else it says has to wait; when it hung up meanwhile, the answer is of no use and does no harm."""
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         """Raises ClientError of kind SECURITY, not fatal, when ``principal`` may not. Of a composite or a pattern each
@@ -127,7 +112,7 @@ class OpenAccess:
         if self._is_everywhere or credentials.is_loopback:
             then(Principal(credentials.login or ANONYMOUS, is_proved=False))
         else:
-            then(refused_login(credentials.login, REMOTE_DETAIL))
+            then(refused_login(credentials.login, REMOTE_DETAIL, ErrorKind.SECURITY))
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         pass
@@ -153,10 +138,10 @@ REMOTE_DETAIL: Final = (
 )
 
 
-def refused_login(login: str | None, detail: str = "") -> ClientError:
+def refused_login(login: str | None, detail: str = "", kind: ErrorKind = ErrorKind.LOGIN) -> ClientError:
     """The text does not say whether the name or the passcode was wrong (SimpleAuthenticationBroker's words)."""
     shown = (login or "")[:LOGIN_SHOWN_MAX]
-    return ClientError(f"User name [{shown}] or password is invalid.", detail, kind=ErrorKind.SECURITY)
+    return ClientError(f"User name [{shown}] or password is invalid.", detail, kind=kind)
 
 
 def refused_operation(principal: Principal, operation: Operation, destination: Destination) -> ClientError:

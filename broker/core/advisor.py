@@ -181,7 +181,7 @@ class Advisor(Protocol):
     """Makes messages of facts."""
 
     def topic(self, fact: Fact) -> Destination | None:
-        """The topic for ``fact``; None: there is none (advisory topics have no advisories)."""
+        """The topic for ``fact``; None: there is none (see ``names.is_told_of``)."""
 
     def message(self, fact: Fact, topic: Destination) -> Message:
         """What is published there. Not persistent; consumers of all protocols may have it."""

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tandemmq.broker.core.access import Principal
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, Receipt, refusal
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Outlet, Session, Subscription
+from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.memory import Holder
-from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.names import MQTT_RETAINED
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.transaction import Transaction
 from tandemmq.store.records.message import Destination
 from tandemmq.store.records.transactions import XaTransactionId
@@ -52,13 +53,17 @@ class Client:
     session: Session = field(init=False)
     id: str | None = field(default=None, init=False)
     connection_id: str | None = field(default=None, init=False)  # its own name for its connection (OpenWire)
+    # Which of the broker's own queues is its, as its session said; None: none is.
+    private: Destination | None = field(default=None, init=False)
+    # The broker acts for a client that is away: it gives way when that comes itself.
+    is_stand_in: bool = field(default=False, init=False)
     principal: Principal = field(default=NOBODY, init=False)
     user_id: str | None = field(default=None, init=False)  # what its messages say of who sent them
     # What it said while it was found out who it is; None: that is not going on.
     awaited: list[Command] | None = field(default=None, init=False)
-    # Where it may send, and of those the queues that take whatever comes: looked up once, for each message.
+    # Where it may send, and of those what takes whatever comes: looked up once, for each message.
     may_send: set[Destination] = field(default_factory=set, init=False)
-    targets: dict[Destination, Queue] = field(default_factory=dict, init=False)
+    targets: dict[Destination, Target] = field(default_factory=dict, init=False)
     producers: dict[str, Destination | None] = field(default_factory=dict, init=False)
     temporaries: set[Destination] = field(default_factory=set, init=False)
     is_open: bool = field(default=True, init=False)
@@ -76,6 +81,14 @@ class Client:
     def is_asked_for(self) -> bool:
         """Whether something is being found out, and what the client says meanwhile waits."""
         return self.awaited is not None
+
+    def owns(self, destination: Destination) -> bool:
+        """Whether that is the queue of its session's state: no rights are asked for."""
+        return destination == self.private
+
+    def may_feed(self, destination: Destination) -> bool:
+        """Whether its session sends there on the broker's behalf: likewise."""
+        return self.private is not None and destination in (self.private, MQTT_RETAINED)
 
     def send_receipt(self, receipt: Receipt | None) -> None:
         """The command that asked for ``receipt`` (None: no receipt) holds. Sent only while the client is there."""

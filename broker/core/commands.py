@@ -7,14 +7,17 @@ persistent message, once it is durable. What it is only the session knows: a tex
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 
+from tandemmq.broker.core.principal import ANONYMOUS, Principal
+from tandemmq.store.operations import AddMessage
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.transactions import XaTransactionId
 
 Receipt = Hashable
+_UNKNOWN = Principal(ANONYMOUS, is_proved=False)
 
 
 class AckMode(Enum):
@@ -32,10 +35,21 @@ class Command:
     __slots__ = ()
 
 
+def _nothing(destination: Destination) -> bool:
+    return False
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Connect(Command):
     """``connection_id`` names the client's connection across sockets (OpenWire): a later one takes over from an
-    earlier one of the same. ``steals_client_id``: so it does from another one of the same user with its client id."""
+    earlier one of the same. ``steals_client_id``: so it does from another one of the same user with its client id,
+    which is told so first (ErrorKind.TAKEN_OVER). ``state``: the queue in which the broker keeps what it knows of that
+    client while it is away (MQTT); it need not be there yet, and the connection may do everything with it.
+
+    Filled in before ``session.connected``: ``has_state``, whether that queue is there; ``principal``, who it is;
+    ``may_read``, whether he may read from a destination, as his rights are when it is called; ``durable_names``, the
+    names of the durable subscriptions that the client id has, where ``state`` was asked for.
+    """
 
     client_id: str | None = None
     login: str | None = None
@@ -44,6 +58,11 @@ class Connect(Command):
     connection_id: str | None = None
     receipt: Receipt | None = None
     steals_client_id: bool = False
+    state: Destination | None = None
+    has_state: bool = field(default=False, init=False)
+    principal: Principal = field(default=_UNKNOWN, init=False)
+    may_read: Callable[[Destination], bool] = field(default=_nothing, init=False)
+    durable_names: tuple[str, ...] = field(default=(), init=False)
 
 
 class Send(Command):
@@ -65,7 +84,12 @@ class Subscribe(Command):
     ``prefetch`` None means the default for the kind of destination; 0: it gets one message for each Pull.
     ``durable_name`` makes it a durable topic subscription of the connection's client id. ``is_browser``: it is shown
     what a queue holds, holds back no message from others, and gets ``nothing`` at the end. ``priority``: the consumers
-    of the highest one that has room are served first (OpenWire, -128 to 127).
+    of the highest one that has room are served first (OpenWire, -128 to 127). ``takes_paused``: it is given messages of
+    queues that are paused, too; for operators.
+
+    ``share`` names a group, which has no slash: of all that name the same group and the same ``destination``, one topic
+    or pattern, each message goes to one, as of a queue. With ``durable_name`` the connection's client id holds that
+    also while it is away, until it unsubscribes with that name; the last one that leaves and does not hold it ends it.
     """
 
     id: str
@@ -74,11 +98,13 @@ class Subscribe(Command):
     _: KW_ONLY
     prefetch: int | None = None
     durable_name: str | None = None
+    share: str | None = None
     selector: str | None = None
     no_local: bool = False
     is_browser: bool = False
     is_exclusive: bool = False
     is_retroactive: bool = False
+    takes_paused: bool = False
     priority: int = 0
     receipt: Receipt | None = None
 
@@ -150,6 +176,20 @@ class GiveUp(Command):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class Move(Command):
+    """Have ``message`` stored where it belongs in the place of the delivery ``tag``: both hold or neither does.
+
+    Filled in before the receipt: ``added``, what the store was given for it.
+    """
+
+    id: str
+    tag: int
+    message: Message
+    receipt: Receipt | None = None
+    added: list[AddMessage] = field(default_factory=list, init=False)
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Delivered(Command):
     """``count`` deliveries reached the application, which acknowledges them later: so many more may be given."""
 
@@ -172,6 +212,24 @@ class Pull(Command):
 class SetPrefetch(Command):
     id: str
     prefetch: int
+    receipt: Receipt | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class SetNoLocal(Command):
+    """Whether that subscription takes what its own connection sends from now on. What is there for it stays."""
+
+    id: str
+    no_local: bool
+    receipt: Receipt | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Hold(Command):
+    """The session keeps ``bytes`` more as long as the connection lasts. Refused (ErrorKind.RESOURCE) where connections,
+    subscriptions and destinations fill their memory."""
+
+    bytes: int
     receipt: Receipt | None = None
 
 
@@ -279,8 +337,11 @@ class ErrorKind(Enum):
     """What a mistake is about: protocols that tell kinds apart (JMS) say each in their own way."""
 
     GENERAL = auto()
-    SECURITY = auto()  # who it is, or what it may do
+    SECURITY = auto()  # what it may do, or whether it may be here at all
+    LOGIN = auto()  # a wrong name or password
     CLIENT_ID = auto()
+    TAKEN_OVER = auto()  # another connection of the same client took its place
+    TIMEOUT = auto()  # it was silent for too long
     SELECTOR = auto()
     DESTINATION = auto()  # there is no such destination or durable subscription
     RESOURCE = auto()  # no room, now

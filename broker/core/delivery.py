@@ -213,6 +213,7 @@ class Subscription:
     priority: int = 0
     is_exclusive: bool = False
     is_browser: bool = False
+    takes_paused: bool = False  # also from a queue that is paused for all others
     is_auto: bool = field(init=False)
     is_cumulative: bool = field(init=False)
     credit: int = field(init=False)

@@ -11,7 +11,7 @@ from itertools import islice
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.memory import DESTINATION_BYTES, Kind, Memory
-from tandemmq.broker.core.names import Pattern, is_advisory
+from tandemmq.broker.core.names import MQTT_SHARES, PATTERNS, Pattern, is_advisory, is_private
 from tandemmq.broker.core.policies import Policies
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.queue.start import Start
@@ -23,6 +23,7 @@ from tandemmq.broker.core.slices import ITEMS, Pace, Work, at_once, is_done, not
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.matching import Watch, Watching
 from tandemmq.broker.core.topics.recovery import Kept
+from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, Holdings, SharedSubscriber
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic, TopicSubscription
 from tandemmq.broker.core.topics.virtual_topics import VirtualTopics
 from tandemmq.broker.core.trie import NameTrie
@@ -57,7 +58,8 @@ class Destinations:
     nobody's. Nobody may have more than are left for all.
 
     ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is what is to be done, in steps, when a topic
-    begins, before its first message; ``on_new`` is called with each new destination; neither is for advisory topics. A
+    begins, before its first message; ``on_new`` is called with each new destination; neither is for advisory topics;
+    ``on_pause_ended`` with a queue that was deleted while its consumers or producers were paused. A
     subscription with wildcards (``watch``) takes part in what matches now, and in what begins later; of a queue very
     many do so in steps, and ``on_joined`` is called with each. ``pending`` is where the store keeps what waits for its
     time, if it does.
@@ -73,9 +75,12 @@ class Destinations:
     by_owner: dict[int, Queue] = field(default_factory=dict, init=False)
     on_topic: Callable[[Topic], Work[None]] = field(default=lambda topic: nothing(), init=False)
     on_joined: Callable[[Queue], object] = field(default=lambda queue: None, init=False)
+    on_pause_ended: Callable[[Destination], object] = field(default=lambda queue: None, init=False)
     # Milliseconds since 1970, as soon as an engine has said so.
     clock: Callable[[], int] = field(default=int, init=False)
     durables: dict[str, DurableSubscriber] = field(default_factory=dict, init=False)
+    holdings: Holdings = field(default_factory=Holdings, init=False)  # of shared ones among these
+    _durable_names: dict[str, dict[str, None]] = field(default_factory=dict, init=False)  # by client id
     _of_patterns: list[DurableSubscriber] = field(default_factory=list, init=False)
     shares: dict[Destination, Share] = field(default_factory=dict, init=False)
     _makers: dict[Destination, str] = field(default_factory=dict, init=False)
@@ -89,6 +94,8 @@ class Destinations:
     _watched: dict[Subscription, list[tuple[Destination, Watch]]] = field(default_factory=dict, init=False)
     _virtual: VirtualTopics = field(init=False)
     pending: Owner | None = field(default=None, init=False)
+    # Whose producers wait until somebody lets them go on; of most brokers none.
+    closed_to_producers: set[Destination] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._watching = {kind: Watching() for kind in DestinationKind}
@@ -102,15 +109,24 @@ class Destinations:
             items = 1
             if owner.destination == PENDING:
                 self.pending = owner
+            elif owner.destination == MQTT_SHARES:
+                self._know_holding(owner)
             elif owner.subscription_name is None:
                 self._asleep[owner.destination] = owner
                 self._virtual.know(owner.destination)
+            elif owner.destination == PATTERNS:
+                self._durable_of(owner, owner.subscription_name).record = owner.id
             else:
                 durable = self._durable_of(owner, owner.subscription_name)
                 self.add_part(durable, owner.destination, owner.id, owner.selector or None, unread=owner.count)
                 items = _BEGUN
             if pace.is_full(items):
                 yield
+
+    def _know_holding(self, owner: Owner) -> None:
+        client_id, name = owner.client_id, owner.subscription_name
+        if client_id is not None and name is not None and owner.pattern is not None:
+            self.holdings.add(Holding(owner.id, client_id, name, owner.pattern, owner.user))
 
     # ---- queues and topics
 
@@ -123,6 +139,7 @@ class Destinations:
             unread=unread,
             is_prioritized=self._policies.of(destination).prioritized_messages,
         )
+        queue.expires = not is_private(destination)
         policy = self._policies.of(destination)
         if policy.consumers_before_dispatch_starts or policy.time_before_dispatch_starts:
             queue.start = Start(policy.consumers_before_dispatch_starts, policy.time_before_dispatch_starts)
@@ -176,6 +193,10 @@ class Destinations:
     def asleep(self) -> Collection[Owner]:
         """The store's queues that no client has named yet, as they were when it was opened."""
         return self._asleep.values()
+
+    def sleeping(self, destination: Destination) -> Owner:
+        """One of ``asleep``. KeyError: it is not."""
+        return self._asleep[destination]
 
     def names(self) -> list[Destination]:
         """Of everything there is, named since the start or not."""
@@ -276,6 +297,23 @@ class Destinations:
         listeners = {watch.subscription: None for watch in watching.of(topic.name) if watch.may_read(topic)}
         return Topic(topic, watching), [each for each in listeners if isinstance(each, TopicSubscription)]
 
+    def is_listened_to(self, topic: Destination, prefix: str) -> bool:
+        """Whether somebody is there who subscribed to ``topic``, by its name or by a pattern that begins so."""
+        _, listeners = self.listeners_of(topic)
+        if any(pattern.name.startswith(prefix) for each in listeners for pattern in self._asked_by(each, topic)):
+            return True
+        found = self.by_name.get(topic)
+        if isinstance(found, Topic) and any(part.consumers for part in found.durables.values()):
+            return True
+        return any(
+            each.consumer is not None and each.subscribed.name.startswith(prefix) and each.lacks(topic)
+            for each in self._of_patterns
+        )
+
+    def _asked_by(self, subscription: Subscription, topic: Destination) -> list[Destination]:
+        """Its patterns, or, where it has none, that topic."""
+        return [pattern for pattern, _ in self._watched.get(subscription, ())] or [topic]
+
     def create(self, destination: Destination, user: str | None = None) -> None:
         """It begins, if it is not there: also where naming it is not enough. ClientError when there are too many."""
         if self.exists(destination):
@@ -310,19 +348,23 @@ class Destinations:
         if destination.kind in self._names:
             self._names[destination.kind].remove(destination.name, destination)
         self.shares.pop(destination, None)
+        if destination in self.closed_to_producers or (isinstance(target, Queue) and target.is_paused):
+            self.closed_to_producers.discard(destination)
+            self.on_pause_ended(destination)
         user = self._makers.pop(destination, None)
         if user is not None:
             self._made_by[user] -= 1
             if not self._made_by[user]:
                 del self._made_by[user]
         if isinstance(target, Topic):
+            target.is_dropped = True
             if target.kept is not None:
                 target.kept.clear()
             for subscriber in list(target.subscribers):
                 target.let_go(subscriber)
                 del subscriber.topics[target]
             return
-        for consumer in list(target.consumers):
+        for consumer in list(target.users):
             target.close(consumer)
             del consumer.queues[target]
         self.by_owner.pop(target.owner, None)
@@ -364,7 +406,7 @@ class Destinations:
                 ErrorKind.RESOURCE,
             )
         memory = self.memory
-        if memory.by_kind[Kind.STATE] > memory.free:
+        if not memory.has_room_for_state:
             raise refusal(
                 "Destinations, subscriptions and connections fill their memory",
                 f"memory_limit of the broker is {memory.limit} bytes.",
@@ -452,20 +494,20 @@ class Destinations:
         if durable is None:
             subscribed = owner.destination if owner.pattern is None else owner.destination._replace(name=owner.pattern)
             # ActiveMQ keeps an empty selector, which takes all.
-            durable = self.add_durable(
-                DurableSubscriber(owner.client_id or "", name, subscribed, owner.selector or None, owner.no_local)
-            )
+            make = SharedSubscriber if owner.client_id == CLIENT_ID else DurableSubscriber
+            durable = make(owner.client_id or "", name, subscribed, owner.selector or None, owner.no_local)
+            self.add_durable(durable)
         durable.user = durable.user or owner.user
         if owner.user is None:
             durable.unclaimed.add(owner.destination)
         return durable
 
-    def add_durable(self, durable: DurableSubscriber) -> DurableSubscriber:
+    def add_durable(self, durable: DurableSubscriber) -> None:
         """It begins, without parts."""
         self.durables[subscription_key(durable.client_id, durable.name)] = durable
+        self._durable_names.setdefault(durable.client_id, {})[durable.name] = None
         if durable.is_of_pattern:
             self._of_patterns.append(durable)
-        return durable
 
     def add_part(
         self,
@@ -497,6 +539,7 @@ class Destinations:
             selector=selector,
             unread=unread,
             is_prioritized=self._policies.of(destination).prioritized_messages,
+            is_shared=isinstance(durable, SharedSubscriber),
         )
         durable.parts[destination] = part
         topic = self.by_name.get(destination) or self._add_topic(destination)
@@ -504,6 +547,10 @@ class Destinations:
         topic.add_durable(part)
         self.by_owner[owner] = part
         return part
+
+    def durable_names(self, client_id: str) -> tuple[str, ...]:
+        """The names under which that client id has durable subscriptions."""
+        return tuple(self._durable_names.get(client_id, ()))
 
     def of_patterns(self) -> list[DurableSubscriber]:
         """The durable subscribers who are for topics that begin later, too."""
@@ -517,6 +564,10 @@ class Destinations:
     def remove_durable(self, durable: DurableSubscriber) -> None:
         """It is deleted; each of its parts is to be removed, too. Its consumer was closed before."""
         del self.durables[subscription_key(durable.client_id, durable.name)]
+        names = self._durable_names[durable.client_id]
+        del names[durable.name]
+        if not names:
+            del self._durable_names[durable.client_id]
         if durable.is_of_pattern:
             self._of_patterns.remove(durable)
 

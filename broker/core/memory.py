@@ -37,7 +37,7 @@ class Kind(StrEnum):
     STORED = "stored"  # messages that are persistent, waiting or delivered
     NOT_PERSISTENT = "non_persistent"
     TRANSACTIONS = "transactions"
-    WAITING_SENDS = "waiting_sends"
+    WAITING_SENDS = "waiting_sends"  # and wills
     INPUT = "input"
     OUTPUT = "output"
     STATE = "state"  # of connections, subscriptions and destinations
@@ -74,6 +74,12 @@ class Memory:
         """What bounds each destination: what is left, and what sends hold that wait. They wait for nothing else, and
         would wait for ever for memory that they fill themselves."""
         return max(0, self.limit - self.used + self.by_kind[_WAITING_SENDS])
+
+    @property
+    def has_room_for_state(self) -> bool:
+        """Whether connections, subscriptions and destinations have no more than what they leave to all else. What is
+        to be sent does not count: it may wait for a destination that begins."""
+        return self.by_kind[Kind.STATE] <= self.free_for_destinations
 
     @property
     def held_max(self) -> int:
@@ -146,14 +152,15 @@ class Holder:
 
     ``bytes``: what was delivered to it and is not acknowledged, what waits for it on topics, and what it does not read.
     ``by_kind``: what it has beside messages; a part of its output may be that of others too. ``is_held_back``: nothing
-    is delivered to it now.
+    is delivered to it now; never where it is ``is_bounded`` by itself.
     ``on_space`` is called when it may go on.
     """
 
-    __slots__ = ("_shared_output", "by_kind", "bytes", "is_held_back", "memory", "on_space")
+    __slots__ = ("_shared_output", "by_kind", "bytes", "is_bounded", "is_held_back", "memory", "on_space")
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, *, is_bounded: bool = False) -> None:
         self.memory = memory
+        self.is_bounded = is_bounded
         self.bytes = 0
         self._shared_output = 0
         self.is_held_back = False
@@ -164,7 +171,12 @@ class Holder:
         """``count`` bytes more were delivered, or wait for it."""
         self.bytes = count = self.bytes + count
         memory = self.memory
-        if count > memory.limit - memory.used and count > HELD_BYTES_MIN and not self.is_held_back:
+        if (
+            count > memory.limit - memory.used
+            and count > HELD_BYTES_MIN
+            and not self.is_held_back
+            and not self.is_bounded
+        ):
             self.is_held_back = True
             memory.hold_back(self)
 

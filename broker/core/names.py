@@ -18,6 +18,21 @@ PARTS_MAX = 1000
 # So many destinations one message may be sent to, or one consumer read from.
 COMPOSITE_PARTS_MAX = 100
 ADVISORY_TOPICS = "ActiveMQ.Advisory."
+# Names of what is the broker's own begin so; not all of these are.
+OURS = "ActiveMQ."
+# Queues whose names begin so are the broker's own: what it keeps for MQTT clients. Nobody else may use them.
+MQTT_PRIVATE = f"{OURS}MQTT."
+MQTT_SESSION = f"{MQTT_PRIVATE}Session."  # with the client id: the state of a session
+MQTT_BRIDGE = f"{MQTT_PRIVATE}Bridge."  # with the name: the state of a bridge
+MQTT_RETAINED = Destination(DestinationKind.QUEUE, f"{MQTT_PRIVATE}Retained")
+# What operators paused, for the next master.
+PAUSES = Destination(DestinationKind.QUEUE, f"{OURS}Pauses")
+# The topic of the records of who holds a shared subscription (core.topics.shared). Nothing is sent there.
+MQTT_SHARES = Destination(DestinationKind.TOPIC, f"{MQTT_PRIVATE}Shares")
+# The topic of the records of durable subscriptions that had met no topic when they began. Nothing is sent there.
+PATTERNS = Destination(DestinationKind.TOPIC, f"{OURS}Durable.Patterns")
+# Durable subscriptions whose names begin so gather for MQTT clients, with their QoS; ActiveMQ calls them the same.
+MQTT_GATHERING = ("AT_LEAST_ONCE:", "EXACTLY_ONCE:")
 # As the store keeps it, in JSON, where a control character has six bytes.
 NAME_BYTES_MAX = 512
 _KEPT_BYTES_OF_ONE_MAX = 6
@@ -94,6 +109,26 @@ def _invalid(message: str, kind: ErrorKind = ErrorKind.DESTINATION) -> ClientErr
 def is_advisory(destination: Destination) -> bool:
     """Whether messages of ``destination`` are about the broker: its consumers and producers make no advisories."""
     return destination.is_topic and destination.name.startswith(ADVISORY_TOPICS)
+
+
+def is_private(destination: Destination) -> bool:
+    """Whether it is a queue of the broker's own, or a pattern for some of these; or one of its topics."""
+    kind, name = destination
+    if not name.startswith(OURS):
+        return False
+    is_queue_of_mqtt = kind is DestinationKind.QUEUE and name.startswith(MQTT_PRIVATE)
+    return is_queue_of_mqtt or destination in (PAUSES, MQTT_SHARES, PATTERNS)
+
+
+def is_session_state(destination: Destination) -> bool:
+    """Whether it is one queue, for the state of an MQTT session or a bridge. Raises as ``split`` does."""
+    is_one = not is_wildcard(destination.name) and split(destination) == (destination,)
+    return is_one and is_private(destination) and destination.name.startswith((MQTT_SESSION, MQTT_BRIDGE))
+
+
+def is_told_of(destination: Destination) -> bool:
+    """Whether there are advisories about it."""
+    return not is_advisory(destination) and not is_private(destination)
 
 
 def is_wildcard(name: str) -> bool:

@@ -7,12 +7,24 @@ import math
 import struct
 from decimal import Decimal
 
+from tandemmq.store.records.message import PropertyValue
 from tandemmq.store.records.properties import Float
 
 _FLOAT = struct.Struct(">f")
 _FLOAT_DIGITS_MAX = 9
 # Double.toString: digits without an exponent in this range.
 _PLAIN_MIN, _PLAIN_END = Decimal("0.001"), Decimal(10_000_000)
+
+
+def property_text(value: PropertyValue) -> str:
+    """The value of a property for those whose protocols have texts alone; None is empty."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return java_text(value)
 
 
 def java_text(value: bool | int | float) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from tandemmq.broker.core.names import Pattern
+from tandemmq.broker.core.names import MQTT_PRIVATE, Pattern, is_private
 from tandemmq.broker.core.patterns import specificity
 from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.recovery import Recovery
@@ -37,6 +37,10 @@ REMEMBERED_MAX: Final = 10_000
 
 # By: is it a queue?
 _QUEUE_OR_TOPIC: Final = (DestinationKind.TOPIC, DestinationKind.QUEUE)
+
+
+#: Where dead letters go that would come to a queue of the broker's own.
+DEFAULT_TARGET: Final = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ")
 
 
 class DeadLetterKind(Enum):
@@ -69,7 +73,12 @@ class DeadLetterStrategy:
 
     def target(self, destination: Destination, subscription_key: str | None = None) -> Destination | None:
         """Where dead letters of ``destination``, or of one of its durable subscriptions, go; None: they are dropped. It
-        may be ``destination`` itself: a dead letter that is refused again is dropped."""
+        may be ``destination`` itself: a dead letter that is refused again is dropped. However they are named, none goes
+        to a queue of the broker's own."""
+        target = self._target(destination, subscription_key)
+        return DEFAULT_TARGET if target is not None and is_private(target) else target
+
+    def _target(self, destination: Destination, subscription_key: str | None) -> Destination | None:
         if self.kind is DeadLetterKind.DISCARDING:
             return None
         if self.kind is DeadLetterKind.SHARED:
@@ -231,6 +240,18 @@ class PolicyEntry:
     policy: DestinationPolicy
 
 
+#: Of the broker's own queues: what is kept there stays until it is taken away, whatever the entries say.
+PRIVATE: Final = PolicyEntry(
+    DestinationKind.QUEUE,
+    f"{MQTT_PRIVATE}>",
+    DestinationPolicy(
+        dead_letter=DeadLetterStrategy(DeadLetterKind.DISCARDING),
+        redelivery=RedeliveryPolicy(None),
+        expire_messages_period=0,
+    ),
+)
+
+
 class Policies:
     """The entries, the most specific one first; the order in which they were said is of no consequence."""
 
@@ -281,5 +302,7 @@ class Policies:
             self._remembered.clear()
         kind, name = destination
         found = next((e for of, pattern, e in self._patterns if of is kind and pattern.matches(name)), None)
+        if is_private(destination):
+            found = PRIVATE
         self._remembered[destination] = found
         return found

@@ -35,7 +35,7 @@ class EngineSettings:
     window_bytes: int = 8 * MIB
     # So much is read back at once, when the window is less than half full.
     page_messages: int = 500
-    page_bytes: int = 2 * MIB
+    page_bytes: int = 4 * MIB
     # All that is held for clients (broker.core.memory).
     memory_limit: int = 256 * MIB
     # What waits for one topic subscriber that does not keep up; above it the oldest are dropped, and counted.

@@ -30,6 +30,10 @@ class Share:
             return False
         return not self.limit or self.used < self.limit * WINDOWS_PERCENT // 100
 
+    def fits(self, size: int, most: int) -> bool:
+        """Whether ``size`` bytes more that are not persistent have room, where these may be ``most``."""
+        return self.not_persistent + size <= most and size <= self._memory.free_for_destinations
+
     def take(self, entry: Entry) -> None:
         """``entry`` is held here."""
         weight = entry.weight

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.memory import Memory
+from tandemmq.broker.core.names import MQTT_SESSION
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Work, pieces
 from tandemmq.broker.core.topics.topic import Topic
+from tandemmq.store.records.message import Destination, DestinationKind
 
 Figures = dict[str, Any]
 
 # Of a queue that no client has named since the store was opened.
 NOTHING_YET = {"unacknowledged": 0, "consumers": 0, "enqueued": 0, "dequeued": 0, "dispatched": 0}
+
+
+class _Sums:
+    """Over all queues and durable subscriptions."""
+
+    __slots__ = ("consumers", "dequeued", "dispatched", "enqueued", "messages", "sessions", "unacknowledged")
+
+    def __init__(self) -> None:
+        self.messages = self.unacknowledged = self.consumers = 0
+        self.enqueued = self.dequeued = self.dispatched = self.sessions = 0
+
+    def add(self, figures: dict[str, int]) -> None:
+        self.messages += figures["messages"]
+        self.unacknowledged += figures["unacknowledged"]
+        self.consumers += figures["consumers"]
+        self.dequeued += figures["dequeued"]
+        self.dispatched += figures["dispatched"]
 
 
 def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int]) -> Work[Figures]:
@@ -25,28 +43,34 @@ def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int
     queues: list[Figures] = []
     topics: list[Figures] = []
     subscriptions: list[Figures] = []
-    sums: Counter[str] = Counter()
+    sums = _Sums()
+    topics_dropped = 0
     for piece in pieces(list(destinations.by_name.values())):
         for target in piece:
+            sums.enqueued += target.enqueued
             if isinstance(target, Queue):
-                figures = _figures(target)
-                queues.append({"name": target.destination.name} | figures)
-                sums.update(figures)
-                sums["enqueued_total"] += target.enqueued
+                figures = figures_of(target)
+                queues.append({"name": target.destination.name, **figures})
+                sums.add(figures)
+                sums.sessions += _is_session(target.destination)
             else:
-                topics.append(_topic_figures(target, sums))
+                figures = topic_figures(target)
+                topics.append({"name": target.destination.name, **figures})
+                sums.dispatched += target.dispatched
+                topics_dropped += figures["dropped"]
         yield
     for sleeping in pieces(list(destinations.asleep())):
         queues += [{"name": owner.destination.name, "messages": owner.count} | NOTHING_YET for owner in sleeping]
-        sums["messages"] += sum(owner.count for owner in sleeping)
+        sums.messages += sum(owner.count for owner in sleeping)
+        sums.sessions += sum(_is_session(owner.destination) for owner in sleeping)
         yield
-    queue_sums = {"queues": len(queues), "messages": sums["messages"], "consumers": sums["consumers"]}
+    queue_sums = {"queues": len(queues), "messages": sums.messages, "consumers": sums.consumers}
     for durables in pieces(destinations.parts()):
         for durable in durables:
             names = {"name": durable.name, "client_id": durable.client_id, "topic": durable.destination.name}
-            figures = _figures(durable)
+            figures = figures_of(durable)
             subscriptions.append(names | figures)
-            sums.update(figures)
+            sums.add(figures)
         yield
     return {
         "queues": queues,
@@ -55,12 +79,13 @@ def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int
         "topics": topics,
         "counts": {
             **counts,
-            "messages": sums["messages"],
-            "unacknowledged": sums["unacknowledged"],
-            "enqueued_total": sums["enqueued_total"],
-            "dequeued_total": sums["dequeued"],
-            "dispatched_total": sums["dispatched"] + sums["topic_dispatched"],
-            "topic_messages_dropped_total": sums["topic_dropped"],
+            "messages": sums.messages,
+            "unacknowledged": sums.unacknowledged,
+            "enqueued_total": sums.enqueued,
+            "dequeued_total": sums.dequeued,
+            "dispatched_total": sums.dispatched,
+            "mqtt_sessions": sums.sessions,
+            "topic_messages_dropped_total": topics_dropped,
             "memory_limit_bytes": memory.limit,
             "memory_used_bytes": memory.used,
             **{f"memory_{kind}_bytes": count for kind, count in memory.by_kind.items()},
@@ -68,26 +93,28 @@ def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int
     }
 
 
-def _topic_figures(topic: Topic, sums: Counter[str]) -> Figures:
-    dropped = topic.dropped_total
-    sums["enqueued_total"] += topic.enqueued
-    sums["topic_dispatched"] += topic.dispatched
-    sums["topic_dropped"] += dropped
+def _is_session(queue: Destination) -> bool:
+    """Whether the state of an MQTT session is kept there."""
+    return queue.kind is DestinationKind.QUEUE and queue.name.startswith(MQTT_SESSION)
+
+
+def topic_figures(topic: Topic) -> dict[str, int]:
+    """Of one topic."""
     return {
-        "name": topic.destination.name,
         "consumers": len(topic.subscribers),
         "durable_subscriptions": len(topic.durables),
         "enqueued": topic.enqueued,
         "dispatched": topic.dispatched,
-        "dropped": dropped,
+        "dropped": topic.dropped_total,
     }
 
 
-def _figures(queue: Queue) -> dict[str, int]:
+def figures_of(queue: Queue) -> dict[str, int]:
+    """Of one queue."""
     return {
         "messages": queue.count,
         "unacknowledged": queue.in_flight,
-        "consumers": len(queue.consumers),
+        "consumers": len(queue.users),
         "enqueued": queue.enqueued,
         "dequeued": queue.dequeued,
         "dispatched": queue.dispatched,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tandemmq.broker.core.delivery import Selector
-from tandemmq.broker.core.names import Pattern
+from tandemmq.broker.core.names import Pattern, is_private
 from tandemmq.broker.core.patterns import specificity
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
@@ -107,6 +107,8 @@ class VirtualDestinations:
         return self.of(destination) == _PLAIN
 
     def _look(self, destination: Destination) -> tuple[Composite | None, Mirrored | None, bool]:
+        if is_private(destination):
+            return _PLAIN
         kind, name = destination
         composite = next(
             (each for pattern, each in self._composites if each.kind is kind and pattern.matches(name)), None

@@ -270,7 +270,7 @@ class Advising(Part):
     def _consumers_of(self, destination: Destination) -> int:
         target = self._destinations.by_name.get(destination)
         if isinstance(target, Queue):
-            return len(target.consumers)
+            return len(target.users)
         return len(target.subscribers) if isinstance(target, Topic) else 0
 
     # ---- what there is

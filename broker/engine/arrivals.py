@@ -116,6 +116,10 @@ class Arrivals(Part):
 
     def _show_to_durable(self, durable: DurableSubscription, message: Message, origin: Outlet) -> None:
         if not durable.is_dropped and durable.wants(message, origin):
+            if not durable.has_room(message):
+                if isinstance(durable.topic, Topic):
+                    durable.topic.dropped += 1
+                return
             durable.add_volatile(message)
             self.dispatcher.dispatch(durable)
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.access import ANONYMOUS, Credentials, Principal
+from tandemmq.broker.core.access import Credentials, Operation
 from tandemmq.broker.core.client import Client, Connection
 from tandemmq.broker.core.commands import (
     ClientError,
@@ -25,12 +25,15 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up, tell
 from tandemmq.broker.core.delivery import QueueBase
 from tandemmq.broker.core.memory import CONNECTION_BYTES, Kind
+from tandemmq.broker.core.principal import ANONYMOUS, Principal
 from tandemmq.broker.core.slices import Pace, Work, is_done
+from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.connection_ids import ConnectionIds
 from tandemmq.broker.engine.denials import Denials
 from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.refusals import may
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddConnection, Atomic
 from tandemmq.store.records.message_ids import is_of_numbered
@@ -207,6 +210,10 @@ class Clients(Part):
 
         self.when_known(client, store, lambda _: self.carry_out(client, command, partial(self._enter, principal)))
 
+    def enter(self, client: Client, command: Connect) -> None:
+        """It is known who that is."""
+        self._enter(client.principal, client, command)
+
     def _enter(self, principal: Principal, client: Client, command: Connect) -> None:
         former = None if command.connection_id is None else self._connection_ids.get(command.connection_id)
         if former is not None:
@@ -214,9 +221,12 @@ class Clients(Part):
             self.hang_up(former, after_flush=False)
         if command.client_id is not None:
             names.check_length("the client id", command.client_id, ErrorKind.CLIENT_ID)
+            if command.client_id == CLIENT_ID:
+                raise ClientError(f"Client id {CLIENT_ID} is the broker's own", kind=ErrorKind.CLIENT_ID)
             other = self._client_ids.get(command.client_id)
-            if other is not None and command.steals_client_id and other.principal.name == principal.name:
-                self.hang_up(other, after_flush=False)
+            steals = command.steals_client_id and other is not None and other.principal.name == principal.name
+            if other is not None and (steals or (other.is_stand_in and not client.is_stand_in)):
+                self._take_over(other, client)
             elif other is not None and other.is_open:
                 raise ClientError(
                     f"Client id {command.client_id!r} is connected already from {other.connection.peer}",
@@ -236,10 +246,28 @@ class Clients(Part):
             self._connection_ids[command.connection_id] = client
             client.connection_id = command.connection_id
         client.principal = principal
+        if command.state is not None:
+            assert names.is_session_state(command.state), "a session's state is a queue of the broker's own"
+            client.private = command.state
+            command.has_state = self._destinations.exists(command.state)
+            command.durable_names = self._destinations.durable_names(command.client_id or "")
+        command.principal = principal
+        command.may_read = partial(may, self._access, principal, Operation.READ)
         client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
         self._advising.connected(client, command.login)
         user = None if principal.name == ANONYMOUS else principal.name
         tell(client.connection, client.session.connected, command, client.connection.id, user)
+
+    def _take_over(self, former: Client, by: Client) -> None:
+        """``by`` comes with the client id of ``former``, which learns why it is over."""
+        if former.is_open:
+            error = ClientError(
+                f"Client id {former.id!r} connected again from {by.connection.peer}",
+                "A client id belongs to one connection at a time, and the new one took this one's place.",
+                kind=ErrorKind.TAKEN_OVER,
+            )
+            tell(former.connection, former.session.fail, error)
+            self.hang_up(former)
 
     def _check_connection_id(self, client: Client, id: str, principal: Principal) -> None:
         """It belongs to the user who had it first, also while he is away: the ids of his messages begin with it."""

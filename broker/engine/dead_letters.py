@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import ReceiptDue
 from tandemmq.broker.core.dead_letters import dead_letter
 from tandemmq.broker.core.delivery import Entry, Outlet, QueueBase
-from tandemmq.broker.core.policies import DeadLetterStrategy
+from tandemmq.broker.core.policies import DeadLetterKind, DeadLetterStrategy
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.fan_out import NOBODY, FanOut
@@ -34,6 +35,7 @@ class DeadLetters(Part):
         self.tell: Notify = lambda event, message, destination, subscription: None
         self._publish = fan_out.publish
         self._added = added
+        self.watchers: list[Counter[str]] = []  # count the ids of what becomes a dead letter
         # Dead letters of durable subscriptions, the oldest first: where they went, and which message each was.
         self._buried: dict[tuple[Destination, OrderKey | str], None] = {}
 
@@ -71,7 +73,11 @@ class DeadLetters(Part):
             if entry.order_key:
                 self._append(removal(queue, entry, context=waiting))
             return bool(entry.order_key)
-        letter = self._letter(message, destination, target, strategy, cause, has_own_id=key is not None)
+        # Copies of one message, which have one id, may meet in a queue that many share; the store knows a message there
+        # by its id, and who replays the journal would take the second for a duplicate.
+        is_copy = message.original_destination is not None and strategy.kind is DeadLetterKind.SHARED
+        has_own_id = key is not None or is_copy  # prove: copies-have-letters-of-their-own
+        letter = self._letter(message, destination, target, strategy, cause, has_own_id=has_own_id)
         if target.is_topic:
             return self._bury_in_topic(self._destinations.dead_letter_topic(target), letter, queue, entry, waiting)
         parts: list[AddMessage | RemoveMessage] = [self._add(letter, target)]
@@ -92,6 +98,8 @@ class DeadLetters(Part):
     ) -> Message:
         """What ``message`` of a queue or topic becomes; with an id of its own where others may give up the same one."""
         self.count += 1
+        for watcher in self.watchers:
+            watcher[message.message_id] += 1
         self.tell(MessageEvent.DEAD_LETTER, message, of, None)
         message_id = None
         if has_own_id:

@@ -12,11 +12,13 @@ from tandemmq.broker.core.commands import (
     AddProducer,
     ClientError,
     ErrorKind,
+    Hold,
     RemoveDestination,
     RemoveProducer,
     refusal,
 )
 from tandemmq.broker.core.delivery import Subscription
+from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
@@ -63,6 +65,17 @@ class Declarations(Part):
         self._advising.producer(client, id, destination, self.producing[destination], is_there=False)
         if not self.producing[destination]:
             del self.producing[destination]
+
+    def hold(self, client: Client, command: Hold) -> None:
+        """As Hold says it."""
+        if not self._memory.has_room_for_state:
+            raise refusal(
+                "Destinations, subscriptions and connections fill their memory",
+                f"memory_limit of the broker is {self._memory.limit} bytes.",
+                ErrorKind.RESOURCE,
+            )
+        client.holder.add(Kind.STATE, command.bytes)
+        client.send_receipt(command.receipt)
 
     def add_producer(self, client: Client, command: AddProducer) -> None:
         """ClientError when there are too many, or it may not send where it says."""
@@ -114,7 +127,8 @@ class Declarations(Part):
                     "It is there while somebody listens to it.",
                     ErrorKind.SECURITY,
                 )
-            self._access.check(client.principal, Operation.CREATE, destination)
+            if not client.owns(destination):
+                self._access.check(client.principal, Operation.CREATE, destination)
             self._destinations.create(destination, client.principal.owner)
         client.send_receipt(command.receipt)
 
@@ -128,7 +142,8 @@ class Declarations(Part):
                 self.end_temporary(destination)
             client.send_receipt(command.receipt)
             return
-        self._access.check(client.principal, Operation.REMOVE, destination)
+        if not client.owns(destination):
+            self._access.check(client.principal, Operation.REMOVE, destination)
         if not self._destinations.exists(destination):
             client.send_receipt(command.receipt)
             return
@@ -142,7 +157,7 @@ class Declarations(Part):
         target = self._destinations.by_name.get(destination)
         users: list[Subscription] = []
         if isinstance(target, Queue):
-            users = target.consumers
+            users = target.users
         elif isinstance(target, Topic):
             users = [*target.subscribers]
         if users or (isinstance(target, Topic) and target.durables):

@@ -6,6 +6,8 @@ import logging
 from collections import OrderedDict
 from typing import Final
 
+from tandemmq import log_events
+
 log = logging.getLogger(__name__)
 
 #: Between two lines about the same.
@@ -34,14 +36,16 @@ class Denials:
             return
         if now - self._lines_since >= AGAIN_MS:
             if self._untold:
-                log.warning("denied: %d more refusals, of which no line was written", self._untold)
+                log.warning(
+                    "denied: %d more refusals, of which no line was written", self._untold, extra=log_events.DENIED
+                )
             self._lines_since, self._lines, self._untold = now, 0, 0
         if self._lines >= LINES_MAX:
             self._untold += 1
             return
         self._lines += 1
         times = f", {known[1]} times since it was told" if known is not None and known[1] else ""
-        log.warning("denied: %r: %s%s", peer, sentence[:SHOWN_CHARACTERS_MAX], times)
+        log.warning("denied: %r: %s%s", peer, sentence[:SHOWN_CHARACTERS_MAX], times, extra=log_events.DENIED)
         self._told[sentence] = [now, 0]
         self._told.move_to_end(sentence)
         if len(self._told) > REMEMBERED_MAX:

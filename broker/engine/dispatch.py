@@ -6,6 +6,7 @@ The core decides who gets what; here it is told to the sessions, and what is gon
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
 from tandemmq.broker.core.advisor import MessageEvent
@@ -22,8 +23,9 @@ from tandemmq.broker.engine.deferred_delivery import Preparing
 from tandemmq.broker.engine.expiring import Expiring
 from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.operations import removal
-from tandemmq.broker.engine.ports import Notify, Then
+from tandemmq.broker.engine.ports import Notify, Then, Tracing
 from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.histogram import Histogram
 from tandemmq.store.operations import AddMessage, Page
 from tandemmq.store.records.message import Destination, Message
 
@@ -33,6 +35,10 @@ log = logging.getLogger(__name__)
 TICK_MS = 1_000
 # A step of a queue's dispatch is so many rounds (broker.core.queue.queue).
 ROUNDS_MAX = 8
+# Upper bounds of the buckets of "store_to_delivery_seconds". A sample is waited for until it is beyond the last.
+DELIVERY_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+# One message in so much time is a sample: whichever comes first, so that slow ones are not preferred.
+SAMPLE_SECONDS = 0.1
 
 
 class Dispatcher(Part):
@@ -62,8 +68,29 @@ class Dispatcher(Part):
         self._page_read = Then(None, self._take_page)
         self._rounds = Rounds(loop.start, self._go_on)
         self._expiring = Expiring(self._append, self.dead_letters.expire, self.dispatch, self._start)
+        # Some stored messages on their way to a first consumer, by order key, and when they were stored.
+        self.sampled: dict[int, float] = {}
+        self.sample_due = 0.0
+        self.delivery_seconds = Histogram(DELIVERY_SECONDS)
+        self.monotonic = loop.monotonic
         self._sweep_from = 0
         self._swept = 0
+
+    def trace(self, tracing: Tracing) -> None:
+        """From now on it is told of arrivals and deliveries, too. Before any other part of the engine is made."""
+        self.tells_arrived = self._tells_dispatched = self._tells = True
+        tell = self.tell
+
+        def told(
+            event: MessageEvent, message: Message, destination: Destination, subscription: Subscription | None
+        ) -> None:
+            if event is MessageEvent.DELIVERED:
+                tracing.arrived(message)
+            elif event is MessageEvent.DISPATCHED:
+                tracing.delivered(message, destination)
+            tell(event, message, destination, subscription)
+
+        self.tell = told
 
     def dispatch(self, queue: QueueBase) -> None:
         """Give out what can be given, and see to it that the next messages are read in time. What is more than a step
@@ -74,7 +101,7 @@ class Dispatcher(Part):
     def _give_out(self, queue: QueueBase) -> bool:
         """A step of it. Whether there may be more."""
         assert isinstance(queue, Queue), "there are no others"
-        now = self._clock()
+        now = self._clock() if queue.expires else 0
         if queue.start is not None and not self._has_begun(queue, now):
             return False
         rounds = ROUNDS_MAX
@@ -144,7 +171,12 @@ class Dispatcher(Part):
         that (STOMP 1.2, SUBSCRIBE)."""
         last = None
         gives = self.gives
+        sampled = self.sampled
         for subscription, tag, entry in deliveries:
+            if sampled and entry.order_key in sampled:
+                seconds = self.monotonic() - sampled.pop(entry.order_key)
+                self.delivery_seconds.counts[bisect_left(DELIVERY_SECONDS, seconds)] += 1
+                self.delivery_seconds.sum += seconds
             outlet = subscription.outlet
             if outlet.is_held:
                 self.preparing.follow((subscription, tag, entry))
@@ -244,6 +276,7 @@ class Dispatcher(Part):
         """Once a second: what expired in memory is cleared away, a bounded number of messages each time; when memory
         runs short, queues without consumers leave theirs to the store."""
         pace = Pace()
+        self._end_samples()
         queues: list[Queue | Topic] = [*self._destinations.by_owner.values(), *self._destinations.by_name.values()]
         stored = len(self._destinations.by_owner)
         budget = self._settings.expiry_entries_per_tick
@@ -269,6 +302,15 @@ class Dispatcher(Part):
                     yield from queue.evict(pace)
                     if pace.is_full():
                         yield
+
+    def _end_samples(self) -> None:
+        """Those that nobody got in time are larger than all bounds: the number of samples stays bounded by that."""
+        now = self.monotonic()
+        for key, since in list(self.sampled.items()):
+            if now - since <= DELIVERY_SECONDS[-1]:
+                break
+            del self.sampled[key]
+            self.delivery_seconds.note(now - since)
 
     def _is_sweep_due(self, queue: Queue, now: int) -> bool:
         """As often as its policy says: at multiples of the period, those that fell between two calls included."""

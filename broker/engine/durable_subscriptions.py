@@ -12,6 +12,7 @@ from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Subsc
 from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.core.topics.durables import DurableSubscriber
+from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, SharedSubscriber, name_of
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.ports import Then
@@ -29,12 +30,13 @@ BEGINNING_MAX = 1_000
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Stored:
-    """What waits until the store has a new durable subscription, of so many topics (``count``): the receipt, and then
-    what is served: ``parts``, new and old."""
+    """What waits until the store has a new durable subscription, of so many records (``count``): the receipt, and then
+    ``consumer``, who is served what the ``parts`` hold, new and old."""
 
     client: Client | None
     receipt: Receipt | None
     count: int
+    consumer: Subscription
     parts: list[DurableSubscription]
 
 
@@ -44,6 +46,9 @@ class DurableSubscriptions(Part):
     def __init__(self, shared: Shared, dispatcher: Dispatcher) -> None:
         super().__init__(shared)
         self._dispatcher = dispatcher
+        self._used: dict[Subscription, SharedSubscriber] = {}
+        self._are_looked_through = False  # those of a former term
+        self._ending: set[str] = set()  # shared ones, of which parts are still there
         shared.destinations.on_topic = self._join
 
     def of(
@@ -57,6 +62,7 @@ class DurableSubscriptions(Part):
         destination = Destination(DestinationKind.TOPIC, ",".join(topic.name for topic in parts))
         names.check_length("the name of several topics", destination.name)
         client_id = client.client_id()
+        self._check_holds_no_share(client_id, name)
         asked = DurableSubscriber(client_id, name, destination, command.selector, command.no_local)
         durable = self._destinations.durables.get(subscription_key(client_id, name))
         if durable is not None:
@@ -66,7 +72,8 @@ class DurableSubscriptions(Part):
             # As JMS wants it: under the same name begins another one.
             durable.check_unused()
             yield from self.delete(durable, None)
-        return self._destinations.add_durable(asked)
+        self._destinations.add_durable(asked)
+        return asked
 
     def begin(
         self,
@@ -75,8 +82,10 @@ class DurableSubscriptions(Part):
         client: Client,
         command: Subscribe,
         may_read: Callable[[Destination], bool],
+        holding: Holding | None = None,
     ) -> Work[None]:
-        """``subscription`` gets what ``durable`` holds and will hold; its receipt is told once the store has it."""
+        """``subscription`` gets what ``durable`` holds and will hold; its receipt is told once the store has it, and
+        ``holding``, which is new."""
         pace = Pace()
         known: list[DurableSubscription] = []
         for part in list(durable.parts.values()):
@@ -86,7 +95,16 @@ class DurableSubscriptions(Part):
             if pace.is_full():
                 yield
         missing = yield from self._missing(durable, pace)
-        stored = _Stored(client, command.receipt, len(missing) + 1, known)  # and this work itself
+        count = len(missing) + 1  # and this work itself
+        stored = _Stored(client, command.receipt, count, subscription, known)
+        if holding is not None:
+            stored.count += 1
+            self._hold(holding, Then(client, lambda _: self._is_stored(stored, durable)))
+        if durable.is_of_pattern and not (durable.parts or missing) and durable.record is None:
+            stored.count += 1
+            durable.record = self._store.subscription(durable.client_id, durable.name, names.PATTERNS)
+            kept = Then(client, lambda _: self._is_stored(stored, durable))
+            self._append(AddSubscription(durable.record, _record(durable, names.PATTERNS), kept))
         for number, topic in enumerate(missing):
             while len(missing) - number < stored.count - BEGINNING_MAX and subscription.is_open:
                 yield  # the store has others to serve, too
@@ -100,21 +118,24 @@ class DurableSubscriptions(Part):
                 yield
         stored.count -= 1
         if not stored.count:
-            yield from self._serve(stored, subscription)
+            yield from self._serve(stored, durable)
 
-    def _is_stored(self, stored: _Stored, subscription: Subscription, part: DurableSubscription) -> None:
+    def _is_stored(self, stored: _Stored, durable: DurableSubscriber, part: DurableSubscription | None = None) -> None:
         """If this was the last one that waited for the store, all of it is served from now on."""
-        stored.parts.append(part)
+        if part is not None:
+            stored.parts.append(part)
         stored.count -= 1
         if not stored.count:
-            begin(self._serve(stored, subscription), self._start)
+            begin(self._serve(stored, durable), self._start)
 
-    def _serve(self, stored: _Stored, subscription: Subscription) -> Work[None]:
+    def _serve(self, stored: _Stored, durable: DurableSubscriber) -> Work[None]:
         """The store has all of it: tell who waits, and have what there is delivered."""
         pace = Pace()
+        subscription = stored.consumer
         if stored.client is not None:
             stored.client.send_receipt(stored.receipt)
-        for part in stored.parts:
+        parts = durable.begin(subscription) if isinstance(durable, SharedSubscriber) else stored.parts
+        for part in parts:
             if not subscription.is_open:
                 return
             part.open(subscription)
@@ -143,20 +164,135 @@ class DurableSubscriptions(Part):
         part = self._destinations.add_part(durable, topic, owner, durable.selector_text)
         consumer = durable.consumer
         opening = None
-        if consumer is not None:
+        if isinstance(durable, SharedSubscriber):
+            durable.share_part(part)
+        elif consumer is not None:
             part.reserve(consumer)
-            waiting = stored or _Stored(None, None, 1, [])
-            opening = Then(waiting.client, lambda _: self._is_stored(waiting, consumer, part))
+            stored = stored or _Stored(None, None, 1, consumer, [])
+        if stored is not None:
+            waiting = stored
+            opening = Then(waiting.client, lambda _: self._is_stored(waiting, durable, part))
         self._append(AddSubscription(owner, _record(durable, topic, is_retroactive=is_retroactive), opening))
+
+    # ---- shared ones
+
+    def shared(self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]) -> str:
+        """What the one that the client asks for is called. ClientError when there is none like that."""
+        if not group or "/" in group:
+            raise refusal(f"{group!r} is no name of a group", "It has no slash.", ErrorKind.DESTINATION)
+        if len(parts) != 1 or parts[0].kind is not DestinationKind.TOPIC:
+            raise refusal(f"{command.destination} is not one topic", "One is shared.", ErrorKind.DESTINATION)
+        if command.selector is not None or command.no_local:
+            raise refusal("A shared subscription takes all messages of its topics", kind=ErrorKind.SELECTOR)
+        share = name_of(group, parts[0])
+        names.check_length("the name of a shared subscription", share)
+        name = command.durable_name
+        if name is not None:
+            names.check_length("the name of a durable subscription", name)
+            client_id = client.client_id()
+            holding = self._destinations.holdings.get(client_id, name)
+            if holding is not None:
+                self._check_is_holder(client, holding)
+            is_other = holding is not None and holding.share != share
+            if is_other or subscription_key(client_id, name) in self._destinations.durables:
+                raise refusal(f"Client {client_id} has another durable subscription {name}", kind=ErrorKind.STATE)
+        return share
+
+    def share(
+        self,
+        share: str,
+        subscription: Subscription,
+        client: Client,
+        command: Subscribe,
+        may_read: Callable[[Destination], bool],
+    ) -> Work[None]:
+        """As ``begin``, of the shared one called ``share`` (``shared``), which begins if it is not there."""
+        while share in self._ending:
+            yield
+        if not subscription.is_open:
+            return
+        durable = self._destinations.durables.get(subscription_key(CLIENT_ID, share))
+        if durable is None:
+            topics = Destination(DestinationKind.TOPIC, share.partition("/")[2])
+            durable = SharedSubscriber(CLIENT_ID, share, topics, None, False)
+            self._destinations.add_durable(durable)
+        assert isinstance(durable, SharedSubscriber), "no client has that id"
+        durable.users[subscription] = may_read
+        self._used[subscription] = durable
+        holding, name = None, command.durable_name
+        if name is not None and self._destinations.holdings.get(client.client_id(), name) is None:
+            owner = self._store.subscription(client.client_id(), name, names.MQTT_SHARES)
+            holding = Holding(owner, client.client_id(), name, share, client.principal.owner)
+            self._destinations.holdings.add(holding)
+        yield from self.begin(durable, subscription, client, command, may_read, holding)
+
+    def _hold(self, holding: Holding, stored: Then) -> None:
+        share = names.MQTT_SHARES._replace(name=holding.share)
+        record = encode_subscription(names.MQTT_SHARES, holding.client_id, holding.name, subscribed=share)
+        self._append(AddSubscription(holding.owner, with_user_hint(record, holding.user), stored))
+
+    def let_go(self, client: Client, holding: Holding, waiting: ReceiptDue) -> Work[None]:
+        """Its client id does not hold that share any more. ClientError when it is another user's."""
+        self._check_is_holder(client, holding)
+        self._destinations.holdings.remove(holding)
+        payload = encode_unsubscribe(names.MQTT_SHARES, holding.client_id, holding.name)
+        self._append(RemoveOwner(holding.owner, payload, waiting))
+        durable = self._destinations.durables.get(subscription_key(CLIENT_ID, holding.share))
+        if isinstance(durable, SharedSubscriber):
+            yield from self._end_unused(durable)
+
+    def left(self, subscription: Subscription) -> Work[None]:
+        """It ended, and took from a shared one, or did not. To be called when what it had is back where it was."""
+        durable = self._used.pop(subscription, None)
+        if durable is not None:
+            durable.left(subscription)
+            yield from self._end_unused(durable)
+
+    def end_all_unused(self) -> Work[None]:
+        """Those of a former term that nobody holds: their users are gone, or their end was cut off."""
+        if self._are_looked_through:
+            return
+        self._are_looked_through = True
+        for durable in list(self._destinations.durables.values()):
+            if isinstance(durable, SharedSubscriber):
+                yield from self._end_unused(durable)
+
+    def _end_unused(self, durable: SharedSubscriber) -> Work[None]:
+        share = durable.name
+        is_there = self._destinations.durables.get(subscription_key(CLIENT_ID, share)) is durable
+        if is_there and not durable.users and not self._destinations.holdings.is_held(share):
+            self._ending.add(share)
+            try:
+                yield from self.delete(durable, None)
+            finally:
+                self._ending.discard(share)
+
+    def _check_is_holder(self, client: Client, holding: Holding) -> None:
+        if holding.user is not None and holding.user != client.principal.name:
+            raise refusal(
+                f"Durable subscription {holding.name} of client {holding.client_id} belongs to another user",
+                kind=ErrorKind.SECURITY,
+            )
+
+    def _check_holds_no_share(self, client_id: str, name: str) -> None:
+        if self._destinations.holdings.get(client_id, name) is not None:
+            raise refusal(
+                f"Durable subscription {name} of client {client_id} is a shared one",
+                "It is to be ended before another one has its name.",
+                ErrorKind.STATE,
+            )
 
     def claim(self, durable: DurableSubscriber) -> None:
         """Have the store know whose it is, of parts from before that was known. Only of those that hold nothing: to
         ActiveMQ a record that is written anew comes behind all that it has pending, which it would not deliver."""
         if durable.user is None:
             return
-        for topic in [each for each in durable.unclaimed if not durable.parts[each].count]:
-            durable.unclaimed.discard(topic)
-            self._append(AddSubscription(durable.parts[topic].owner, _record(durable, topic)))
+        for topic in list(durable.unclaimed):
+            part = durable.parts.get(topic)
+            owner = durable.record if part is None else part.owner
+            if owner is not None and (part is None or not part.count):
+                durable.unclaimed.discard(topic)
+                self._append(AddSubscription(owner, _record(durable, topic)))
 
     def _join(self, topic: Topic) -> Work[None]:
         """A topic begins: for the durable subscribers whose patterns match it, before its first message."""
@@ -192,15 +328,21 @@ class DurableSubscriptions(Part):
     def delete(self, durable: DurableSubscriber, waiting: ReceiptDue | None) -> Work[None]:
         self._destinations.remove_durable(durable)
         parts = list(durable.parts.values())
+        if durable.record is not None:
+            self._end_record(durable, names.PATTERNS, durable.record, None if parts else waiting)
+        elif not parts and waiting is not None:
+            waiting.client.send_receipt(waiting.receipt)
         pace = Pace()
         for part in parts:
             if pace.is_full(_ENDED):
                 yield
             self._destinations.remove_part(part)
-            payload = encode_unsubscribe(part.destination, durable.client_id, durable.name)
-            self._append(RemoveOwner(part.owner, payload, waiting if part is parts[-1] else None))
-        if not parts and waiting is not None:
-            waiting.client.send_receipt(waiting.receipt)
+            self._end_record(durable, part.destination, part.owner, waiting if part is parts[-1] else None)
+
+    def _end_record(
+        self, durable: DurableSubscriber, topic: Destination, owner: int, waiting: ReceiptDue | None
+    ) -> None:
+        self._append(RemoveOwner(owner, encode_unsubscribe(topic, durable.client_id, durable.name), waiting))
 
 
 def _record(durable: DurableSubscriber, topic: Destination, *, is_retroactive: bool = False) -> bytes:

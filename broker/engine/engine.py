@@ -11,24 +11,28 @@ the next promotion builds a new one.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
 from tandemmq.broker.core import commands
-from tandemmq.broker.core.access import Access, OpenAccess
+from tandemmq.broker.core.access import Access, OpenAccess, Operation
 from tandemmq.broker.core.advisor import Advisor
 from tandemmq.broker.core.client import Client, Connection
-from tandemmq.broker.core.commands import ClientError, Command
+from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, refusal
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up, tell
 from tandemmq.broker.core.delivery import QueueBase, Subscription
 from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.memory import Memory
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.core.private_access import PrivateAccess
+from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.selector import compile_selector, is_quick
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.core.slices import Pace, Rounds, Work, at_once, begin
+from tandemmq.broker.core.slices import Pace, Rounds, Work, at_once, begin, pieces
 from tandemmq.broker.core.statistics import statistics
 from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.acknowledge import Acknowledger
@@ -36,10 +40,12 @@ from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.arrivals import Arrivals
 from tandemmq.broker.engine.clients import Clients, Handler
 from tandemmq.broker.engine.declarations import Declarations
-from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.dispatch import SAMPLE_SECONDS, Dispatcher
 from tandemmq.broker.engine.idle_destinations import IdleDestinations
+from tandemmq.broker.engine.inventory import Inventory
 from tandemmq.broker.engine.memory_holders import MemoryHolders
-from tandemmq.broker.engine.ports import Completion, Store
+from tandemmq.broker.engine.moving import Moving
+from tandemmq.broker.engine.ports import Completion, Store, Tracing
 from tandemmq.broker.engine.producing import Producing
 from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.routing import Router
@@ -47,7 +53,10 @@ from tandemmq.broker.engine.shared import Loop, Shared
 from tandemmq.broker.engine.slow_consumers import SlowConsumers
 from tandemmq.broker.engine.subscribe import Subscriber
 from tandemmq.broker.engine.transactions import Transactions
+from tandemmq.store.histogram import Histogram
+from tandemmq.store.operations import AddMessage
 from tandemmq.store.operations import Operation as StoreOperation
+from tandemmq.store.records.message import Destination, DestinationKind
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +74,26 @@ def _compile(selector: str) -> None:
         pass
 
 
+def _traced(send: Handler, tracing: Tracing) -> Handler:
+    def watched(command: commands.Send, work: Work[None]) -> Work[None]:
+        try:
+            yield from work
+        except ClientError as error:
+            tracing.refused(command.message, error.message)
+            raise
+
+    def sent(client: Client, command: commands.Send) -> Work[None] | None:
+        tracing.sent(command.message)
+        try:
+            work = send(client, command)
+        except ClientError as error:
+            tracing.refused(command.message, error.message)
+            raise
+        return None if work is None else watched(command, work)
+
+    return sent
+
+
 def destinations_of(
     store: Store, settings: EngineSettings, policies: Policies, start: Callable[[Work[None]], object]
 ) -> Work[Destinations]:
@@ -78,7 +107,7 @@ class Engine:
     """Carries out the commands of all clients over one store, for one term as master. On the loop. ``on_drained`` is
     called when producers, held back while ``is_congested``, may go on; ``advisor`` makes the messages of advisory
     topics (None: there are none); ``destinations`` are those of ``destinations_of``, for this engine alone, where that
-    was done in slices before."""
+    was done in slices before; ``tracing`` is told of messages."""
 
     def __init__(
         self,
@@ -91,14 +120,16 @@ class Engine:
         access: Access | None = None,
         advisor: Advisor | None = None,
         destinations: Destinations | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.store = store
+        guarded = PrivateAccess(access or OpenAccess(is_everywhere=True))
+        self.check = guarded.check
         self._in_thread = loop.in_thread
         self._start = start = loop.start
         self._settings = settings
         self._is_looking = False
         self._on_drained = on_drained
-        access = access or OpenAccess(is_everywhere=True)
         policies = policies or Policies(
             (), DestinationPolicy(redelivery=RedeliveryPolicy(settings.maximum_redeliveries))
         )
@@ -107,14 +138,16 @@ class Engine:
         self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not taken in yet
         self._is_taking_in = False
         self.reports = 0  # how often the store said what is durable
-        shared = Shared(store, settings, policies, access, self._destinations, loop)
+        shared = Shared(store, settings, policies, guarded, self._destinations, loop)
         self._destinations.clock = loop.clock
         self._dispatcher = dispatcher = Dispatcher(shared)
         dispatcher.preparing.on_space = lambda outlet: self.writable(cast("Connection", outlet))
         self._advising = advising = Advising(shared, dispatcher, advisor)
-        if access.has_rights:
+        if guarded.has_rights:
             dispatcher.gives = advising.given
         dispatcher.tell = dispatcher.dead_letters.tell = advising.message
+        if tracing is not None:
+            dispatcher.trace(tracing)
         self._destinations.on_new = advising.began
         self._destinations.on_joined = dispatcher.dispatch
         self._clients = clients = Clients(shared, dispatcher.fan_out, advising, self.handle)
@@ -132,6 +165,8 @@ class Engine:
         self._idle_destinations = IdleDestinations(
             shared, self._declarations.remove, lambda: bool(self._transactions.branches.by_key)
         )
+        branches = self._transactions.branches.by_key
+        self.inventory = Inventory(self._destinations, clients.all, branches, self._declarations.producing.__getitem__)
         clients.on_leave = self.flow.left
         clients.endings = (
             self._transactions.left,
@@ -145,6 +180,7 @@ class Engine:
             dispatcher.tick,
             lambda now: self._slow_consumers.tick(now, list(clients.all)),
             lambda now: self._idle_destinations.tick(now, self._declarations.producing),
+            lambda now: self._subscriber.end_unused_shares(),
         )
         self._writable_again = Rounds(start, self._go_on)
         self._handlers: dict[type, Handler] = {
@@ -152,9 +188,11 @@ class Engine:
             commands.Ack: self._acknowledger.ack,
             commands.Nack: self._acknowledger.nack,
             commands.GiveUp: self._acknowledger.give_up,
+            commands.Move: Moving(shared, dispatcher, self._sender, self._acknowledger).move,
             commands.Delivered: self._acknowledger.delivered,
             commands.Pull: self._acknowledger.pull,
             commands.SetPrefetch: self._acknowledger.set_prefetch,
+            commands.SetNoLocal: self._subscriber.set_no_local,
             commands.Subscribe: self._subscribe,
             commands.Unsubscribe: self._subscriber.unsubscribe,
             commands.Begin: self._transactions.begin,
@@ -162,6 +200,7 @@ class Engine:
             commands.Commit: producing.decide,
             commands.Abort: producing.abort,
             commands.Recover: self._transactions.branches.recover,
+            commands.Hold: self._declarations.hold,
             commands.AddProducer: self._declarations.add_producer,
             commands.RemoveProducer: self._declarations.remove_producer,
             commands.AddDestination: self._declarations.add_destination,
@@ -170,6 +209,8 @@ class Engine:
             commands.Disconnect: self._disconnect,
             commands.ProtocolFailure: self._protocol_failure,
         }
+        if tracing is not None:
+            self._handlers[commands.Send] = _traced(producing.send, tracing)
 
     @property
     def is_congested(self) -> bool:
@@ -190,6 +231,119 @@ class Engine:
         """The term is over: it has no connections any more, and does nothing of its own."""
         self.flow.end()
         self._dispatcher.preparing.end()
+
+    # ---- what operators do
+
+    def opened_as(self, connection: Connection, principal: Principal) -> None:
+        """As ``opened``, of a connection of which it is known who that is."""
+        self.opened(connection)
+        client: Client = connection.client
+        client.principal = principal
+
+    def opened_for(self, connection: Connection, principal: Principal, state: Destination) -> None:
+        """As ``opened_as``, of the broker, which acts for a client that is away: with the rights of ``principal``, and
+        with the queue of its session."""
+        self.opened_as(connection, principal)
+        client: Client = connection.client
+        client.private = state
+        client.is_stand_in = True
+        client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
+
+    def enter(self, connection: Connection, command: commands.Connect) -> None:
+        """Take the client id of ``command`` for a connection that was ``opened_as`` or ``opened_for``. Refused where
+        another has it; of one that was ``opened_for`` whoever comes with it himself takes the place."""
+        client: Client = connection.client
+        self._clients.carry_out(client, command, self._clients.enter)
+
+    def is_listened_to(self, topic: Destination, prefix: str) -> bool:
+        """Whether somebody is there who subscribed to ``topic``, by its name or by a pattern that begins so."""
+        return self._destinations.is_listened_to(topic, prefix)
+
+    def queues_named(self, prefix: str) -> Work[list[Destination]]:
+        """Those whose names begin so, found in steps."""
+        found: list[Destination] = []
+        for some in pieces(self._destinations.names()):
+            found += [each for each in some if each.kind is DestinationKind.QUEUE and each.name.startswith(prefix)]
+            yield
+        return found
+
+    def pause(
+        self, principal: Principal, name: str, *, consumers: bool | None = None, producers: bool | None = None
+    ) -> None:
+        """Let a queue give out nothing (``consumers``), its producers wait (``producers``), or, with False, go on; None
+        leaves that as it is. Holds until this term as master is over, or the queue is deleted. ClientError: there is
+        no such queue, or ``principal`` may not delete it."""
+        destination = Destination(DestinationKind.QUEUE, name)
+        self.check(principal, Operation.REMOVE, destination)
+        if not self._destinations.exists(destination):
+            raise refusal(f"There is no destination {destination}", kind=ErrorKind.DESTINATION)
+        queue = self._destinations.queue(destination)
+        if consumers is not None and consumers != queue.is_paused:
+            if consumers:
+                queue.pause()
+            else:
+                queue.resume()
+                self._dispatcher.dispatch(queue)
+        closed = self._destinations.closed_to_producers
+        if producers:
+            closed.add(destination)
+            for client in self._clients.all:
+                client.targets.pop(destination, None)  # so that it is looked whether it may send
+        elif producers is not None:
+            closed.discard(destination)
+
+    def paused(self, queue: Destination) -> tuple[bool, bool]:
+        """Whether its consumers are paused, and its producers."""
+        target = self._destinations.by_name.get(queue)
+        return isinstance(target, Queue) and target.is_paused, queue in self._destinations.closed_to_producers
+
+    def on_pause_ended(self, told: Callable[[Destination], object]) -> None:
+        """``told`` is called with each queue that is deleted while it is paused."""
+        self._destinations.on_pause_ended = told
+
+    def hang_up(self, connection_id: str) -> bool:
+        """Close a connection, as if its client had gone; False: there is none of that id."""
+        client = self.inventory.client(connection_id)
+        if client is not None:
+            self._clients.hang_up(client)
+        return client is not None
+
+    @contextmanager
+    def watching_dead_letters(self) -> Iterator[Counter[str]]:
+        """Within it, counts of the ids of messages that become dead letters."""
+        died: Counter[str] = Counter()
+        watchers = self._dispatcher.dead_letters.watchers
+        watchers.append(died)
+        try:
+            yield died
+        finally:
+            watchers.remove(died)
+
+    def hang_up_users(self, names: Collection[str]) -> None:
+        """Close all connections of those users, in slices of the loop's time."""
+
+        def hang_up() -> Work[None]:
+            pace = Pace()
+            for client in list(self._clients.all):
+                if client.is_open and client.principal.name in names and client.principal.is_proved:
+                    log.info("%r hung up: user %s was removed", client.connection, client.principal.name)
+                    self._clients.hang_up(client)
+                if pace.is_full():
+                    yield
+
+        begin(hang_up(), self._start)
+
+    def consumers_of(self, destination: Destination) -> int:
+        """How many take part in a queue."""
+        target = self._destinations.by_name.get(destination)
+        return len(target.users) if isinstance(target, Queue) else 0
+
+    def waiting_in(self, queue: Destination) -> int | None:
+        """How many messages of a queue are with no consumer; None: there is no such queue."""
+        target = self._destinations.by_name.get(queue)
+        if isinstance(target, Queue):
+            return target.count - target.in_flight
+        return self._destinations.sleeping(queue).count if self._destinations.exists(queue) else None
 
     # ---- connections
 
@@ -348,6 +502,11 @@ class Engine:
                                 yield from work
                         except Exception:
                             self._end_waiting(operation, completion)
+                    if type(operation) is AddMessage:
+                        now = dispatcher.monotonic()
+                        if now >= dispatcher.sample_due and operation.owners[0] in self._destinations.by_owner:
+                            dispatcher.sampled[operation.order_key] = now
+                            dispatcher.sample_due = now + SAMPLE_SECONDS
                     if touched:
                         queues = list(touched)
                         touched.clear()
@@ -395,6 +554,11 @@ class Engine:
         scheduler = self._arrivals.scheduler
         if scheduler is not None:
             scheduler.tick(now)
+
+    @property
+    def delivery_seconds(self) -> Histogram:
+        """From the moment when a message was stored until a first consumer was given it; of some of them."""
+        return self._dispatcher.delivery_seconds
 
     def statistics(self) -> Work[dict[str, Any]]:
         """Figures for ``status``: a dict of plain values, made in steps."""

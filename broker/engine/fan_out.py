@@ -63,10 +63,14 @@ class FanOut:
         """``message``, one of ``count`` that are published together, goes to the plain subscribers of ``topic``, or to
         ``audience`` alone."""
         waiting = self._waiting.get(topic)
-        if waiting is None and len(topic.subscribers if audience is None else audience) * count <= ITEMS:
-            entry = topic.enter(message)
-            self._deliver(topic.give(entry, origin, topic.subscribers if audience is None else audience))
-            return
+        if waiting is None:
+            subscribers = topic.subscribers if audience is None else audience
+            if not subscribers:
+                topic.note(message)
+                return
+            if len(subscribers) * count <= ITEMS:
+                self._deliver(topic.give(topic.enter(message), origin, subscribers))
+                return
         going = _Going(topic.enter(message), origin, topic.audience if audience is None else audience)
         self.origins[origin] += 1
         if waiting is None:

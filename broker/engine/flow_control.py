@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from tandemmq import log_events
 from tandemmq.broker.core import names
 from tandemmq.broker.core.advisor import FastProducerFact, FullFact
 from tandemmq.broker.core.client import Client
@@ -413,7 +414,7 @@ class FlowControl(Part):
                 self._warn(client, blocked)
 
     def _warn(self, client: Client, blocked: _Blocked) -> None:
-        log.warning("%s", sentence(self._figures(client, blocked)))
+        log.warning("%s", sentence(self._figures(client, blocked)), extra=log_events.PRODUCER_BLOCKED)
 
     def _tell_full(self, reason: MustWait) -> None:
         destination = reason.destination

@@ -83,5 +83,5 @@ class IdleDestinations(Part):
 
 def _is_unused(target: Queue | Topic) -> bool:
     if isinstance(target, Queue):
-        return not (target.consumers or target.count or target.expired)
+        return not (target.users or target.count or target.expired)
     return not (target.subscribers or target.durables)

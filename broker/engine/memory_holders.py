@@ -12,6 +12,7 @@ from heapq import nlargest
 from itertools import islice
 from typing import Any
 
+from tandemmq import log_events
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.memory import Holder, Kind, Memory
@@ -75,7 +76,7 @@ class MemoryHolders:
         for client in self._held_back():
             if client.holder not in self._told:
                 self._told.add(client.holder)
-                log.warning("%s", sentence(_figures(client), self._memory.limit))
+                log.warning("%s", sentence(_figures(client), self._memory.limit), extra=log_events.MEMORY_HELD)
 
     def _held_back(self) -> list[Client]:
         """Some of them."""
@@ -102,13 +103,18 @@ class MemoryHolders:
         destinations = self._destinations
         queues = [*destinations.by_owner.values(), *(each for each in destinations.queues() if not each.owner)]
         for some in pieces(queues):
-            found = _most(found + [_figures_of(queue) for queue in some if queue.share.used])
+            held = [queue for queue in some if queue.share.used]
+            found = _most(found + [_figures_of(queue) for queue in nlargest(LARGEST_SHOWN, held, key=_used)])
             yield
         return found
 
 
 def _most(figures: list[Figures]) -> list[Figures]:
     return nlargest(LARGEST_SHOWN, (each for each in figures if each["bytes"]), key=lambda each: int(each["bytes"]))
+
+
+def _used(queue: Queue) -> int:
+    return queue.share.used
 
 
 def _bytes(client: Client) -> int:

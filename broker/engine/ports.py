@@ -75,6 +75,18 @@ class Then:
     durable: Callable[[Any], Work[None] | None]
 
 
+class Tracing(Protocol):
+    """Is told what happens to messages, where somebody wants spans of it (broker.engine.tracing)."""
+
+    def sent(self, message: Message) -> None: ...
+
+    def refused(self, message: Message, reason: str) -> None: ...
+
+    def arrived(self, message: Message) -> None: ...
+
+    def delivered(self, message: Message, destination: Destination) -> None: ...
+
+
 # What happened to a message of a destination, and which consumer had to do with it.
 Notify = Callable[[MessageEvent, Message, Destination, Subscription | None], None]
 # (message, parts, pace): has a message stored where it belongs in one Atomic with ``parts``, and shown once that holds,

@@ -31,6 +31,7 @@ class Producing:
     ) -> None:
         self.flow = FlowControl(shared, sender, transactions, clients, advising, self._carry_out_held)
         self._sender = sender
+        self._check_reply_to = sender.router.check_reply_to
         self._transactions = transactions
         self._clients = clients
         self._origins = fan_out.origins
@@ -39,6 +40,9 @@ class Producing:
         """SEND."""
         if command.message.user_id != client.user_id:
             command.message = of_user(command.message, client.user_id)
+        reply_to = command.message.reply_to
+        if reply_to is not None:
+            self._check_reply_to(client, reply_to)
         if self.flow.is_holding and self.flow.follow(client, command):
             return None
         if command.transaction is None:

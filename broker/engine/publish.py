@@ -1,6 +1,6 @@
 """SEND: what a client sends is handed to the store, or shown at once; or it has to wait, for there is no room.
 
-A message to one queue, which most are, takes one look into a dictionary of its client.
+A message to one queue or topic, which most are, takes one look into a dictionary of its client.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ FULL_ADVICE = "Nothing was stored. Send it later: consumers go on, and what they
 # Limits by the names under which a producer is told of them.
 STORE_LIMIT = "store"
 MEMORY_LIMIT = "memory_limit"
+PAUSED = "pause"
 
 
 class Sender(Part):
@@ -62,20 +63,29 @@ class Sender(Part):
         None: it was accepted. A work that is returned is for the caller to make the steps of, before the client's next
         command; it ends with the same. Where there is no room, or ClientError is raised, nothing was done."""
         message = command.message
-        queue = client.targets.get(message.destination)
+        receipt = command.receipt
+        target = client.targets.get(message.destination)
         if (
-            queue is None
-            or queue.is_dropped
+            target is None
+            or target.is_dropped
             or not message.persistent
             or ((message.raw is not None or message.properties is not None) and may_be_scheduled(message))
         ):
-            return self._send_otherwise(client, message, command.receipt)
-        receipt = command.receipt
-        stored = self._untold if receipt is None else Stored(self.arrivals, client, receipt)
+            return self._send_otherwise(client, message, receipt)
+        if isinstance(target, Queue):
+            owners = target.owners
+            stored = self._untold if receipt is None else Stored(self.arrivals, client, receipt)
+        else:
+            if _is_wide(target) or not (owners := target.takers(message, client.connection)):
+                return self._send_otherwise(client, message, receipt)
+            stored = Stored(self.arrivals, client, receipt)
         try:
             payload = encode_stored(message)
-            is_audited = not is_made_by_broker(message.message_id)
-            self._append(AddMessage(message, queue.owners, payload, stored, is_audited=is_audited))
+            add = AddMessage(message, owners, payload, stored, is_audited=not is_made_by_broker(message.message_id))
+            if owners is not target.owners:
+                assert isinstance(target, Topic), "a queue is its own owner"
+                add.unmatched_acks = unmatched_acks(message, target, owners, None)
+            self._append(add)
         except StoreFull as error:
             return store_full(str(error), message.destination)
         except Unencodable as error:
@@ -107,18 +117,22 @@ class Sender(Part):
             made.give_back()
             raise
         operations, volatile = self.settle(client, made, None)
+        closed = self.closed(target.destination for _, target in routed)
+        if closed is not None:
+            return closed
         if operations and self._store.is_full:
             return store_full(self._store.full_reason, message.destination)
         for copy, target in volatile:
             reason = self._memory_full(copy, target)
             if reason is not None:
                 return reason
-        yield from self._commit(operations, Commitment(self.arrivals, client, receipt, volatile), pace)
+        yield from self.commit(operations, Commitment(self.arrivals, client, receipt, volatile), pace)
         return None
 
-    def _commit(
+    def commit(
         self, operations: Sequence[AddMessage | RemoveMessage], commitment: Commitment, pace: Pace
     ) -> Work[None]:
+        """Have ``operations`` done together; ``commitment`` is told then."""
         if operations:
             self._append(Atomic(operations, None, commitment))
         else:
@@ -126,6 +140,9 @@ class Sender(Part):
 
     def _send_to(self, client: Client, message: Message, target: Target, receipt: Receipt | None) -> MustWait | None:
         """To that alone."""
+        closed = self.closed((target.destination,))
+        if closed is not None:
+            return closed
         owners = self._stored_by(message, target, client)
         if owners:
             add = _add(client, message, target, owners)
@@ -164,7 +181,7 @@ class Sender(Part):
         settings = self._settings
         self.arrivals.scheduler = scheduler = Scheduler(
             self._append,
-            self._send_due,
+            self.send_due,
             owner,
             count,
             self._store.epoch,
@@ -188,11 +205,11 @@ class Sender(Part):
             self.router.check_may_send_all(client, message.reply_to)
         self._begun_scheduler().manage(message, user)
 
-    def _send_due(self, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace) -> Work[None]:
-        """The time of ``message`` has come: it goes where it belongs, together with ``parts``. See scheduler.Send."""
+    def send_due(self, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace) -> Work[None]:
+        """The time of ``message`` has come: it goes where it belongs, together with ``parts``. See ports.SendDue."""
         made = yield from self.make(None, (message,), None, pace)
         operations, volatile = self.settle(None, made, None)
-        yield from self._commit([*operations, *parts], Commitment(self.arrivals, None, None, volatile), pace)
+        yield from self.commit([*operations, *parts], Commitment(self.arrivals, None, None, volatile), pace)
 
     # ---- what the store is to do
 
@@ -310,11 +327,22 @@ class Sender(Part):
         """The limits that ``message`` has to pass, each with whose it is (None: the broker's)."""
         lines: set[Line] = set()
         for target in self.router.targets(client, message):
-            if self._stored_by(message, target, client):
+            if target.destination in self._destinations.closed_to_producers:
+                lines.add((PAUSED, target.destination))
+            elif self._stored_by(message, target, client):
                 lines.add((STORE_LIMIT, None))
             elif isinstance(target, Queue) or target.durables:
                 lines.add((MEMORY_LIMIT, target.destination))
         return lines
+
+    def closed(self, destinations: Iterable[Destination]) -> MustWait | None:
+        """Why a message to those has to wait, if an operator paused the producers of one of them."""
+        closed = self._destinations.closed_to_producers
+        for destination in destinations if closed else ():
+            if destination in closed:
+                reason = f"The producers of {destination} are paused"
+                return MustWait(reason, "An operator lets them go on.", PAUSED, destination, of=destination)
+        return None
 
     def _memory_full(self, message: Message, target: Target) -> MustWait | None:
         """Why a message that is not stored has to wait, if it has. ClientError when it can never have room."""

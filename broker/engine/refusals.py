@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tandemmq.broker.core.access import Access, Operation, Principal
+from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.store.records.message import Destination
 
 # A limit that a message has to pass, and whose it is: None the broker's.
 Line = tuple[str, Destination | None]
 
 
-def may(access: Access, principal: Principal, operation: Operation, destination: Destination) -> bool:
-    """As Access.check, without an error."""
+def may(access: PrivateAccess, principal: Principal, operation: Operation, destination: Destination) -> bool:
+    """As PrivateAccess.check, without an error."""
     try:
         access.check(principal, operation, destination)
     except ClientError:

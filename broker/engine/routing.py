@@ -13,6 +13,7 @@ from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ErrorKind, refusal
 from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.policies import DestinationPolicy
+from tandemmq.broker.core.private_access import refused_private
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.slices import Pace, Work
@@ -75,6 +76,8 @@ class Router(Part):
         self, client: Client | None, message: Message, pace: Pace, forwards: int = 0
     ) -> Work[list[tuple[Message, Target]]]:
         destination = message.destination
+        if forwards and names.is_private(destination):
+            raise refused_private(destination)
         policy = self._policies.of(destination)
         if client is not None:
             self.check_may_send(client, destination)
@@ -91,7 +94,13 @@ class Router(Part):
             yield
         composite, mirrored, is_virtual = self._virtual.of(destination)
         if composite is None and mirrored is None and not is_virtual:
-            if isinstance(target, Queue) and client is not None and target.owner and _is_plain(policy):
+            if (
+                isinstance(target, Queue)
+                and client is not None
+                and target.owner
+                and _is_plain(policy)
+                and destination not in self._destinations.closed_to_producers
+            ):
                 client.targets[destination] = target
             return [(message, target)]
         routed: list[tuple[Message, Target]] = []
@@ -142,7 +151,7 @@ class Router(Part):
     def _is_wanted(self, queue: Queue, message: Message, topic: Destination) -> bool:
         """Whether that queue of a virtual topic gets the message: any does, or what one of its consumers takes."""
         return not self._destinations.is_selector_aware(queue.destination, topic.name) or any(
-            each.selector is None or each.selector.matches(message) for each in queue.consumers
+            each.selector is None or each.selector.matches(message) for each in queue.users
         )
 
     def _aged(self, message: Message, policy: DestinationPolicy) -> Message:
@@ -184,15 +193,18 @@ class Router(Part):
     def known_target(self, client: Client, message: Message) -> Target | None:
         """The queue or topic that alone takes the message as it is, if all that ``routes`` asks was asked before."""
         destination = message.destination
-        queue = client.targets.get(destination)
-        if queue is not None:
-            return None if queue.is_dropped or may_be_scheduled(message) else queue
+        target = client.targets.get(destination)
+        if target is not None and not target.is_dropped:
+            return None if may_be_scheduled(message) else target
         if destination not in client.may_send or not self._virtual.is_plain(destination):
             return None  # what may_send has is one name
         topic = self._destinations.by_name.get(destination)
         if not isinstance(topic, Topic) or is_management(destination) or may_be_scheduled(message):
             return None
-        return topic if topic.beginning is None and _is_plain(self._policies.of(destination)) else None
+        if topic.beginning is not None or not _is_plain(self._policies.of(destination)):
+            return None
+        client.targets[destination] = topic
+        return topic
 
     def open(self, client: Client, destination: Destination) -> None:
         """A producer begins: what it names begins with it. ClientError when it may not send there."""
@@ -205,9 +217,19 @@ class Router(Part):
         for part in names.split(destination):
             self.check_may_send(client, part)
 
+    def check_reply_to(self, client: Client, reply_to: Destination) -> None:
+        """ClientError when others would be asked to answer where the client may not send itself."""
+        if names.OURS in reply_to.name:
+            for part in names.split(reply_to):
+                if names.is_private(part) and not client.owns(part) and not client.principal.may_everything:
+                    raise refused_private(part)
+
     def check_may_send(self, client: Client, destination: Destination) -> None:
         """Once for each destination and client. ClientError when it may not, or nobody can."""
         if destination in client.may_send:
+            return
+        if client.may_feed(destination):
+            self._remember(client, destination)
             return
         if names.is_wildcard(destination.name):
             raise refusal(
@@ -224,6 +246,10 @@ class Router(Part):
         if not self._destinations.exists(destination):
             self._access.check(client.principal, Operation.CREATE, destination)
         self._access.check(client.principal, Operation.WRITE, destination)
+        self._remember(client, destination)
+
+    def _remember(self, client: Client, destination: Destination) -> None:
+        """It may send there."""
         if len(client.may_send) >= MAY_SEND_REMEMBERED:
             client.may_send.clear()
             client.targets.clear()

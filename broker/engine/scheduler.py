@@ -386,7 +386,12 @@ def may_be_scheduled(message: Message) -> bool:
     raw = message.raw
     if raw is not None:
         return message.may_have_properties and _MARK in raw
-    return message.properties is not None and any(name.startswith("AMQ_SCHEDULED_") for name in message.properties)
+    properties = message.properties
+    if properties is not None:
+        for name in properties:
+            if name.startswith("AMQ_SCHEDULED_"):
+                return True
+    return False
 
 
 def is_management(destination: Destination) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
 from mypy_extensions import mypyc_attr
 
-from tandemmq.broker.core.access import Access
 from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.policies import Policies
+from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.engine.deferred_delivery import at_once_on_the_loop
@@ -22,7 +23,7 @@ class Loop:
     """Time, and who does what takes some. ``clock`` gives milliseconds since 1970; ``call_later(seconds, function)`` is
     the loop's; ``start`` has what is long done in slices; ``in_thread(work, then)`` does what takes too long for the
     loop, and calls ``then`` on it afterwards, ``prepare_in_thread`` what takes very long; cron entries are meant in
-    ``zone``."""
+    ``zone``; ``monotonic`` gives seconds, for what is measured."""
 
     clock: Callable[[], int]
     call_later: CallLater = lambda seconds, function: None
@@ -30,6 +31,7 @@ class Loop:
     in_thread: InThread = at_once_on_the_loop
     prepare_in_thread: InThread = at_once_on_the_loop
     zone: tzinfo = UTC
+    monotonic: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Shared:
     store: Store
     settings: EngineSettings
     policies: Policies
-    access: Access
+    access: PrivateAccess
     destinations: Destinations
     loop: Loop
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from tandemmq import log_events
 from tandemmq.broker.core.advisor import SlowConsumerFact
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, ErrorKind
@@ -105,7 +106,7 @@ class SlowConsumers:
         if strategy is not None and reason is not None:
             self.aborted += 1
             text = f"Consumer {subscription.id} of {destination} is cut off: {reason}"
-            log.warning("%s (%s, %s)", text, name_of(client), client.connection.peer)
+            log.warning("%s (%s, %s)", text, name_of(client), client.connection.peer, extra=log_events.CONSUMER_CUT_OFF)
             error = ClientError(
                 text,
                 "What it did not acknowledge goes to others (slow_consumer_strategy).",

@@ -11,7 +11,7 @@ from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import Client, ReceiptDue
-from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Subscribe, Unsubscribe, refusal
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, SetNoLocal, Subscribe, Unsubscribe, refusal
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Entry, QueueBase, Selector, Subscription, volatile_entry
 from tandemmq.broker.core.memory import SUBSCRIPTION_BYTES, Kind
@@ -29,6 +29,9 @@ from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 _position = attrgetter("position")
 
+# Of a session with a state: to that, and to what it sends to itself.
+OWN_SUBSCRIPTIONS = 2
+
 
 class Subscriber(Part):
     """Begins and ends subscriptions. On the loop; raises ClientError."""
@@ -39,13 +42,14 @@ class Subscriber(Part):
         self._keeps = shared.policies.any(lambda policy: policy.recovery is not None)
         self._advising = advising
         self._durables = DurableSubscriptions(shared, dispatcher)
+        self.end_unused_shares = self._durables.end_all_unused
 
     def subscribe(self, client: Client, command: Subscribe) -> Work[None]:
         """Open a subscription. A new durable one is served, and its receipt told, once the store has it."""
         if command.id in client.subscriptions:
             raise refusal(f"Subscription {command.id!r} exists already", "Each needs its own id.", ErrorKind.STATE)
         limit = self._settings.subscriptions_max
-        if len(client.subscriptions) >= limit:
+        if len(client.subscriptions) >= limit + (0 if client.private is None else OWN_SUBSCRIPTIONS):
             raise refusal(f"More than {limit} subscriptions (subscriptions_max)", kind=ErrorKind.RESOURCE)
         memory = client.holder.memory
         if client.holder.by_kind[Kind.STATE] > memory.held_max:
@@ -69,7 +73,9 @@ class Subscriber(Part):
                 )
             self._check_may_read(client, part)
         selector = None if command.selector is None else compile_selector(command.selector)
-        if command.durable_name is not None:
+        if command.share is not None:
+            yield from self._subscribe_shared(client, command, command.share, parts)
+        elif command.durable_name is not None:
             yield from self._subscribe_durable(client, command, command.durable_name, parts)
         elif parts[0].is_topic:
             yield from self._subscribe_topics(client, command, parts, selector)
@@ -78,6 +84,8 @@ class Subscriber(Part):
 
     def _check_may_read(self, client: Client, part: Destination) -> None:
         """ClientError when the client may not, or when the destination belongs to another connection."""
+        if client.owns(part):
+            return
         if part.kind > DestinationKind.TOPIC and part not in client.temporaries:
             is_there = self._destinations.exists(part)
             raise refusal(
@@ -94,8 +102,9 @@ class Subscriber(Part):
         self._access.check(client.principal, Operation.READ, part)
 
     def _may_read(self, client: Client, destination: Destination) -> bool:
-        """Of what a pattern comes to, what is closed to its client is left out (AbstractRegion)."""
-        return may(self._access, client.principal, Operation.READ, destination)
+        """Of what a pattern comes to, what is closed to its client is left out (AbstractRegion), and for everybody what
+        is the broker's own: that is not meant by who does not name it."""
+        return not names.is_private(destination) and may(self._access, client.principal, Operation.READ, destination)
 
     def _subscribe_topics(
         self, client: Client, command: Subscribe, parts: tuple[Destination, ...], selector: Selector | None
@@ -174,6 +183,7 @@ class Subscriber(Part):
             priority=command.priority if policy.use_consumer_priority else 0,
             is_exclusive=command.is_exclusive or policy.all_consumers_exclusive_by_default,
             is_browser=command.is_browser,
+            takes_paused=command.takes_paused,
         )
         subscription.has_extension = policy.use_prefetch_extension
         user = client.principal.owner
@@ -221,16 +231,40 @@ class Subscriber(Part):
         yield from self._advising.subscribed(client, command, subscription, parts)
         yield from self._durables.begin(durable, subscription, client, command, may_read)
 
+    def _subscribe_shared(
+        self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]
+    ) -> Work[None]:
+        share = self._durables.shared(client, command, group, parts)
+        prefetch_now = self._prefetch(client, command, parts[0], is_topic=True, is_durable=True)
+        subscription = Subscription(command.id, client.connection, command.ack, prefetch_now())
+        subscription.prefetch_now = prefetch_now
+        subscription.has_extension = self._policies.of(parts[0]).use_prefetch_extension
+        _enter(client, command, subscription)
+        yield from self._advising.subscribed(client, command, subscription, parts)
+        yield from self._durables.share(share, subscription, client, command, partial(self._may_read, client))
+
     def _prefetch(
         self, client: Client, command: Subscribe, destination: Destination, **kind: bool
     ) -> Callable[[], int]:
-        """How much it is given ahead, as policies are then: at most what a client may have. 0, one message for each
-        Pull, is for those who can pull."""
+        """How much it is given ahead, as policies are then: at most what a client may have; or what is asked for by who
+        bounds himself what he holds. 0, one message for each Pull, is for those who can pull."""
+        own = command.prefetch if client.holder.is_bounded else None
+        if own is not None:
+            return lambda: own
         least = 0 if client.session.can_pull else 1
         most = self._settings.prefetch_max
         asked = command.prefetch
         policies = self._policies
         return lambda: max(least, min(policies.prefetch(destination, asked, **kind), most))
+
+    def set_no_local(self, client: Client, command: SetNoLocal) -> None:
+        subscription = client.subscriptions.get(command.id)
+        client.send_receipt(command.receipt)
+        if subscription is not None:
+            subscription.no_local = command.no_local
+            for queue in subscription.queues:
+                if isinstance(queue, DurableSubscription):
+                    queue.heed_no_local(subscription)
 
     # ---- the end
 
@@ -257,6 +291,10 @@ class Subscriber(Part):
             raise refused
 
     def _end_durable(self, client: Client, name: str, receipt: Receipt | None) -> Work[None]:
+        holding = self._destinations.holdings.get(client.client_id(), name)
+        if holding is not None:
+            yield from self._durables.let_go(client, holding, ReceiptDue(client, receipt))
+            return
         durable = self._destinations.durables.get(subscription_key(client.client_id(), name))
         if durable is None:
             raise refusal(
@@ -316,6 +354,7 @@ class Subscriber(Part):
         if parts:  # what was there for it may be taken by now
             self._durables.claim(self._destinations.durables[subscription_key(parts[0].client_id, parts[0].name)])
         self._advising.unsubscribed(subscription)
+        yield from self._durables.left(subscription)
 
 
 def _enter(client: Client, command: Subscribe, subscription: Subscription) -> None:

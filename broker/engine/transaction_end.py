@@ -113,8 +113,8 @@ class TransactionEnd(Part):
         assert removals is not None, "it was made ready"
         try:
             adds, volatile = sender.settle(client, made, identity)
-            # What only acknowledges is committed also then.
-            if adds and self._store.is_full:
+            # What only acknowledges is committed also then, and what a session keeps of that.
+            if self._store.is_full and any(not client.owns(add.message.destination) for add in adds):
                 reason = f"Transaction {name!r} was rolled back: {self._store.full_reason}"
                 sender.refused += len(adds)
                 raise refusal(reason, FULL_ADVICE, ErrorKind.RESOURCE)

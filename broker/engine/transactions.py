@@ -50,7 +50,7 @@ class Transactions(Part):
         transaction = self._open(client, command.transaction)
         sender = self._sender
         message = command.message
-        if self._store.is_full and transaction.rollback_reason is None and sender.is_stored(client, message):
+        if self._store.is_full and transaction.rollback_reason is None and self._needs_room(client, message):
             return store_full(self._store.full_reason, message.destination)
         try:
             # A schedule that cannot be kept is told now; its delay begins with the commit (SchedulerBroker).
@@ -156,12 +156,17 @@ class Transactions(Part):
         return other
 
     def must_wait(self, client: Client, name: str) -> MustWait | None:
-        """Why the store cannot take now what a transaction would store."""
+        """Why what was sent in a transaction cannot be taken now."""
         if self._store.is_full:
             messages = self._to_be_stored(client, name)
             for message in messages:
-                if self._sender.is_stored(client, message):
+                if self._needs_room(client, message):
                     return store_full(self._store.full_reason, message.destination, len(messages))
+        if self._destinations.closed_to_producers:
+            for message in self._to_be_stored(client, name):
+                closed = self._sender.closed(each.destination for each in self._router.targets(client, message))
+                if closed is not None:
+                    return closed
         return None
 
     def lines_of(self, client: Client, name: str) -> set[Line]:
@@ -169,6 +174,8 @@ class Transactions(Part):
         lines: set[Line] = set()
         known: set[tuple[Target, bool]] = set()  # of very many messages for one queue, one is asked about
         for message in self._to_be_stored(client, name):
+            if client.owns(message.destination):
+                continue
             target = self._router.known_target(client, message)
             if isinstance(target, Queue):
                 kind = (target, message.persistent)
@@ -179,9 +186,14 @@ class Transactions(Part):
         return lines
 
     def goes_to(self, client: Client, name: str) -> frozenset[Destination]:
-        """Where that is to become visible."""
+        """Where that is to become visible; but for the client's own state, which waits for nothing."""
         destinations = {message.destination for message in self._to_be_stored(client, name)}
-        return frozenset(part for destination in destinations for part in names.split(destination))
+        return frozenset(part for each in destinations if not client.owns(each) for part in names.split(each))
+
+    def _needs_room(self, client: Client, message: Message) -> bool:
+        """Whether it waits while the store is full. What a session keeps of its deliveries is as an acknowledgement is:
+        without it nothing gets out."""
+        return not client.owns(message.destination) and self._sender.is_stored(client, message)
 
     def _to_be_stored(self, client: Client, name: str) -> list[Message]:
         """What was sent in a transaction that is neither prepared nor doomed."""

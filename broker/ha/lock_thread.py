@@ -14,6 +14,7 @@ from functools import partial
 from queue import Empty
 from typing import Any, Protocol
 
+from tandemmq import log_events
 from tandemmq.locker.contract import Holder, Locker, LockError, LockLost, LockRefused, LockUnavailable
 from tandemmq.store.threads import Event, Threads
 
@@ -28,7 +29,11 @@ HANDS_OFF_INTERVAL_SECONDS = 0.1
 class Listener(Protocol):
     """The listener; called on the loop."""
 
-    def lock_is_held_by(self, holder: Holder | None, waiters: list[Holder] | None) -> None: ...
+    def lock_is_held_by(
+        self, holder: Holder | None, waiters: list[Holder] | None, silent_seconds: float | None
+    ) -> None:
+        """``silent_seconds``: Locker.silence_seconds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +165,10 @@ class LockThread:
         self._looked_at = self._locker.clock.now()
         try:
             holder, waiters = self._locker.holder(), self._locker.waiters()
+            silent_seconds = self._locker.silence_seconds()
         except LockError:  # the poll that comes next says so
             return None
-        self._call_soon(lambda: self._listener.lock_is_held_by(holder, waiters))
+        self._call_soon(lambda: self._listener.lock_is_held_by(holder, waiters, silent_seconds))
         return holder
 
     def _keep_alive_or_lose(self) -> None:
@@ -185,7 +191,7 @@ class LockThread:
         except (LockUnavailable, LockRefused) as reason:
             if str(reason) != self._silence:
                 self._silence = str(reason)
-                log.warning("%s", reason)
+                log.warning("%s", reason, extra=log_events.LOCK_SILENT)
             return
         except LockLost as reason:
             self._lost(reason)
@@ -200,7 +206,7 @@ class LockThread:
         try:
             self._locker.announce(epoch, admin)
         except (LockUnavailable, LockRefused) as reason:
-            log.warning("the epoch cannot be announced yet: %s", reason)
+            log.warning("the epoch cannot be announced yet: %s", reason, extra=log_events.LOCK_SILENT)
             return
         except LockLost as reason:
             self._lost(reason)

@@ -20,6 +20,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeVar
 
+from tandemmq import log_events
 from tandemmq.broker.ha.lock_thread import LockThread
 from tandemmq.broker.ha.service import AnyStandby, AnyStore, Record, Service, unrecorded
 from tandemmq.broker.ha.stall_detector import loop_watched
@@ -64,7 +65,8 @@ T = TypeVar("T")
 class Mastership:
     """One broker's life as standby and master. All on the loop, where its attributes may be read any time.
 
-    ``demotions`` counts by trouble. ``holder`` and ``waiters`` are what the lock said of them a moment ago.
+    ``demotions`` counts by trouble. ``holder`` and ``waiters`` are what the lock said of them a moment ago;
+    ``holder_silent_seconds`` for how long the holder had shown no sign of life then, None: it is well, or shows none.
     """
 
     def __init__(
@@ -82,15 +84,17 @@ class Mastership:
         bounds: Mapping[Wait, Bound] = BOUNDS,
     ) -> None:
         self.phase = Phase.STARTING
-        self.reason = ""
         self.store: AnyStore | None = None
         self.standby: AnyStandby | None = None
         self.holder: Holder | None = None
         self.waiters: list[Holder] | None = None
+        self.holder_silent_seconds: float | None = None
         self.epoch = 0
         self.promotions = 0
         self.handovers = 0
         self.demotions: dict[Trouble, int] = {}
+        self.trouble: Trouble | None = None  # the last that demoted
+        self._reason = ""
         self._locker = locker
         self._open_standby = open_standby
         self._service = service
@@ -116,6 +120,12 @@ class Mastership:
     @property
     def role(self) -> Role:
         return self.phase.role
+
+    @property
+    def reason(self) -> str:
+        """The sentence that goes with the phase."""
+        silence = self.holder_silent_seconds
+        return self._reason if silence is None else f"{self._reason}; the holder has been silent for {silence:.0f} s"
 
     # ---- is it well
 
@@ -201,11 +211,18 @@ class Mastership:
         life.leave()
         self.store = self.standby = None
         if not await self._in_time(Wait.DROP, life.has_ended.wait()):
-            log.error("a call hangs in the volume: when it comes back, what is open is closed, and not before")
+            log.error(
+                "a call hangs in the volume: when it comes back, what is open is closed, and not before",
+                extra=log_events.VOLUME_HANGS,
+            )
         releasing = asyncio.wrap_future(lock.release())
         if not await self._in_time(Wait.RELEASE, releasing):
             self._overdue = releasing
-            log.error("%s does not answer: it is let go when it does, or when this process ends", self._locker.where)
+            log.error(
+                "%s does not answer: it is let go when it does, or when this process ends",
+                self._locker.where,
+                extra=log_events.LOCK_NOT_RELEASED,
+            )
             self._record("lock-not-released")
 
     async def _answer(self, error: Exception) -> None:
@@ -229,7 +246,7 @@ class Mastership:
 
     def _demote(self, error: BaseException) -> None:
         """Say that it is over, and why."""
-        trouble = classify(error)
+        self.trouble = trouble = classify(error)
         self.demotions[trouble] = self.demotions.get(trouble, 0) + 1
         if trouble in LEAVES_THE_LOCK:
             self._hands_off = self._hands_off_seconds
@@ -302,17 +319,40 @@ class Mastership:
         if not acquiring.done():  # what it gets when it wakes up is released by the request that stands behind
             raise LockUnavailable(f"{self._locker.where} does not answer")
 
-    def lock_is_held_by(self, holder: Holder | None, waiters: list[Holder] | None) -> None:
+    def lock_is_held_by(
+        self, holder: Holder | None, waiters: list[Holder] | None, silent_seconds: float | None
+    ) -> None:
         """What the lock thread saw (broker.ha.lock_thread.Listener)."""
         self.waiters = waiters
         if self.phase not in (Phase.STARTING, Phase.STANDBY) or self._stop.is_set():
             return
-        if self.phase is Phase.STANDBY and holder == self.holder:
-            return
-        self.holder = holder
-        whom = f"for {holder}" if holder is not None else "while the lock changes hands"
-        self._record("standby", holder=None if holder is None else holder.name)
-        self._move(Event.LOCK_BUSY, f"standing by {whom}; the lock is {self._locker.where}")
+        if self.phase is not Phase.STANDBY or holder != self.holder:
+            self.holder = holder
+            whom = f"for {holder}" if holder is not None else "while the lock changes hands"
+            self._record("standby", holder=None if holder is None else holder.name)
+            self._move(Event.LOCK_BUSY, f"standing by {whom}; the lock is {self._locker.where}")
+        self._note_silence(silent_seconds)
+
+    def _note_silence(self, seconds: float | None) -> None:
+        """Of one who keeps the lock, though it may be stopped or hang: whether to end it is the operator's to say."""
+        before, self.holder_silent_seconds = self.holder_silent_seconds, seconds
+        if before is None and seconds is not None:
+            self._record("holder-silent", seconds=round(seconds, 1))
+            log.warning(
+                "the holder of the lock, %s, has been silent for %.0f s and keeps the lock: it is stopped, or hangs. "
+                "When its process ends, this broker takes over",
+                self.holder,
+                seconds,
+                extra=log_events.HOLDER_SILENT,
+            )
+        elif before is not None and seconds is None:
+            self._record("holder-heard", seconds=round(before, 1))
+            log.warning(
+                "the holder of the lock, %s, shows life again, after %.0f s",
+                self.holder,
+                before,
+                extra=log_events.HOLDER_HEARD,
+            )
 
     # ---- being master
 
@@ -511,7 +551,7 @@ class Mastership:
             self._service.cut()
             lock.release()
             self._record("cut", reason=str(reason))
-            log.error("%s: its clients are cut off and the lock is let go", reason)
+            log.error("%s: its clients are cut off and the lock is let go", reason, extra=log_events.LOOP_HUNG)
             self._call_soon(partial(self._on_lost, life, reason))
 
         def silence_seconds_max() -> float:
@@ -526,7 +566,7 @@ class Mastership:
     def _move(self, event: Event, reason: str) -> None:
         phase = TRANSITIONS.get((self.phase, event))
         assert phase is not None, f"{event.name} cannot happen to a broker that is {self.phase.value}"
-        self.phase, self.reason = phase, reason
+        self.phase, self._reason, self.holder_silent_seconds = phase, reason, None
         self._has_stood = self._has_stood or phase in (Phase.STANDBY, Phase.MASTER)
         self._on_role(phase.role, reason)
 

@@ -11,7 +11,7 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tandemmq.broker.core.access import Principal
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security.logins import DirectoryError
 
 if TYPE_CHECKING:

@@ -13,13 +13,16 @@ import hmac
 import logging
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, Principal, refused_login
+from tandemmq import log_events
+from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, refused_login
 from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import users
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.broker.security.login_throttle import LoginThrottle
@@ -80,6 +83,8 @@ class Logins:
     rights: Rights = field(default_factory=Rights)
     failed_login_delay_seconds: float = 1.0
     failed_logins_max: InitVar[int] = 10
+    # Told the names of users who were taken out of the file.
+    on_removed: Callable[[frozenset[str]], object] | None = field(default=None, init=False)
     _users: Users = field(default_factory=lambda: Users({}), init=False)
     _file: Watched | None = field(default=None, init=False)
     _throttle: LoginThrottle = field(init=False)
@@ -121,7 +126,8 @@ class Logins:
             if self.anonymous.serves(credentials):
                 then(self.anonymous.principal)
             else:
-                then(refused_login(login, "Clients without a name are not served from there."))
+                refused = "Clients without a name are not served from there."
+                then(refused_login(login, refused, ErrorKind.SECURITY))
             return
         loop = asyncio.get_running_loop()
         login, passcode = login or "", passcode or ""
@@ -135,7 +141,10 @@ class Logins:
             return
         if self._throttle.holds(credentials.host, login, loop.time()):
             log.warning(
-                "login %r from %s refused unread: too many have failed", login[:LOGIN_SHOWN_MAX], credentials.peer
+                "login %r from %s refused unread: too many have failed",
+                login[:LOGIN_SHOWN_MAX],
+                credentials.peer,
+                extra=log_events.LOGIN_THROTTLED,
             )
             then(_busy("Too many logins of this name or address have failed.", "Try again in a minute."))
             return
@@ -177,7 +186,7 @@ class Logins:
             if error is not None and not isinstance(error, DirectoryError):
                 log.error("a login could not be looked into", exc_info=error)
             elif error is not None:
-                log.error("the directory of users: %s", error)
+                log.error("the directory of users: %s", error, extra=log_events.DIRECTORY_FAILED)
             for _, then in waiting:
                 then(_busy("Nobody can be logged in now.", "The directory of users does not answer; see the log."))
             return
@@ -196,7 +205,12 @@ class Logins:
 
     def _failed(self, credentials: Credentials, then: Known) -> None:
         loop = asyncio.get_running_loop()
-        log.warning("login %r from %s failed", (credentials.login or "")[:LOGIN_SHOWN_MAX], credentials.peer)
+        log.warning(
+            "login %r from %s failed",
+            (credentials.login or "")[:LOGIN_SHOWN_MAX],
+            credentials.peer,
+            extra=log_events.LOGIN_FAILED,
+        )
         self._throttle.failed(credentials.host, credentials.login or "", loop.time())
         loop.call_later(self.failed_login_delay_seconds, then, refused_login(credentials.login))
 
@@ -208,17 +222,22 @@ class Logins:
             self.reload()
 
     def reload(self) -> None:
-        """Read the file again, and forget all that was remembered. Who is connected stays."""
+        """Read the file again, and forget all that was remembered. Who is connected stays, but for users who are not
+        in it any more."""
         if self.users_file is None:
             return
+        former = self._users.by_name.keys()
         try:
             self._users = users.load(self.users_file)
         except users.UsersError as error:
-            log.error("users stay as they were: %s", error)
+            log.error("users stay as they were: %s", error, extra=log_events.USERS_REFUSED)
             return
         self._epoch += 1
         self._remembered.clear()
-        log.info("%s: %d users", self.users_file, len(self._users.by_name))
+        log.info("%s: %d users", self.users_file, len(self._users.by_name), extra=log_events.USERS_READ)
+        removed = frozenset(former - self._users.by_name.keys())
+        if removed and self.on_removed is not None:
+            self.on_removed(removed)
 
     def close(self) -> None:
         """No login is answered any more; those under way are not waited for."""

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tandemmq.broker.core.access import Operation, Principal, is_for_everybody, refused_operation, used
+from tandemmq.broker.core.access import Operation, is_for_everybody, refused_operation, used
 from tandemmq.broker.core.names import Pattern, is_wildcard
+from tandemmq.broker.core.principal import Principal
 from tandemmq.store.records.message import Destination, DestinationKind
 
 EVERYBODY: Final = "*"
@@ -42,7 +43,7 @@ class Rights:
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         """As `broker.core.access.Access` has it."""
-        if not self._grants:
+        if not self._grants or principal.may_everything:
             return
         key = (principal.groups, operation, destination)
         may = self._remembered.get(key)
@@ -60,7 +61,9 @@ class Rights:
 
     def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
         """As `broker.core.access.Access` has it. Reads all grants."""
-        return not self._grants or self._is_granted(principal.groups, operation, destination)
+        if not self._grants or principal.may_everything:
+            return True
+        return self._is_granted(principal.groups, operation, destination)
 
     def _may(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:
         if is_for_everybody(operation, destination) or self._is_granted(groups, operation, destination):

@@ -6,14 +6,15 @@ An error in a file that a setting names is reported for that setting (RefusedSet
 from __future__ import annotations
 
 import ssl
-from typing import Final
+from typing import Any, Final
 
-from tandemmq.broker.core.access import OpenAccess, Principal
+from tandemmq.broker.core.access import OpenAccess
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security.ldap import LdapDirectory, LdapPlan
 from tandemmq.broker.security.logins import Anonymous, Logins
 from tandemmq.broker.security.rights import Grant, Rights
 from tandemmq.broker.security.tls import Tls, TlsError, TlsPlan, client_context, make_context
-from tandemmq.broker.security.users import UsersError
+from tandemmq.broker.security.users import UsersError, load
 from tandemmq.broker.settings.copying import SettingsCopy
 from tandemmq.config.errors import RefusedSetting
 from tandemmq.config.replication import ReplicationSettings
@@ -114,10 +115,54 @@ def tls_of(connector: ConnectorSettings, settings: Settings) -> Tls | None:
         # A key belongs to its certificate: that of [tls] does not go with another one.
         table = table.model_copy(update={"certificate": own.certificate, "key": None})
     table = table.model_copy(update={key: getattr(own, key) for key in OWN if getattr(own, key) is not None})
+    return _tls(table, "connectors", connector.uri)
+
+
+def tls_of_admin(settings: Settings) -> Tls | None:
+    """The TLS of the admin server, by [tls]; as of `tls_of`. None: it is off, or is plain HTTP."""
+    return _tls(settings.tls, "admin.uri", settings.admin.uri) if settings.admin.is_tls else None
+
+
+def _tls(table: TlsSettings, key: str, uri: str) -> Tls:
     if table.certificate is None:
-        reason = f"a {connector.scheme} connector needs a certificate: set tls.certificate"
-        raise RefusedSetting("connectors", connector.uri, reason)
+        reason = f"{uri.partition(':')[0]} needs a certificate: set tls.certificate"
+        raise RefusedSetting(key, uri, reason)
     try:
         return Tls(TLS(table, certificate=table.certificate))
     except TlsError as error:
-        raise RefusedSetting("tls", connector.uri, str(error)) from error
+        raise RefusedSetting("tls", uri, str(error)) from error
+
+
+def users_and_rights(options: SecuritySettings) -> dict[str, Any]:
+    """What operators are shown: the users of the file without their passwords, and what groups may do. Reads the file:
+    on any thread but the loop's."""
+    try:
+        known = load(options.users_file).by_name.values() if options.users_file is not None else ()
+        problem = None
+    except UsersError as error:
+        known, problem = (), str(error)
+    return {
+        "users": [
+            {
+                "name": user.name,
+                "groups": sorted(user.groups),
+                "has_password": user.hash is not None,
+                "certificate": user.certificate,
+            }
+            for user in sorted(known, key=lambda user: user.name)
+        ],
+        "problem": problem,
+        "has_ldap": options.ldap.connection_url is not None,
+        "allow_anonymous": options.allow_anonymous,
+        "authorization": [
+            {
+                "kind": kind,
+                "pattern": pattern,
+                "read": list(entry.read),
+                "write": list(entry.write),
+                "admin": list(entry.admin),
+            }
+            for entry in options.authorization
+            for kind, pattern in (entry.subject,)
+        ],
+    }

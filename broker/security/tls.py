@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tandemmq import log_events
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.disk import kind_of
 
@@ -81,10 +82,10 @@ class Tls:
         try:
             self._current = make_context(self._plan)
         except TlsError as error:
-            log.error("TLS stays as it was: %s", error)
+            log.error("TLS stays as it was: %s", error, extra=log_events.CERTIFICATE_REFUSED)
         else:
             self._changed_at = int(self._clock())
-            log.info("%s: certificate read again", self._plan.certificate)
+            log.info("%s: certificate read again", self._plan.certificate, extra=log_events.CERTIFICATE_READ)
 
 
 def make_context(plan: TlsPlan) -> ssl.SSLContext:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tandemmq.broker.core.access import Principal
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import passwords
 from tandemmq.broker.security.passwords import Hash
 from tandemmq.disk import open_regular, write_fully

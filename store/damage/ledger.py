@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from tandemmq import log_events
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.damage.reconciliation import Name, name_of
 from tandemmq.store.damage.report import (
@@ -98,7 +99,7 @@ class DamageLedger:
         self.dropped += [(names[owner], entry) for owner, _, entry in dropped]
         self.damages.append(damage)
         if not self.is_trial:
-            log.error("stepped over: %s; the report is %s", damage, report)
+            log.error("stepped over: %s; the report is %s", damage, report, extra=log_events.DAMAGE_STEPPED_OVER)
 
     def forget(self, file: int, start: int, reason: str) -> None:
         """A tail without a receipt: its bytes stay, behind the end."""

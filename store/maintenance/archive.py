@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Final
 
+from tandemmq import log_events
 from tandemmq.disk import (
     FileDisk,
     NotRegular,
@@ -89,7 +90,7 @@ class Archive:
         except OSError as error:
             problem = f"journal files wait to be archived in {self.directory}: {error}"
             if problem != self.problem:
-                log.error("%s", problem)
+                log.error("%s", problem, extra=log_events.ARCHIVE_FAILED)
             self.problem = problem
         self._waiting = waiting
 

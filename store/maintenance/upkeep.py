@@ -213,7 +213,7 @@ class Upkeep:
                 if threads.monotonic() > slice_end and not self._is_in_a_hurry:
                     threads.sleep(CHECKPOINT_PAUSE_SECONDS)
                     slice_end = threads.monotonic() + CHECKPOINT_SLICE_SECONDS
-            self._figures.checkpoint_seconds += threads.monotonic() - started
+            self._figures.checkpoint_seconds.note(threads.monotonic() - started)
             self.tell(CheckpointDone(frozen, None))
         except BaseException as error:
             self.tell(CheckpointDone(frozen, error))

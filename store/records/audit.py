@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tandemmq.store.records.message_ids import SEQUENCE_MAX, user_of_producer
+from tandemmq.store.records.message_ids import numbered, user_of_producer
 
 WORD_BITS = 64
 
@@ -64,12 +64,8 @@ class ProducerAudit:
 
     def is_duplicate(self, message_id: str) -> bool:
         """Whether a message of this id was seen; from now on it was. False for an id that cannot be audited."""
-        producer, _, digits = message_id.rpartition(":")
-        try:
-            sequence = int(digits)
-        except ValueError:
-            return False
-        if not 0 <= sequence <= SEQUENCE_MAX or str(sequence) != digits or not producer:
+        producer, sequence = numbered(message_id)
+        if sequence < 0:
             return False
         window = self._latest_window if producer == self._latest else self._use(producer, sequence)
         offset = sequence - window[0]
@@ -84,6 +80,11 @@ class ProducerAudit:
         window[1] = seen | bit
         self.revision += 1
         return False
+
+    def is_newest(self, producer: str, sequence: int) -> bool:
+        """Whether nothing of ``producer`` above ``sequence`` is remembered."""
+        window = self._windows.get(producer)
+        return window is None or window[0] + window[1].bit_length() <= sequence + 1
 
     def note(self, message_id: str) -> None:
         """A message of this id is stored: a replay met it."""

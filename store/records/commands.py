@@ -148,6 +148,8 @@ def _destination_body(destination: Destination) -> bytes:
 
 # Destination -> the bytes of field 2 of Add and Remove
 _destination_fields: dict[Destination, bytes] = {}
+# A durable subscription's key -> the bytes of field 5 of Remove
+_subscription_fields: dict[str, bytes] = {}
 
 
 def destination_field(destination: Destination) -> bytes:
@@ -207,20 +209,19 @@ def encode_remove(
     that are prepared.
     """
     key = key_bytes(message_id)
-    parts = [
-        _destination_fields.get(destination) or destination_field(destination),
-        b"\x1a",
-        varint(len(key)),
-        key,
-    ]
-    if transaction is not None:
-        parts.insert(0, _transaction_field(transaction))
-    if ack is not None:
-        parts.append(bytes_field(0x22, ack))
+    head = b"" if transaction is None else _transaction_field(transaction)
+    field = _destination_fields.get(destination) or destination_field(destination)
+    key_length = varint(len(key))
+    tail = b"" if ack is None else bytes_field(0x22, ack)
     if subscription_key is not None:
-        parts.append(bytes_field(0x2A, subscription_key.encode("utf-8", "surrogatepass")))
-    body = b"".join(parts)
-    return b"\2" + varint(len(body)) + body
+        tail += _subscription_fields.get(subscription_key) or _subscription_field(subscription_key)
+    size = len(head) + len(field) + 1 + len(key_length) + len(key) + len(tail)
+    return b"".join((b"\2", varint(size), head, field, b"\x1a", key_length, key, tail))
+
+
+def _subscription_field(subscription_key: str) -> bytes:
+    field = bytes_field(0x2A, subscription_key.encode("utf-8", "surrogatepass"))
+    return remember(_subscription_fields, subscription_key, field, len(field))
 
 
 def encode_update(message: Message, openwire: bytes) -> bytes:

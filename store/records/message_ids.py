@@ -11,8 +11,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from typing import Final
 
-SEQUENCE_MAX = (1 << 63) - 1  # a signed 64-bit number in OpenWire and in Java
+SEQUENCE_MAX: Final = (1 << 63) - 1  # a signed 64-bit number in OpenWire and in Java
+_DIGITS_MAX: Final = 19  # of SEQUENCE_MAX
 _BROKER_SESSION = "-1"
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BROKER_SESSION_WITHIN = f":{_BROKER_SESSION}:"
@@ -53,6 +55,16 @@ def is_of_numbered(connection_id: str) -> bool:
 def is_of_broker(session: int) -> bool:
     """Whether ids of this session are a broker's, so that no client may make them."""
     return session < 0
+
+
+def numbered(message_id: str) -> tuple[str, int]:
+    """(producer, sequence) of an id that ends with a number as clients write it; else the sequence is -1."""
+    producer, _, digits = message_id.rpartition(":")
+    if producer and digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX:
+        sequence = int(digits)
+        if sequence <= SEQUENCE_MAX and (digits[0] != "0" or (sequence == 0 and len(digits) == 1)):
+            return producer, sequence
+    return message_id, -1
 
 
 def is_made_by_broker(message_id: str) -> bool:

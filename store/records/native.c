@@ -1,7 +1,8 @@
 /* The record that stores a plain message, in one piece.
 
    Optional: store/records/stored.py makes the same of its parts, where this was not compiled. A plain message is a text
-   or bytes with nothing in its header but ids, destination, priority, times and whether it is persistent.
+   or bytes with nothing in its header but ids, destination, priority, times and whether it is persistent; its
+   properties come as the bytes of their map.
 
    The layouts are those of store/records/fields.py (the frame) and store/records/commands.py (what is around it). */
 
@@ -65,33 +66,35 @@ static int is_plain_text(const char *body, Py_ssize_t length)
 
 PyDoc_STRVAR(plain_add_doc,
              "plain_add(kind, producer, destination, sequence, broker_sequence, persistent, expiration, priority, "
-             "timestamp, body, field, key, tail)\n--\n\n"
+             "timestamp, body, properties, field, key, tail)\n--\n\n"
              "See store/records/native.pyi.");
 
 static PyObject *plain_add(PyObject *module, PyObject *args)
 {
     int kind, persistent, priority;
     long long sequence, broker_sequence, expiration, timestamp;
-    const char *producer, *destination, *body, *field, *key, *tail;
-    Py_ssize_t producer_size, destination_size, body_size, field_size, key_size, tail_size;
+    const char *producer, *destination, *body, *properties, *field, *key, *tail;
+    Py_ssize_t producer_size, destination_size, body_size, properties_size, field_size, key_size, tail_size;
 
-    if (!PyArg_ParseTuple(args, "iy#y#LLpLiLy#y#y#y#", &kind, &producer, &producer_size, &destination,
+    if (!PyArg_ParseTuple(args, "iy#y#LLpLiLy#y#y#y#y#", &kind, &producer, &producer_size, &destination,
                           &destination_size, &sequence, &broker_sequence, &persistent, &expiration, &priority,
-                          &timestamp, &body, &body_size, &field, &field_size, &key, &key_size, &tail, &tail_size))
+                          &timestamp, &body, &body_size, &properties, &properties_size, &field, &field_size, &key,
+                          &key_size, &tail, &tail_size))
         return NULL;
     if (priority < -128 || priority > 127) {
         PyErr_SetString(PyExc_OverflowError, "a priority has 8 bits");
         return NULL;
     }
-    if (body_size > INT32_MAX / 2) {
-        PyErr_SetString(PyExc_OverflowError, "a body has less than 1 GiB");
+    if (body_size > INT32_MAX / 2 || properties_size > INT32_MAX / 4) {
+        PyErr_SetString(PyExc_OverflowError, "a body has less than 1 GiB, and properties have half of that");
         return NULL;
     }
     if (kind == TEXT && !is_plain_text(body, body_size))
         Py_RETURN_NONE;
 
     Py_ssize_t content_size = kind == TEXT ? 9 + body_size : body_size ? 5 + body_size : 1;
-    Py_ssize_t frame_size = FRAME_FIXED + 2 * producer_size + destination_size + content_size;
+    Py_ssize_t frame_size = FRAME_FIXED + 2 * producer_size + destination_size + content_size +
+                            (properties_size ? 4 + properties_size : 0);
     Py_ssize_t size = field_size + 1 + varint_size((uint64_t)key_size) + key_size + 1 +
                       varint_size((uint64_t)frame_size) + frame_size + tail_size;
     PyObject *made = PyBytes_FromStringAndSize(NULL, 1 + varint_size((uint64_t)size) + size);
@@ -132,9 +135,15 @@ static PyObject *plain_add(PyObject *module, PyObject *args)
         to = put(to, body, body_size);
     } else
         *to++ = 0;
-    /* properties, data structure, target, compressed, redelivery counter, broker path, arrival, user id, by bridge,
-       droppable, cluster */
-    to = put_zeros(to, 1 + 3 + 4 + 1 + 8 + 1 + 3);
+    if (properties_size) {
+        *to++ = 1;
+        to = put_number(to, (uint64_t)properties_size, 4);
+        to = put(to, properties, properties_size);
+    } else
+        *to++ = 0;
+    /* data structure, target, compressed, redelivery counter, broker path, arrival, user id, by bridge, droppable,
+       cluster */
+    to = put_zeros(to, 3 + 4 + 1 + 8 + 1 + 3);
     to = put_number(to, (uint64_t)timestamp, 8); /* broker in */
     to = put_zeros(to, 8 + 1); /* broker out, first for consumer */
     put(to, tail, tail_size);

@@ -11,6 +11,7 @@ def plain_add(
     priority: int,
     timestamp: int,
     body: bytes,
+    properties: bytes,
     field: bytes,
     key: bytes,
     tail: bytes,
@@ -18,7 +19,7 @@ def plain_add(
 ) -> bytes | None:
     """``encode_add(message, encode_message(message))`` of a text or bytes whose header has nothing but this.
 
-    ``producer`` and ``destination``: OpenWire objects; ``field``: the destination as field of the record; ``key``: the
-    message id; ``tail``: the priority as fields. None: a text that Java writes otherwise. Raises OverflowError for a
-    number that its field has no room for.
+    ``producer`` and ``destination``: OpenWire objects; ``properties``: their map, empty where there is none; ``field``:
+    the destination as field of the record; ``key``: the message id; ``tail``: the priority as fields. None: a text that
+    Java writes otherwise. Raises OverflowError for a number that its field has no room for.
     """

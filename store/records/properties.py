@@ -65,8 +65,20 @@ class Char(str):
     __slots__ = ()
 
 
+# Maps with a whole number and nothing else, as every message from an MQTT client has one -> their bytes
+_of_one: dict[tuple[str, int], bytes] = {}
+
+
 def encode_properties(properties: dict[str, Any]) -> bytes:
     """The map as bytes. Raises Unencodable for values that Java has no type for."""
+    if len(properties) == 1:
+        for one in properties.items():
+            if type(one[1]) is int:  # True is equal to 1, and another type
+                return _of_one.get(one) or remember(_of_one, one, _encoded(properties), len(one[0]))
+    return _encoded(properties)
+
+
+def _encoded(properties: dict[str, Any]) -> bytes:
     parts = [_I32.pack(len(properties))]
     try:
         _write_entries(parts, properties, 0)

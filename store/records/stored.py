@@ -9,6 +9,7 @@ from tandemmq.store.records.commands import PRIORITIES, destination_field, encod
 from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.properties import encode_properties
 from tandemmq.store.records.transactions import TransactionId
 
 try:
@@ -27,12 +28,11 @@ def encode_stored(message: Message, transaction: TransactionId | None = None) ->
 
 
 def _encode_plain(message: Message) -> bytes | None:
-    """The same of a message with nothing but what nearly all have; None: of any other."""
+    """The same of a message with nothing but what nearly all have, and properties; None: of any other."""
     kind = message.body_kind
     if (
         (kind != _TEXT and kind != _BYTES)
         or message.raw is not None
-        or message.properties is not None
         or message.correlation_id is not None
         or message.reply_to is not None
         or message.type is not None
@@ -43,6 +43,7 @@ def _encode_plain(message: Message) -> bytes | None:
         or message.redelivery_counter
     ):
         return None
+    properties = message.properties
     message_id = message.message_id
     prefix, _, last = message_id.rpartition(":")
     producer = loose.producers.get(prefix)
@@ -63,6 +64,7 @@ def _encode_plain(message: Message) -> bytes | None:
             message.priority,
             message.timestamp,
             message.body,
+            encode_properties(properties) if properties else b"",
             destination_field(message.destination),
             message_id.encode(),
             PRIORITIES[message.priority],

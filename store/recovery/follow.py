@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from tandemmq import log_events
 from tandemmq.index.errors import IndexDamaged
 from tandemmq.index.index import Index
 from tandemmq.journal.errors import JournalCorrupt, JournalMissing
@@ -475,7 +476,7 @@ class Follower:
         """A standby cannot go on; what it met may be half written, or a promotion will tell."""
         if not self._is_waiting:
             self._is_waiting = True
-            log.warning("the standby waits: %s", reason)
+            log.warning("the standby waits: %s", reason, extra=log_events.STANDBY_WAITS)
 
     # ---- damage
 

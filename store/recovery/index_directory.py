@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 
+from tandemmq import log_events
 from tandemmq.disk import Disk, NotRegular, demand_directory, exists
 from tandemmq.index.copy import copy
 from tandemmq.index.errors import IndexDamaged, IndexInUse
@@ -70,7 +71,7 @@ def set_aside(path: str, reason: str, disk: Disk = os, threads: Threads = OS_THR
     """Rename an index directory that cannot be trusted, so that the next ``open_index`` begins anew."""
     aside = f"{path}{ASIDE}{int(threads.wall() * 1e9)}"
     disk.replace(path, aside)
-    log.warning("index %s set aside as %s: %s", path, aside, reason)
+    log.warning("index %s set aside as %s: %s", path, aside, reason, extra=log_events.INDEX_SET_ASIDE)
     return aside
 
 

@@ -27,6 +27,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from tandemmq.store.histogram import Histogram
 from tandemmq.store.maintenance.compaction import CompactionReport
 from tandemmq.store.operations import (
     AddConnection,
@@ -160,6 +161,10 @@ class SeveralStores:
     def figures(self) -> Figures:
         """Sums over all stores; ``last_seen_alive`` is that of the one that was silent longest."""
         return sums.figures_of((*self.members().values(), self.outcomes))
+
+    def measured(self) -> dict[str, Histogram]:
+        """As ``Store.measured``, of all together."""
+        return sums.measured_in((*self.members().values(), self.outcomes))
 
     def statistics(self) -> list[dict[str, Any]]:
         """Figures for ``status``: each store by the name of its directory, txStore last."""

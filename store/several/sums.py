@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
+from tandemmq.store.histogram import Histogram
 from tandemmq.store.maintenance.compaction import CompactionReport
 from tandemmq.store.operations import PreparedTransaction
 from tandemmq.store.records.transactions import TransactionId
@@ -16,14 +17,23 @@ from tandemmq.store.writer.figures import Figures
 
 
 def figures_of(stores: Iterable[Store]) -> Figures:
-    """Sums; ``last_seen_alive`` is that of the store that was silent longest."""
+    """Sums of what is counted; ``last_seen_alive`` is that of the store that was silent longest."""
     total = Figures(float("inf"))
     for store in stores:
         figures = store.figures
         total.last_seen_alive = min(total.last_seen_alive, figures.last_seen_alive)
         for name in (each.name for each in fields(Figures)):
-            if name not in ("last_seen_alive", "last_fence_check"):
+            if isinstance(getattr(total, name), int):
                 setattr(total, name, getattr(total, name) + getattr(figures, name))
+    return total
+
+
+def measured_in(stores: Iterable[Store]) -> dict[str, Histogram]:
+    """``Store.measured`` of all together."""
+    total: dict[str, Histogram] = {}
+    for store in stores:
+        for name, found in store.measured().items():
+            total[name] = total[name].plus(found.counts, found.sum) if name in total else found
     return total
 
 

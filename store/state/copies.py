@@ -14,9 +14,11 @@ from tandemmq.store.operations import AddMessage
 
 @dataclass(slots=True, eq=False)
 class Copies:
-    """Tells duplicates from copies of one message. ``came_before`` is asked about the first message of each id."""
+    """Tells duplicates from copies of one message. ``came_before`` is asked about the first message of each id,
+    ``is_held`` about all others: whether its queue has it, of another time."""
 
     _came_before: Callable[[AddMessage], bool]
+    _is_held: Callable[[AddMessage], bool]
     _takers: dict[str, set[int]] = field(default_factory=dict)
 
     def is_duplicate(self, add: AddMessage) -> bool:
@@ -29,6 +31,6 @@ class Copies:
             if not add.is_duplicate:
                 self._takers[add.message.message_id] = set(add.owners)
         else:
-            add.is_duplicate = add.owners[0] in taken
+            add.is_duplicate = add.owners[0] in taken or self._is_held(add)  # prove: a-copy-is-there-once
             taken.update(add.owners)
         return add.is_duplicate

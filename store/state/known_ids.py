@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tandemmq.store.records.message_ids import numbered
+
 # (owner, message id)
 Place = tuple[int, str]
 
@@ -14,9 +16,21 @@ class KnownIds:
 
     _live: set[Place] = field(default_factory=set)
     _frozen: set[Place] = field(default_factory=set)
+    # The highest sequence of those that came, by owner and producer; for each tail.
+    _highest: dict[Place, int] = field(default_factory=dict)
+    _highest_frozen: dict[Place, int] = field(default_factory=dict)
 
     def add(self, place: Place) -> None:
         self._live.add(place)
+        producer, sequence = numbered(place[1])
+        of = place[0], producer
+        if self._highest.get(of, -1) < sequence:
+            self._highest[of] = sequence
+
+    def is_newest(self, owner: int, producer: str, sequence: int) -> bool:
+        """Whether none of ``owner``'s with a higher sequence came from ``producer``."""
+        of = owner, producer
+        return max(self._highest.get(of, -1), self._highest_frozen.get(of, -1)) <= sequence
 
     def discard(self, place: Place) -> None:
         if self._live or self._frozen:
@@ -31,8 +45,10 @@ class KnownIds:
 
     def freeze(self) -> None:
         self._live, self._frozen = set(), self._live
+        self._highest, self._highest_frozen = {}, self._highest
 
     def thaw(self) -> set[Place]:
         """The set that says nothing any more."""
         frozen, self._frozen = self._frozen, set()
+        self._highest_frozen = {}
         return frozen

@@ -21,6 +21,7 @@ from tandemmq.store.records.audit import AuditImage, ProducerAudit
 from tandemmq.store.records.commands import DEFAULT_PRIORITY
 from tandemmq.store.records.connection_owners import ConnectionUsers, decode_pairs, encode_pairs
 from tandemmq.store.records.message import Destination
+from tandemmq.store.records.message_ids import numbered
 from tandemmq.store.state import keys
 from tandemmq.store.state.file_states import FileState, Snapshot, file_changes, reclaimable
 from tandemmq.store.state.keys import SHARED, SIZE_MASK, Entry
@@ -706,7 +707,8 @@ class State:
         self._ids.add((owner, message_id))
 
     def note_id(self, owners: Iterable[int], message_id: str) -> None:
-        """A prepared message with a client-made id takes effect: sent again, it is a duplicate."""
+        """A message with a client-made id takes effect that nobody was asked about, or that was prepared: sent again,
+        it is a duplicate."""
         if self.audit is not None:
             self.audit.note(message_id)
         for owner in owners:
@@ -725,9 +727,23 @@ class State:
         if self._ids.is_live(place):
             return True
         order_key = self.place_of(owner, message_id)
-        if order_key is None:
-            return self._ids.is_frozen(place)
-        return self._raw(owner, order_key) is not None
+        if order_key is not None and self._raw(owner, order_key) is not None:
+            return True
+        return self._ids.is_frozen(place)  # also when the index has an earlier one of that id, which is gone
+
+    def is_newest(self, owner: int, message_id: str) -> bool:
+        """Whether nothing with a higher number than this id's, which has one, is known of its producer, neither
+        ``owner``'s nor the audit's: then a higher one is new. What is not sure is no."""
+        producer, sequence = numbered(message_id)
+        prefix, indexed = keys.producer_key(owner, message_id)
+        if indexed is None:  # prove: newest-is-sorted
+            return False
+        if self.audit is not None and not self.audit.is_newest(producer, sequence):  # prove: newest-of-the-audit
+            return False
+        if not self._ids.is_newest(owner, producer, sequence):  # prove: newest-of-the-tails
+            return False
+        later = self.index.scan(prefix + (sequence + 1).to_bytes(8, "big"), prefix[:-1] + b"\1")
+        return next(later, None) is None  # prove: newest-of-the-index
 
     # ---- transactions (store.state.open_transactions says what each does)
 

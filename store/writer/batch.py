@@ -55,7 +55,7 @@ def is_plain(operation: Operation | NewQueue) -> bool:
 
 
 def place(operation: Part, location: int) -> int:
-    """The record of ``operation``, which is plain, stands at ``location``. Where the next one does."""
+    """The record of ``operation``, which asks nothing, stands at ``location``. Where the next one does."""
     size = len(operation.payload) + RECORD_HEADER_BYTES
     if type(operation) is AddMessage:
         operation.location = location
@@ -65,7 +65,7 @@ def place(operation: Part, location: int) -> int:
 
 
 def apply(state: State, operation: Part, file: int) -> None:
-    """``operation``, which is plain, is durable where it was placed, in ``file``: now it counts."""
+    """``operation``, which asks nothing, is durable where it was placed, in ``file``: now it counts."""
     if type(operation) is AddMessage:
         owners, order_key, location, size = operation.owners, operation.order_key, operation.location, operation.size
         message = operation.message
@@ -162,7 +162,7 @@ class Batch:
 
     def _payloads_together(self, parts: Sequence[Part]) -> list[bytes]:
         more: list[bytes] = []
-        copies = Copies(self._came_before)
+        copies = Copies(self._came_before, self._is_held)
         for part in parts:
             if isinstance(part, AddMessage):
                 if copies.is_duplicate(part):
@@ -182,14 +182,17 @@ class Batch:
             self.duplicates += 1
         else:
             self._know(add)
+            if add.producer is not None:
+                add.is_newest = self._state.is_newest(add.owners[0], add.message.message_id)
         return add.is_duplicate
 
     def _came_before(self, add: AddMessage) -> bool:
         state = self._state
         message_id = add.message.message_id
-        return (state.audit is not None and state.audit.is_duplicate(message_id)) or state.has_id(
-            add.owners[0], message_id
-        )
+        return (state.audit is not None and state.audit.is_duplicate(message_id)) or self._is_held(add)
+
+    def _is_held(self, add: AddMessage) -> bool:
+        return self._state.has_id(add.owners[0], add.message.message_id)
 
     def _know(self, add: AddMessage) -> None:
         for owner in add.owners:

@@ -102,6 +102,7 @@ class JournalEnd:
         )
         if is_to_be_synced and writer.is_one_step:  # then nobody is told of writes and syncs
             locations, checked_at = writer.commit(payloads)
+            self._figures.sync_seconds.note(writer.sync_seconds)
             self._note_sync()
             self._note_fence_check(checked_at)
         else:
@@ -114,6 +115,7 @@ class JournalEnd:
         self._authority.settle(file, end, alive=self._alive)  # prove: confirmed-before-answer
         self._state.position = Position(file, end, start, writer.checksum)
         self._figures.batches += 1
+        self._figures.batch_records.note(len(payloads))
         self._figures.records += len(payloads)
         self._figures.bytes_written += size
         self._space.note_written(size)
@@ -148,9 +150,11 @@ class JournalEnd:
     def sync(self) -> None:
         """All that was written is durable on return."""
         writer = self.writer
+        began = self._clock()
         writer.sync()  # prove: sync-before-it-is-told order own-sync-is-told
         self._authority.synced(writer.file, writer.offset)  # prove: own-sync-is-told
         self._note_sync()
+        self._figures.sync_seconds.note(self._last_sync - began)
 
     def _note_sync(self, count: int = 1) -> None:
         self.is_unsynced = False

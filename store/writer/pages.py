@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 
+from tandemmq import log_events
 from tandemmq.journal.errors import JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.reader import JournalReader
@@ -119,7 +120,11 @@ class Pages:
         if self._figures.damaged <= DAMAGED_IDS_SHOWN:
             file, offset = entry.location >> 32, entry.location & 0xFFFFFFFF
             log.error(
-                "message %s is damaged and is given to nobody: db-%d.log, offset %d", entry.message_id, file, offset
+                "message %s is damaged and is given to nobody: db-%d.log, offset %d",
+                entry.message_id,
+                file,
+                offset,
+                extra=log_events.MESSAGE_DAMAGED,
             )
 
     def version_at(self, file: int) -> int:

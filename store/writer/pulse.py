@@ -52,4 +52,4 @@ class Pulses:
 
     def seen_busy(self) -> float:
         """When one of them was last found to have computed something; -inf if none ever was."""
-        return max((pulse.seen_busy() for pulse in tuple(self._working.values())), default=self._seen_busy)
+        return max((pulse.seen_busy() for pulse in list(self._working.values())), default=self._seen_busy)

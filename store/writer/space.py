@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from tandemmq import log_events
 from tandemmq.disk import Disk
 
 log = logging.getLogger(__name__)
@@ -169,11 +170,15 @@ class Space:
         self.reason = self._sentence() if is_short else ""
         self.is_short = is_short
         if is_short and not was_short:
-            log.warning("%s", self.reason)
+            log.warning("%s", self.reason, extra=log_events.DISK_FULL)
         elif was_short and not is_short:
             seconds = self._now() - self._since
             log.warning(
-                "the disk has room again after %.0f s: %s free in %s", seconds, show(self._free), self._directory
+                "the disk has room again after %.0f s: %s free in %s",
+                seconds,
+                show(self._free),
+                self._directory,
+                extra=log_events.DISK_HAS_ROOM,
             )
 
     def _sentence(self) -> str:

@@ -2,9 +2,10 @@
 journal's CommitQueue and is woken when they are durable, while the storage thread waits and works inside the queue
 without the interpreter's lock. What they did to the state the storage thread learns afterwards, some at once.
 
-Only messages that are added and removed without a question to the state go this way (``is_plain``); the rest goes
-through the storage thread's inbox. In either direction all stays in order: what is in the inbox closes the queue until
-it was done (StorageThread.put), and what the thread reports says how many batches of the queue come before it.
+Only messages that are added and removed without a question to the state go this way (``is_plain``, or new by what the
+loop knows itself: store.writer.new_messages); the rest goes through the storage thread's inbox. In either direction all
+stays in order: what is in the inbox closes the queue until it was done (StorageThread.put), and what the thread reports
+says how many batches of the queue come before it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tandemmq.store.operations import Operation
+from tandemmq.store.operations import AddMessage, Operation
 from tandemmq.store.writer.batch import NewQueue, is_plain, place
+from tandemmq.store.writer.new_messages import NewMessages
 
 if TYPE_CHECKING:
     from tandemmq.journal.native import CommitQueue
@@ -23,12 +25,14 @@ Turn = Sequence[Operation | NewQueue]
 
 
 class Submissions:
-    """``submit`` and ``completed`` are the loop's, ``written`` and ``report`` the storage thread's."""
+    """``submit`` and ``completed`` are the loop's, ``written`` and ``report`` the storage thread's. All that is handed
+    over goes through ``submit`` first."""
 
-    __slots__ = ("_awaited", "_completed", "_reports", "_unapplied", "_written", "queue")
+    __slots__ = ("_awaited", "_completed", "_new_messages", "_reports", "_unapplied", "_written", "queue")
 
-    def __init__(self, queue: CommitQueue) -> None:
+    def __init__(self, queue: CommitQueue, new_messages: NewMessages) -> None:
         self.queue = queue
+        self._new_messages = new_messages
         self._awaited: deque[Turn] = deque()  # by the loop
         self._completed = 0  # batches, as the loop knows
         self._unapplied: deque[Turn] = deque()  # by the storage thread
@@ -39,10 +43,21 @@ class Submissions:
         """Whether ``turn`` is on its way. Then its messages have their places; they count when ``completed`` has
         them."""
         payloads = []
-        for operation in turn:
-            if not is_plain(operation):
-                return False
-            payloads.append(operation.payload)  # type: ignore[union-attr]
+        new_messages = self._new_messages
+        is_taken = True
+        for operation in turn:  # to the end: of each message it is noted that it came
+            if is_plain(operation):
+                payloads.append(operation.payload)  # type: ignore[union-attr]
+            elif type(operation) is AddMessage and operation.is_audited:
+                if new_messages.is_new(operation) and not operation.unmatched_acks:
+                    payloads.append(operation.payload)
+                else:
+                    is_taken = False
+            else:
+                new_messages.note(operation)
+                is_taken = False
+        if not is_taken:
+            return False
         at = self.queue.reserve(payloads)
         if not at:
             return False
@@ -61,11 +76,17 @@ class Submissions:
         reports = self._reports
         for left in range(batches, -1, -1):
             while reports and reports[0][0] == self._completed:  # prove: reported-in-its-order
-                operations += reports.popleft()[1]
+                operations += self._answered(reports.popleft()[1])
             if left:
                 operations += self._awaited.popleft()  # type: ignore[arg-type]
                 self._completed += 1
         return operations, checked_at if batches else 0.0
+
+    def _answered(self, operations: list[Operation]) -> list[Operation]:
+        for operation in operations:
+            if type(operation) is AddMessage and operation.producer is not None:
+                self._new_messages.answered(operation)
+        return operations
 
     def report(self, operations: list[Operation]) -> None:
         """What came through the inbox is done; the caller wakes the loop."""

@@ -108,7 +108,10 @@ class Levels:
     @property
     def held(self) -> int:
         """Messages that are not stored, and wait for stored ones."""
-        return sum(len(level.waiting) + len(level.unplaced) for level in self.all)
+        held = 0
+        for level in self.all:
+            held += len(level.waiting) + len(level.unplaced)
+        return held
 
     def take_all(self) -> list[Entry]:
         """What ``held`` counts leaves; nothing is behind any more."""

@@ -34,9 +34,12 @@ class Queue(Window):
     """One queue: its window, and those who take from it."""
 
     owners: tuple[int, ...] = field(init=False)
+    expires: bool = field(default=True, init=False)  # whether what it holds does, when its time has come
     is_leaving: bool = field(default=False, init=False)  # it is unused, and ends unless a client names it now
     has_more: bool = field(default=False, init=False)  # the last round of dispatch ended at its bound
     topic: object | None = field(default=None, init=False)  # the topic that feeds it, of a durable subscription
+    # While it is paused: the consumers who take part again when it goes on. None: it is not paused.
+    _set_aside: list[Subscription] | None = field(default=None, init=False)
     # When it begins to give out; None: as soon as somebody takes.
     start: Start | None = field(default=None, init=False)
     in_flight: int = field(default=0, init=False)
@@ -63,9 +66,42 @@ class Queue(Window):
 
     # ---- consumers
 
+    @property
+    def users(self) -> list[Subscription]:
+        """All who take part, or will when it is not paused any more."""
+        return self.consumers if self._set_aside is None else [*self.consumers, *self._set_aside]
+
+    @property
+    def is_paused(self) -> bool:
+        return self._set_aside is not None
+
+    def pause(self) -> None:
+        """Nothing is given out from now on, but to those that ``takes_paused``. What was, may be acknowledged."""
+        if self._set_aside is None:
+            self._set_aside = self.consumers
+            self._let_take_part([])
+
+    def resume(self) -> None:
+        """It gives out again; to be dispatched by the caller."""
+        aside, self._set_aside = self._set_aside, None
+        if aside is not None:
+            self._let_take_part([*self.consumers, *aside])
+
+    def _let_take_part(self, consumers: list[Subscription]) -> None:
+        """Those instead of the ones that do."""
+        self.consumers = consumers
+        self._likeness = Likeness()
+        for each in consumers:
+            self._likeness.joined(each)
+        self._recall()
+        self._reroute(newcomers=consumers)
+
     def open(self, subscription: Subscription) -> None:
-        """``subscription`` takes part from now on."""
+        """``subscription`` takes part from now on, or when the queue is not paused any more."""
         subscription.queues[self] = None
+        if self._set_aside is not None and not subscription.takes_paused:
+            self._set_aside.append(subscription)
+            return
         self.consumers.append(subscription)
         self._likeness.joined(subscription)
         if subscription.selector not in self.skipped.refused_by:
@@ -80,6 +116,8 @@ class Queue(Window):
         if is_consumer:
             self.consumers.remove(subscription)
             self._likeness.left(subscription)
+        elif self._set_aside is not None and subscription in self._set_aside:
+            self._set_aside.remove(subscription)
         if came_back is None:
             came_back = self._taken_from(subscription)
         if self.is_dropped:
@@ -108,7 +146,7 @@ class Queue(Window):
         entries: list[Iterable[Entry]] = [list(self.ready), list(self.returned.entries())]
         if self.routes is not None:
             entries.extend(self.routes.snapshot())
-        for consumer in self.consumers:
+        for consumer in self.users:
             held = (consumer.unacked, consumer.enlisted)
             entries.extend(filter(self._is_of_this, list(each.values())) for each in held if each)
         behind = [

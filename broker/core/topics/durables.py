@@ -2,8 +2,9 @@
 pattern.
 
 The store knows it topic by topic, as KahaDB does (Topic.activate): of each topic that it has met there is a record with
-all that was asked for in it, and a queue of its own. A pattern that no topic has matched yet is known to this term
-alone.
+all that was asked for in it, and a queue of its own. Of a pattern that had met none when it began there is such a
+record of the topic ``names.PATTERNS``, to which nothing is ever sent: by it the next master knows the pattern, and
+gathers from topics that begin before its client is back. ActiveMQ, which has no such record, forgets it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tandemmq.store.records.message import Destination
 @dataclass(slots=True, eq=False, repr=False)
 class DurableSubscriber:
     """One name of one client id. ``subscribed`` is the destination as the client named it; ``topics`` are the topics
-    and patterns that it names, ``parts`` its queue of each topic."""
+    and patterns that it names, ``parts`` its queue of each topic. ``record``: the number in the store of its record of
+    ``names.PATTERNS``; None: it has none."""
 
     client_id: str
     name: str
@@ -29,6 +31,7 @@ class DurableSubscriber:
     selector_text: str | None
     no_local: bool
     parts: dict[Destination, DurableSubscription] = field(default_factory=dict, init=False)
+    record: int | None = field(default=None, init=False)
     user: str | None = field(default=None, init=False)  # whose it is; None: nobody was there for it yet
     unclaimed: set[Destination] = field(default_factory=set, init=False)  # topics of which the store does not know that
     _consumer: Subscription | None = field(default=None, init=False)
@@ -43,8 +46,10 @@ class DurableSubscriber:
 
     @property
     def terms(self) -> tuple[tuple[Destination, ...], str | None, bool]:
-        """What asks for anything else under the same name is another subscriber (TopicRegion.hasDurableSubChanged)."""
-        return self.topics, self.selector_text, self.no_local
+        """What asks for anything else under the same name is another subscriber (TopicRegion.hasDurableSubChanged). But
+        MQTT's No Local may change, and nothing that has gathered is lost by it (MQTT-3.8.4-4)."""
+        is_of_mqtt = self.name.startswith(names.MQTT_GATHERING)
+        return self.topics, self.selector_text, self.no_local and not is_of_mqtt
 
     @property
     def consumer(self) -> Subscription | None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 
+from tandemmq.broker.core import names
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, Selector, Subscription, volatile_entry
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.settings import EngineSettings
@@ -115,7 +116,11 @@ class DurableSubscription(Queue):
     # What it takes, with a consumer or without: decided when a message comes, so the queue holds nothing else but what
     # ActiveMQ left, which decides that when it delivers.
     selector: Selector | None = None
+    is_shared: bool = False  # it has any number of consumers
     _unwanted: list[Entry] = field(default_factory=list, init=False)
+    # What is not stored is not kept for an MQTT client that is away (MQTT 5.0, 4.1: QoS 0 need not be): its publisher
+    # would wait for who may never come back.
+    is_of_mqtt: bool = field(init=False)
     # Its consumer, from the moment of SUBSCRIBE; messages flow when it is in ``consumers``.
     subscription: Subscription | None = field(default=None, init=False)
     no_local_outlet: Outlet | None = field(default=None, init=False)
@@ -123,21 +128,39 @@ class DurableSubscription(Queue):
     def __post_init__(self, key: str) -> None:
         Queue.__post_init__(self)
         self.subscription_key = key
+        self.is_of_mqtt = self.name.startswith(names.MQTT_GATHERING)
 
     def reserve(self, subscription: Subscription) -> None:
-        """``subscription`` is the one consumer from now on."""
+        """``subscription`` is the one consumer from now on, unless it is shared."""
+        if self.is_shared:
+            return
         assert self.subscription is None, "it has one consumer at a time"
         self.subscription = subscription
         subscription.queues[self] = None
+        self.heed_no_local(subscription)
+
+    def heed_no_local(self, subscription: Subscription) -> None:
+        """Its consumer takes what it sends itself, or does not."""
         self.no_local_outlet = subscription.outlet if subscription.no_local else None
+
+    def has_room(self, message: Message) -> bool:
+        """Whether ``message``, which is not persistent, is to wait here. What a shared one does not take in time is
+        dropped, as of a plain subscription: it holds back nobody who sends."""
+        return not self.is_shared or self.share.fits(message.size, self._settings.topic_pending_bytes)
 
     @property
     def is_choosy(self) -> bool:
-        return self.selector is not None or self.no_local_outlet is not None
+        return (
+            self.selector is not None
+            or self.no_local_outlet is not None
+            or (self.is_of_mqtt and self.subscription is None)
+        )
 
     def wants(self, message: Message, origin: Outlet) -> bool:
         """Whether it takes a message that was sent from ``origin``."""
         if self.no_local_outlet is not None and self.no_local_outlet is origin:
+            return False
+        if self.is_of_mqtt and self.subscription is None and not message.persistent:
             return False
         return self.takes(message)
 
@@ -182,6 +205,7 @@ class Topic:
     _version: int = field(default=0, init=False)  # of what is watched for, when it was last asked
     # Very many durable subscriptions are to have a part in it; who sends there makes the steps of that first.
     beginning: Work[None] | None = field(default=None, init=False)
+    is_dropped: bool = field(default=False, init=False)
     durables: dict[str, DurableSubscription] = field(default_factory=dict, init=False)
     enqueued: int = field(default=0, init=False)
     dispatched: int = field(default=0, init=False)
@@ -247,14 +271,15 @@ class Topic:
     def takers(self, message: Message, origin: Outlet) -> tuple[int, ...]:
         """The ids of the durable subscriptions that take a message sent from ``origin``."""
         durables = self.durables.values()
-        if any(durable.is_choosy for durable in durables):
-            return tuple(each.owner for each in durables if each.wants(message, origin))
+        for durable in durables:
+            if durable.is_choosy:
+                return tuple(each.owner for each in durables if each.wants(message, origin))
         return self.owners
 
     @property
     def shares(self) -> Iterable[Share]:
-        """What its durable subscriptions hold in memory."""
-        return (durable.share for durable in self.durables.values())
+        """What its durable subscriptions hold in memory, that those who send have to wait for."""
+        return (durable.share for durable in self.durables.values() if not durable.is_shared)
 
     def unmatched(self, owners: Collection[int]) -> list[str]:
         """The keys of the durable subscriptions that are not among ``owners``."""
@@ -268,10 +293,14 @@ class Topic:
 
     def enter(self, message: Message) -> Entry:
         """``message`` was sent here: what is to be given to the subscribers."""
+        self.note(message)
+        return volatile_entry(message)
+
+    def note(self, message: Message) -> None:
+        """As ``enter``, where there are no subscribers."""
         self.enqueued += 1
         if self.kept is not None:
             self.kept.add(message)
-        return volatile_entry(message)
 
     def give(self, entry: Entry, origin: Outlet, subscribers: Iterable[TopicSubscription]) -> list[Delivery]:
         """To each of ``subscribers``: delivered now, or kept waiting."""

@@ -72,7 +72,7 @@ class _Feed:
 
     def fed_by(self, destination: Destination) -> str | None:
         """The name, or pattern, of the topics that feed it; None: none does."""
-        if destination.kind is not DestinationKind.QUEUE:
+        if destination.kind is not DestinationKind.QUEUE or names.is_private(destination):
             return None
         found = self._name.fullmatch(destination.name)
         return None if found is None else found[1]

@@ -14,7 +14,8 @@ from tandemmq.locker.volume import OS_VOLUME, Inode
 from tests.support.locker.steps import answered, step, stepping
 
 VERBS: Final = (
-    *("open", "close", "stat", "fstat", "pread", "pwrite", "ftruncate", "fsync", "makedirs", "lock", "holder_pid"),
+    *("open", "close", "stat", "fstat", "pread", "pwrite", "ftruncate", "fsync", "touch", "makedirs"),
+    *("lock", "holder_pid"),
 )
 #: A guard that is not free for so long is held by somebody who hangs.
 GUARD_SECONDS_MAX: Final = 60.0

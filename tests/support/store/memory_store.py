@@ -49,6 +49,11 @@ _RECORD_OVERHEAD = 5
 _DEFAULTS = StoreSettings()
 
 
+def _is_never_forgotten(add: AddMessage) -> bool:
+    """Its audit knows all that came: what it does not know is held nowhere."""
+    return False
+
+
 class MemoryStore:
     """The store of a broker without persistence. ``call_soon`` runs a function in the next turn of the loop."""
 
@@ -200,7 +205,7 @@ class MemoryStore:
 
     def _apply(self, operation: Operation) -> None:
         if isinstance(operation, AddMessage):
-            if Copies(self._came_before).is_duplicate(operation):
+            if Copies(self._came_before, _is_never_forgotten).is_duplicate(operation):
                 return
             self._place(operation)
             operation.order_key = operation.location << 32
@@ -256,7 +261,7 @@ class MemoryStore:
         owner.selector, owner.no_local, owner.pattern, owner.user = terms
 
     def _apply_together(self, atomic: Atomic) -> None:
-        copies = Copies(self._came_before)
+        copies = Copies(self._came_before, _is_never_forgotten)
         parts = [
             part for part in atomic.operations if not isinstance(part, AddMessage) or not copies.is_duplicate(part)
         ]
@@ -280,7 +285,7 @@ class MemoryStore:
         if prepare.is_refused:
             return
         self._prepared[key] = prepare
-        copies = Copies(self._came_before)
+        copies = Copies(self._came_before, _is_never_forgotten)
         for part in prepare.operations:
             if isinstance(part, RemoveMessage):
                 self._withheld.setdefault(part.owner, set()).add(part.order_key)

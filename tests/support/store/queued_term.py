@@ -5,14 +5,41 @@ from __future__ import annotations
 import queue
 import select
 from collections.abc import Callable
+from dataclasses import replace
 
-from tests.support.store.store_harness import Term
+from tandemmq.store.writer.submissions import Submissions
+from tests.support.store.store_harness import SMALL, Term
 
 
 class QueuedTerm(Term):
     """The loop looks at descriptors before anything else: what comes by a call is as late as it can be."""
 
     _readers: dict[int, Callable[[], object]]
+
+    @classmethod
+    def opened(cls, directory: str, **settings: object) -> QueuedTerm:
+        """One whose storage thread is in the queue, and stays there: no checkpoint is under way that would end."""
+        still = replace(SMALL, fence_check_interval=3600.0, clock_mark_interval=3600.0, **settings)  # type: ignore[arg-type]
+        term = cls(directory, settings=still)
+        for done in term.store.checkpoint():
+            done.result()
+        for _ in range(1000):
+            before = term.served
+            term.add_durably(1)
+            if term.served > before:
+                return term
+        raise AssertionError("nothing goes through the queue")
+
+    @property
+    def submissions(self) -> Submissions:
+        submissions = self.store._submissions
+        assert submissions is not None
+        return submissions
+
+    @property
+    def served(self) -> int:
+        """How many batches went through the queue and came back."""
+        return self.submissions._completed
 
     @property
     def watching(self) -> QueuedTerm:  # type: ignore[override]

@@ -1,6 +1,8 @@
-"""Which address of its admin server a member of a set tells the others."""
+"""Which address of its admin server a broker tells the others."""
 
 from __future__ import annotations
+
+import socket
 
 import pytest
 
@@ -24,5 +26,21 @@ def test_what_leads_nowhere_is_not_told(admin: str, hostname: str, told: str | N
     assert _admin_url(load(None, {}, overrides)) == told
 
 
-def test_a_pair_tells_what_was_said() -> None:
-    assert _admin_url(load(None, {}, ())) == "http://127.0.0.1:8161"
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ((), "http://127.0.0.1:8161"),
+        (("admin.uri=http://0.0.0.0:8161",), f"http://{socket.gethostname()}:8161"),
+        (("admin.uri=http://[::]:8161",), f"http://{socket.gethostname()}:8161"),
+        (("admin.uri=http://0.0.0.0:8161", "admin.advertised=one.example.org:80"), "http://one.example.org:80"),
+        (("admin.uri=http://127.0.0.1:8161", "admin.advertised=[fd00::1]:81"), "http://[fd00::1]:81"),
+        (
+            ("broker.name=a", "replication.hostname=h.example.org", "admin.advertised=one.example.org:80"),
+            "http://one.example.org:80",
+        ),
+    ],
+)
+def test_others_are_told_what_was_said_and_never_an_address_of_all_interfaces(
+    overrides: tuple[str, ...], told: str
+) -> None:
+    assert _admin_url(load(None, {}, overrides)) == told

@@ -36,7 +36,7 @@ class Serving:
         files.prepare("a", FILE_BYTES)
         files.publish("a", 1)
         self.writer = JournalWriter(files, "a", 1, file_length_max=FILE_BYTES)
-        queue = self.writer.commit_queue()
+        queue = self.writer.commit_queue((0.0, LONG), (1.0, 2.0))
         assert queue is not None
         self.queue: CommitQueue = queue
         self._pool = ThreadPoolExecutor(1)
@@ -191,6 +191,18 @@ def test_of_a_step_that_failed_nobody_is_told(serving: Serving, tmp_path: Path) 
         serving.serve().result()
 
 
+def test_each_step_is_measured(serving: Serving) -> None:
+    """Its sync took some time, and its records are counted."""
+    for payloads in ((b"x",), (b"x", b"y"), (b"x", b"y", b"z")):
+        doing = serving.serve(batches_max=1)
+        serving.submit(*payloads)
+        doing.result()
+    (syncs, seconds), (steps, records) = serving.queue.measured()
+    assert syncs == [0, 3, 0]
+    assert 0 < seconds < 3 * LONG
+    assert (steps, records) == ([1, 1, 1], 6)
+
+
 def test_what_is_no_batch_is_refused(serving: Serving, native: ModuleType) -> None:
     with pytest.raises(ValueError, match="at least one record"):
         serving.queue.reserve([])
@@ -198,5 +210,9 @@ def test_what_is_no_batch_is_refused(serving: Serving, native: ModuleType) -> No
         serving.queue.reserve(["text"])  # type: ignore[list-item]
     with pytest.raises(TypeError):
         native.CommitQueue(1)
+    with pytest.raises(TypeError):
+        native.CommitQueue((), ("a",))
+    with pytest.raises(ValueError, match="too many"):
+        native.CommitQueue((), (1.0,) * 33)
     with pytest.raises(ValueError, match="2 GiB"):
-        native.CommitQueue().serve(0, 0, 0, 2**31 - 1, 1, 1, 1.0, "a", "b", 0, 0)
+        native.CommitQueue((), ()).serve(0, 0, 0, 2**31 - 1, 1, 1, 1.0, "a", "b", 0, 0)

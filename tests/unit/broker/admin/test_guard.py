@@ -16,7 +16,8 @@ from aiohttp import web
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.token import TOKEN, read_token
-from tandemmq.broker.core.access import Access, Credentials, Operation, Principal, refused_login, refused_operation
+from tandemmq.broker.core.access import Access, Credentials, Operation, refused_login, refused_operation
+from tandemmq.broker.core.principal import Principal
 from tandemmq.disk import NotRegular
 from tandemmq.store.records.message import Destination, DestinationKind
 

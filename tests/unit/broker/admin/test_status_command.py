@@ -28,6 +28,10 @@ STANDBY: dict[str, Any] = {
         "lag": {"bytes": 5600, "records": 4, "seconds": 0.1},
         "takeover": {"total_seconds": 0.31, "lock_seconds": 0.22, "replay_seconds": 0.08, "is_within_budget": False},
     },
+    "bridges": [
+        {"name": "factory", "connected": True, "address": "mqtt://m:1883", "received": 12_345, "sent": 0, "refused": 1},
+        {"name": "cloud", "connected": False, "last_error": "Connection refused"},
+    ],
     "phase": "handing-over",
     "lock": {"type": "lease-database", "where": "x", "proof_age_seconds": 0.24, "proof_holds_seconds": 1.66},
     "demotions": {"LOCK_LOST": 2},
@@ -92,6 +96,8 @@ def test_people_read_role_epoch_holder_store_and_queues(admin: str) -> None:
         "openwire://127.0.0.1:61616",
         "master, one of 3 voters, whole",
         "n2 by 4,096 bytes",
+        "factory connected to mqtt://m:1883; 12,345 received, 1 refused",
+        "cloud NOT connected: Connection refused",
     ):
         assert word in result.output
 
@@ -128,7 +134,7 @@ def test_a_stranger_is_not_taken_for_a_broker() -> None:
     assert "is that a broker's admin address?" in result.output
 
 
-@pytest.mark.parametrize("address", ["https://127.0.0.1", "http://", "http://127.0.0.1:http"])
+@pytest.mark.parametrize("address", ["ftp://127.0.0.1", "http://", "http://127.0.0.1:http"])
 def test_a_wrong_address_ends_with_2(address: str) -> None:
     result = run("--admin", address)
     assert result.exit_code == 2

@@ -12,6 +12,7 @@ import pytest
 
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.store_pages import StorePages
+from tandemmq.broker.core.slices import Work
 from tandemmq.store.operations import AddMessage, Operation, RemoveMessage
 from tandemmq.store.records.commands import encode_add, encode_remove
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
@@ -35,7 +36,6 @@ class Broker:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.status: dict[str, Any] = {"role": "master", "epoch": 1, "name": "a", "store": directory}
-        self.status["queues"] = [{"name": Q.name, "consumers": 2}]
         self._sent = 0
         loop = asyncio.get_running_loop()
         self.store: Store | None = Standby(directory, f"{directory}/index", "a", STILL).promote(
@@ -45,6 +45,10 @@ class Broker:
             on_lost=lambda error: None,
         )
         self.store.start(self)
+
+    def details(self) -> Work[dict[str, Any]]:
+        yield
+        return {"queues": [{"name": Q.name, "consumers": 2}]}
 
     def durable(self, operations: list[Operation]) -> None:
         pass
@@ -104,7 +108,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 @pytest.fixture
 async def client(broker: Broker) -> AsyncIterator[aiohttp.ClientSession]:
-    pages = StorePages(broker.directory, FILE_BYTES, lambda: broker.store, lambda: broker.status)
+    pages = StorePages(broker.directory, FILE_BYTES, lambda: broker.store, lambda: broker.status, broker.details)
     server = AdminServer("127.0.0.1", 0, lambda: broker.status, pages.routes())
     await server.start()
     async with aiohttp.ClientSession(server.url, trust_env=False) as client:

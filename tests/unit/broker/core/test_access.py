@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.core.access import (
-    Credentials,
-    OpenAccess,
-    Operation,
-    Principal,
-    is_for_everybody,
-    refused_operation,
-)
+from tandemmq.broker.core.access import Credentials, OpenAccess, Operation, is_for_everybody, refused_operation
 from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.principal import Principal
 from tandemmq.store.records.message import Destination, DestinationKind
 
 

@@ -100,6 +100,7 @@ class Client:
         self.has_space = True
         self.is_held = False
         self.is_closed = False
+        self.is_flushed = False  # what it was told last
         self.is_reading = True
         self.engine = harness.engine
         self._harness = harness
@@ -115,6 +116,7 @@ class Client:
 
     def close(self, after_flush: bool = True) -> None:
         self.is_closed = True
+        self.is_flushed = after_flush
 
     def stop_reading(self) -> None:
         self.is_reading = False
@@ -226,16 +228,18 @@ class Harness:
         self.store = MemoryStore(self._soon.append)
         self.settings = settings
         self.clients = 0
+        self.tracing: Any = None
         self.engine = self._new_engine()
 
     def _new_engine(self) -> Engine:
         engine = Engine(
             self.store,
             self.settings,
-            Loop(lambda: self.now, self._call_later, self._start),
+            Loop(lambda: self.now, self._call_later, self._start, monotonic=lambda: self.now / 1000),
             on_drained=self._on_drained,
             policies=self.policies,
             advisor=self.advisor,
+            tracing=self.tracing,
         )
         self.store.start(engine)
         return engine
@@ -286,13 +290,23 @@ class Harness:
         self.turn()
         self.engine = self._new_engine()
 
-    def turn(self) -> None:
-        while self._soon:
+    def soon(self, function: Callable[[], None]) -> None:
+        """In this turn of the loop, behind what there is."""
+        self._soon.append(function)
+
+    def turn(self, calls: int | None = None) -> None:
+        """All that is due, or so many calls of it."""
+        while self._soon and calls != 0:
             self._soon.popleft()()
+            calls = None if calls is None else calls - 1
 
     def client(self, client_id: str | None = None) -> Client:
+        return Client(self, self.connection_id()).connect(client_id)
+
+    def connection_id(self) -> str:
+        """Of the next one."""
         self.clients += 1
-        return Client(self, f"ID:test-1-{self.clients}").connect(client_id)
+        return f"ID:test-1-{self.clients}"
 
     def figures(self, name: str = "orders") -> dict[str, int]:
         found: dict[str, int] = next(

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.access import Credentials, OpenAccess, Principal
+from tandemmq.broker.core.access import Credentials, OpenAccess
 from tandemmq.broker.core.commands import AckMode, Begin, Connect, Prepare, Pull, Recover
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy, Policies, PolicyEntry
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import ITEMS
 from tandemmq.broker.protocols.openwire.advisories import Advisories

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tandemmq.broker.core.commands import Ack, AckMode, Nack, Send, Undeliverable
-from tandemmq.broker.core.policies import DeadLetterStrategy, DestinationPolicy
+from tandemmq.broker.core.policies import DeadLetterKind, DeadLetterStrategy, DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
@@ -352,3 +352,22 @@ def test_what_cannot_be_told_is_a_dead_letter_and_the_next_one_comes(harness, ac
     cause = sexton.session.delivered[0].message.properties["dlqDeliveryFailureCause"]
     assert "a text body claims 5 bytes and has 2" in cause
     assert harness.figures()["messages"] == (0 if ack is AckMode.AUTO else 1)
+
+
+def test_letters_of_two_copies_in_a_queue_that_all_share_have_ids_of_their_own(make_harness):
+    """The store knows a message of a queue by its id: after a crash the second would count as a duplicate."""
+    shared = DeadLetterStrategy(kind=DeadLetterKind.SHARED)
+    harness = make_harness(DestinationPolicy(dead_letter=shared))
+    client, sexton = harness.client(), harness.client()
+    client.send("x", Destination(DestinationKind.QUEUE, "a,b"))
+    harness.turn()
+    for name in ("a", "b"):
+        client.subscribe(name, Destination(DestinationKind.QUEUE, name))
+        client.nack("x")
+    harness.turn()
+    sexton.subscribe("d", Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ"))
+
+    letters = [each.message for each in sexton.session.delivered]
+    assert len({letter.message_id for letter in letters}) == 2
+    assert {letter.properties["originalMessageId"] for letter in letters} == {client.last("x").message.message_id}
+    assert {letter.original_destination.name for letter in letters} == {"a", "b"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tandemmq.broker.core.commands import Ack, AckMode, AddDestination, Connect
+from tandemmq.broker.core.commands import Ack, AckMode, AddDestination, Connect, ErrorKind
 from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind
 
@@ -294,6 +294,9 @@ def test_a_client_id_may_be_taken_over_where_the_connector_says_so(harness):
     harness.turn()
 
     assert first.is_closed
+    assert [error.kind for error in first.session.errors] == [ErrorKind.TAKEN_OVER]
+    assert first.errors == [f"Client id 'me' connected again from {second.peer}"]
+    assert first.is_flushed
     assert second.errors == []
     assert not second.is_closed
     assert harness.client("me").errors != []  # the others still may not

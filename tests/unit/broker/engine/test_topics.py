@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, Begin, Commit, Prepare
+from tandemmq.broker.core.commands import AckMode, Begin, Commit, Prepare, RemoveDestination
+from tandemmq.broker.core.names import PATTERNS
 from tandemmq.broker.core.slices import at_once
 from tandemmq.store.operations import AddMessage, AddSubscription
 from tandemmq.store.records.commands import encode_add, encode_subscription
@@ -28,6 +29,47 @@ def test_each_subscriber_gets_each_message_sent_while_it_is_there(harness):
     assert one.bodies == two.bodies == ["a", "b"]
     assert sender.receipts == ["r"]
     assert harness.stored() == 0
+
+
+def test_a_topic_that_was_removed_and_begins_again_gets_what_is_sent(harness):
+    sender, reader, admin = harness.client(), harness.client(), harness.client()
+    sender.send("a", PRICES)
+    sender.send("b", PRICES)  # its topic is known by now
+    admin.handle(RemoveDestination(PRICES))
+    harness.turn()
+    reader.subscribe("s", PRICES, AckMode.AUTO)
+    sender.send("c", PRICES)
+    sender.send("d", PRICES, persistent=False)
+    harness.turn()
+    assert reader.bodies == ["c", "d"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_each_durable_subscription_gets_what_it_selects_and_a_restart_knows_it(harness, count):
+    """Whether the topic is known to the sender or not."""
+    sender, reds, alls = harness.client(), harness.client("red"), harness.client("all")
+    reds.subscribe("s", PRICES, durable_name="red", selector="colour = 'red'")
+    alls.subscribe("s", PRICES, durable_name="all")
+    added = []
+    append = harness.store.append
+    harness.store.append = lambda operation: (added.append(operation), append(operation))
+    sender.engine._sender._append = harness.store.append
+    for number in range(count):
+        sender.send(f"blue {number}", PRICES, properties={"colour": "blue"})
+        sender.send(f"red {number}", PRICES, properties={"colour": "red"})
+    harness.turn()
+    assert reds.bodies == [f"red {number}" for number in range(count)]
+    assert alls.bodies == [f"{colour} {number}" for number in range(count) for colour in ("blue", "red")]
+    passed_over = [len(each.unmatched_acks) for each in added if isinstance(each, AddMessage)]
+    assert passed_over == [1, 0] * count
+
+
+def test_a_message_that_nobody_gets_is_counted(harness):
+    sender = harness.client()
+    for _ in range(3):
+        sender.send("x", PRICES)
+    (figures,) = at_once(harness.engine.statistics())["topics"]
+    assert (figures["name"], figures["enqueued"]) == ("prices", 3)
 
 
 def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harness):
@@ -332,6 +374,52 @@ def test_a_durable_subscription_of_a_pattern_gathers_and_outlives_the_engine(har
     assert sorted(client.bodies) == ["a", "b", "c", "late"]
 
 
+def test_a_pattern_that_had_met_no_topic_outlives_the_engine(harness):
+    client = harness.client("me")
+    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub")
+    assert client.receipts == []  # the store has no record of it yet
+    harness.turn()
+    assert client.receipts == ["sub"]
+
+    harness.fail_over()
+    sender = harness.client()
+    sender.send("blue", STOCK_A, properties={"colour": "blue"})
+    sender.send("red", STOCK_B, properties={"colour": "red"})
+    harness.turn()
+    client = harness.client("me")
+    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub")
+    harness.turn()
+
+    assert client.bodies == ["red"]
+    client.unsubscribe("s", durable_name="d", receipt="r")
+    harness.turn()
+    assert client.receipts == ["sub", "r"]
+    assert harness.store.owners() == []
+
+
+def test_a_pattern_that_meets_topics_when_it_begins_has_no_record_beside_theirs(harness):
+    client, sender = harness.client("me"), harness.client()
+    sender.send("nobody's", STOCK_A)
+    client.subscribe("s", ALL, durable_name="d")
+    harness.turn()
+    assert [owner.destination for owner in harness.store.owners()] == [STOCK_A]
+
+
+def test_nobody_sends_to_the_topic_of_patterns_nor_is_it_meant_by_one(harness):
+    client, other = harness.client("me"), harness.client("other")
+    client.subscribe("s", Destination(DestinationKind.TOPIC, ">"), durable_name="d")
+    other.subscribe("s", ALL, durable_name="e")
+    harness.turn()
+    harness.fail_over()
+
+    harness.client().send("a", PATTERNS)
+    harness.client().send("b", STOCK_A)
+    harness.turn()
+
+    assert {owner.destination: owner.count for owner in harness.store.owners()} == {PATTERNS: 0, STOCK_A: 1}
+    assert [topic.destination for topic in harness.engine._destinations.topics()] == [STOCK_A]
+
+
 def test_what_a_pattern_asked_for_is_deleted_with_all_its_topics(harness):
     client, sender = harness.client("me"), harness.client()
     client.subscribe("s", ALL, durable_name="d")
@@ -366,6 +454,7 @@ def test_another_pattern_under_the_same_name_is_another_subscription(harness):
 def test_a_durable_pattern_has_one_consumer_before_any_topic_matches(harness):
     client = harness.client("me")
     client.subscribe("s", ALL, durable_name="d", receipt="sub")
+    harness.turn()
     assert client.receipts == ["sub"]
 
     client.subscribe("t", ALL, durable_name="d")

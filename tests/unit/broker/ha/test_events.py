@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tandemmq.broker.admin import events
-from tandemmq.broker.admin.events import CAPACITY, FILE_BYTES_MAX, Clock, Event, EventRing, Moment, read_ring, rings_in
+from tandemmq.broker.admin.events import (
+    CAPACITY,
+    FILE_BYTES_MAX,
+    Clock,
+    Event,
+    EventRing,
+    Moment,
+    NameInUse,
+    read_ring,
+    rings_in,
+)
 from tandemmq.store.tools.why.inventory import inventory
 from tests.support.crash.unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
 from tests.support.tree import ROOT
@@ -197,18 +209,69 @@ def test_a_long_or_strange_fact_does_not_spoil_the_slot(path: str) -> None:
     assert former.events[0].facts["where"] == "/x"
 
 
-def test_the_second_broker_of_a_name_leaves_the_file_to_the_first(path: str, caplog: pytest.LogCaptureFixture) -> None:
+@contextmanager
+def living(ring: EventRing) -> Iterator[EventRing]:
+    """Started, and with a loop that turns."""
+    ring.start()
+    must_end = threading.Event()
+
+    def live() -> None:
+        while not must_end.wait(0.01):
+            ring.alive()
+
+    loop = threading.Thread(target=live)
+    loop.start()
+    try:
+        yield ring
+    finally:
+        must_end.set()
+        loop.join()
+        ring.close()
+
+
+def test_the_second_living_broker_of_a_name_is_refused_and_leaves_the_file_to_the_first(path: str) -> None:
     first, second = EventRing("a", path), EventRing("a", path)
-    first.start()
-    first.record("started")
-    until(lambda: os.path.exists(path) and read_ring(path) is not None, "the first has the file")
+    with living(first):
+        first.record("started")
+        with pytest.raises(NameInUse) as refused:
+            second.start()
+        second.record("master", epoch=9)
+    assert f"pid {os.getpid()} on {socket.gethostname()}" in str(refused.value)
+    assert "--name" in str(refused.value)
+    second.close()
+    former = read_ring(path)
+    assert former is not None
+    assert [e.kind for e in former.events] == ["started"]
+
+
+def test_a_lock_whose_holder_shows_no_life_keeps_nobody_from_starting(
+    path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A host that died may hold it for a while, on NFS."""
+    monkeypatch.setattr(events, "LIFE_SECONDS_MAX", 0.2)
+    first, second = EventRing("a", path), EventRing("a", path)
+    first.start()  # and never alive again
     second.start()
+    assert "silent for" in caplog.text
     second.record("started")
-    second.record("master", epoch=9)
-    until(lambda: "another broker of this name" in caplog.text, "it is said")
-    assert kinds(second) == ["started", "master"]
+    assert kinds(second) == ["started"]
     second.close()
     first.close()
+    former = read_ring(path)
+    assert former is not None
+    assert not former.events
+
+
+def test_one_who_is_ending_is_waited_for(path: str) -> None:
+    first, second = EventRing("a", path), EventRing("a", path)
+    first.start()
+    until(lambda: (former := read_ring(path)) is not None and former.sign is not None, "the first has the file")
+    ending = threading.Timer(0.1, first.close)
+    ending.start()
+    second.start()
+    ending.join()
+    second.record("started")
+    second.close()
     former = read_ring(path)
     assert former is not None
     assert [e.kind for e in former.events] == ["started"]

@@ -229,3 +229,31 @@ async def test_who_is_lost_reports_nothing_from_the_first_moment_on(directory: s
     assert store.figures.confirmed == before
     await until(lambda: a.aborts == 1, "its clients are hung up on")
     await a.stop()
+
+
+class Quiet(MemoryLocker):
+    """Whose holder shows no life for as long as the test says."""
+
+    silence: float | None = None
+
+    def silence_seconds(self) -> float | None:
+        return self.silence
+
+
+async def test_a_standby_tells_when_the_holder_falls_silent_and_when_it_is_heard_again(
+    directory: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = MemoryLock()
+    master = Node("a", directory, lock).start()
+    await master.become(Role.MASTER)
+    standby = Node("b", directory, lock, make_locker=Quiet).start()
+    await standby.become(Role.STANDBY)
+    standby.locker.silence = 8.2  # type: ignore[attr-defined]
+    await until(lambda: "holder-silent" in standby.events, "it is told")
+    assert standby.mastership.reason.endswith("; the holder has been silent for 8 s")
+    assert "the holder of the lock, a (epoch 1), has been silent for 8 s" in caplog.text
+    standby.locker.silence = None  # type: ignore[attr-defined]
+    await until(lambda: "holder-heard" in standby.events, "it is told")
+    assert "silent" not in standby.mastership.reason
+    await standby.stop()
+    await master.stop()

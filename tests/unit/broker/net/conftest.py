@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import uvloop
 
+from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.transport import TransportLimits
+from tandemmq.broker.net.websocket import WebSocketOptions, of_stomp
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tests.support.broker import recording_engine
 
@@ -31,6 +33,7 @@ def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLo
 
 # More than any test's largest frame: the stream reader gives up at frames that are longer.
 READ_BYTES = 4 * 1024 * 1024
+MESSAGE_BYTES_MAX = 4 << 20
 
 
 def milliseconds() -> int:
@@ -123,3 +126,50 @@ def bench_of() -> Iterator[Any]:
             bench.server.unbind()
 
     return open_bench
+
+
+def new_websocket_server(
+    limits: TransportLimits | None = None,
+    origins: Origins | None = None,
+    *,
+    connections_max: int = 10_000,
+    message_bytes_max: int = MESSAGE_BYTES_MAX,
+    **options: Any,
+) -> Server:
+    make_session = partial(StompSession, secret=lambda: "secret", clock=lambda: 0, heart_beat_ms_min=20)
+    limits = limits or TransportLimits()
+    websocket = WebSocketOptions(of_stomp(make_session, limits), origins or Origins(), message_bytes_max, **options)
+    return Server(
+        [
+            Connector(
+                "ws",
+                "127.0.0.1",
+                0,
+                make_session,
+                limits,
+                connections_max=connections_max,
+                websocket=websocket,
+            )
+        ]
+    )
+
+
+@pytest.fixture
+def websockets(make_engine: Any) -> Any:
+    """A server of WebSockets and its engine, for the time of a `with`."""
+
+    @asynccontextmanager
+    async def serve(*args: Any, **options: Any) -> AsyncIterator[tuple[Server, Any]]:
+        engine = make_engine()
+        server = new_websocket_server(*args, **options)
+        server.bind()
+        await server.listen(engine, "ID:t")
+        try:
+            yield server, engine
+        finally:
+            await server.abort()
+            server.unbind()
+        assert not server.connections
+        assert not engine.memory.used
+
+    return serve

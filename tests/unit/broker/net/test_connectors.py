@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import socket
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tandemmq.broker.net.connectors import make_connector, url_of
-from tandemmq.broker.net.server import Connector
+from tandemmq.broker.mqtt.clients import MqttClients
+from tandemmq.broker.net.connectors import make_connector, url_of, urls_of
+from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.transport import DEFAULT_LIMITS
+from tandemmq.broker.protocols.mqtt.session import MqttLimits
 from tandemmq.broker.protocols.openwire.handshake import Greeting
 from tandemmq.broker.protocols.openwire.wireformat import our_info
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.stomp.frames import Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.config.load import load
+from tandemmq.config.mqtt import MqttSettings
 from tandemmq.config.settings import BrokerSettings, ConnectorSettings
+from tandemmq.config.websocket import WebSocketSettings
 
 DAY_MS = 24 * 3_600_000
 
@@ -87,3 +93,79 @@ def test_the_options_of_an_openwire_connector_reach_its_connections() -> None:
 
 def test_advisories_name_the_broker_by_one_address() -> None:
     assert url_of(load(None, {}, ())) == "tcp://127.0.0.1:61616"
+
+
+def test_clients_are_told_where_they_reach_it_and_never_an_address_of_all_interfaces(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text(
+        '[[connectors]]\nuri = "stomp://0.0.0.0:61613"\n'
+        '[[connectors]]\nuri = "ssl://127.0.0.1:61617"\nadvertised = "mq.example.org:443"\n'
+    )
+    settings = load(str(tmp_path / "settings.toml"), {}, ())
+    assert url_of(settings) == "ssl://mq.example.org:443"
+    assert urls_of(settings) == [f"stomp://{socket.gethostname()}:61613", "ssl://mq.example.org:443"]
+
+
+async def test_a_status_names_the_port_that_the_system_chose_unless_another_is_advertised() -> None:
+    def made(uri: str, advertised: str | None = None) -> Connector:
+        settings = ConnectorSettings(uri=uri, advertised=advertised)
+        return make_connector(
+            settings, BrokerSettings(name="a"), "", lambda: 0, itertools.count(), None, 1.0, hostname="one"
+        )
+
+    server = Server([made("stomp://0.0.0.0:0"), made("stomp+nio://127.0.0.1:0", "mq:99"), made("tcp://127.0.0.1:0")])
+    server.bind()
+    try:
+        ports = [port for _, _, port in server.addresses]
+        assert [str(address) for _, address in server.told_addresses] == [
+            f"one:{ports[0]}",
+            "mq:99",
+            f"127.0.0.1:{ports[2]}",
+        ]
+    finally:
+        server.unbind()
+
+
+def test_a_websocket_has_the_bounds_of_its_connector_and_the_sites_of_its_table() -> None:
+    settings = ConnectorSettings(
+        uri="ws://0.0.0.0:61614?wireFormat.maxFrameSize=1mb&maximumConnections=7", advertised="mq.example.org:80"
+    )
+    table = WebSocketSettings(allowed_origins=("https://shop.example",), handshake_timeout=2_000, ping_interval=0)
+    found = make_connector(
+        settings, BrokerSettings(name="a"), "", lambda: 0, itertools.count(1), None, 10.0, websocket=table
+    )
+    options = found.websocket
+    assert options is not None
+    assert found.connections_max == 7
+    assert (options.message_bytes_max, options.handshake_seconds_max, options.ping_seconds) == (1 << 20, 2.0, 0.0)
+    assert set(options.subprotocols) >= {"v12.stomp", "v11.stomp", "v10.stomp", "stomp", None}
+    assert options.origins.may("https://shop.example", "elsewhere.example")
+    assert options.origins.may("http://mq.example.org", "mq.example.org:80")
+    assert not options.origins.may("http://other.example", "mq.example.org:80")
+    assert connector("stomp://127.0.0.1:0").websocket is None
+
+
+@pytest.mark.parametrize("scheme", ["mqtt", "ws"])
+def test_options_of_mqtt_reach_its_sessions(scheme: str) -> None:
+    settings = ConnectorSettings(
+        uri=f"{scheme}://127.0.0.1:0?transport.defaultKeepAlive=1min&transport.activeMQSubscriptionPrefetch=7"
+        "&transport.publishDollarTopics=true&allowLinkStealing=false&wireFormat.maxFrameSize=1kb"
+    )
+    hooks = MqttClients("a", 1, 1, 0)
+    mqtt = MqttSettings(max_session_expiry_interval=5_000, receive_maximum=9, topic_alias_maximum=3)
+    found = make_connector(
+        settings,
+        BrokerSettings(name="a"),
+        "",
+        lambda: 0,
+        itertools.count(1),
+        None,
+        10.0,
+        mqtt=(mqtt, hooks),
+    )
+    make_session, limits = found.make_session, found.limits
+    if found.websocket is not None:
+        make_session, limits = found.websocket.subprotocols["mqttv3.1"][:2]
+    assert session_options(make_session)["limits"] == MqttLimits(
+        1024, 9, 3, 5, default_keep_alive=60, prefetch=7, takes_dollar_topics=True, steals_client_id=False
+    )
+    assert limits.heart_beat_grace == 1.5

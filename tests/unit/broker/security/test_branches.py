@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.access import Credentials, OpenAccess, Operation, Principal
+from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
 from tandemmq.broker.core.commands import (
     XAER_RMFAIL,
     Abort,
@@ -19,6 +19,7 @@ from tandemmq.broker.core.commands import (
     Prepare,
     Recover,
 )
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.shared import Loop

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.access import Credentials, OpenAccess, Principal
+from tandemmq.broker.core.access import Credentials, OpenAccess
 from tandemmq.broker.core.commands import Connect, ErrorKind
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.connection_ids import ConnectionIds
 from tandemmq.broker.engine.engine import Engine

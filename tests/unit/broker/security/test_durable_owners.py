@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.access import OpenAccess, Operation, Principal, refused_operation
+from tandemmq.broker.core.access import OpenAccess, Operation, refused_operation
 from tandemmq.broker.core.commands import AckMode, Connect, ErrorKind
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import PRICES, Client

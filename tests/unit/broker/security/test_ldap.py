@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tandemmq.broker.core.access import Principal
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security.ldap import LdapDirectory, LdapPlan
 from tandemmq.broker.security.logins import DirectoryError
 from tandemmq.broker.security.setup import LDAP

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.broker.core.access import Credentials, Principal
+from tandemmq.broker.core.access import Credentials
 from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import login_throttle, logins, passwords
 from tandemmq.broker.security.login_throttle import LoginThrottle
 from tandemmq.broker.security.logins import Anonymous, Directory, DirectoryError, Logins
@@ -70,7 +71,8 @@ async def connect(
 
 def refusal_text(answer: Answer) -> str:
     assert isinstance(answer, ClientError), f"{answer} got in"
-    assert (answer.kind, answer.is_fatal) == (ErrorKind.SECURITY, True)
+    is_wrong = answer.message.startswith("User name") and not answer.detail  # else he is not served, or not now
+    assert (answer.kind, answer.is_fatal) == (ErrorKind.LOGIN if is_wrong else ErrorKind.SECURITY, True)
     return answer.message
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.core.access import Operation, Principal
+from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import rights
 from tandemmq.broker.security.rights import Grant, Rights
 from tandemmq.store.records.message import Destination, DestinationKind

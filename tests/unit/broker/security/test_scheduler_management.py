@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.access import Credentials, OpenAccess, Operation, Principal
+from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
 from tandemmq.broker.core.commands import Connect, ErrorKind, Send
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.scheduler import MANAGEMENT

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.broker.core.access import Credentials, OpenAccess, Operation, Principal
+from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
 from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security.logins import Logins
 from tandemmq.broker.security.setup import access_of, tls_of
 from tandemmq.config.errors import RefusedSetting
@@ -127,7 +128,7 @@ def test_a_connector_has_the_files_of_all_or_its_own(authority: Authority) -> No
 
 
 def test_tls_that_cannot_be_had_stops_the_start(tmp_path: Path) -> None:
-    with pytest.raises(RefusedSetting, match=r"refused: a ssl connector needs a certificate: set tls\.certificate"):
+    with pytest.raises(RefusedSetting, match=r"refused: ssl needs a certificate: set tls\.certificate"):
         tls_of(*listening("ssl://h:1"))
     with pytest.raises(RefusedSetting, match=r"none\.pem: no certificate with its key: No such file"):
         tls_of(*listening(f"ssl://h:1?tls.certificate={tmp_path / 'none.pem'}"))

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import tandemmq.broker.engine.advisories
-from tandemmq.broker.core.access import Credentials, OpenAccess, Operation, Principal
+from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
 from tandemmq.broker.core.commands import AckMode, AddDestination, ErrorKind, RemoveDestination
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.advisories import Advisories

@@ -38,9 +38,16 @@ NOT_COPIED = {
     "ReplicationSettings": "read as it is; its secrets: test_replication",
     "VirtualDestinationSettings": "a rule of one of three kinds: tests/unit/config/test_virtual_destinations",
     "ForwardSettings": "the same",
+    "LoggingSettings": "read as it is where the log is set up",
+    "TracingSettings": "two values, given where they are needed (wiring)",
     "StatementsSettings": "handed to the kind of lock as they are (LockerSettings.kind_options)",
     "ZooKeeperTable": "the same",
     "KubernetesTable": "the same",
+    "MqttSettings": "options of its connectors: test_connectors",
+    "WebSocketSettings": "options of its connectors: test_connectors",
+    "BridgeSettings": "made into a plan, with files that are read: tests/unit/broker/bridges/test_setup",
+    "BridgeTlsSettings": "the same",
+    "BridgeTopicSettings": "the same",
 }
 
 #: Defaults of a dataclass that are not those of its section, and why.

@@ -154,6 +154,12 @@ def test_properties_keep_their_types(properties: dict[str, Any]) -> None:
     assert shape(decode_properties(encode_properties(properties))) == shape(properties)
 
 
+def test_a_property_that_is_equal_to_another_is_written_by_its_type() -> None:
+    values: list[Any] = [1, True, Short(1), Byte(1), Long(1), 1.0]
+    for value in [*values, *reversed(values)]:
+        assert shape(decode_properties(encode_properties({"n": value}))) == shape({"n": value})
+
+
 @pytest.mark.parametrize("size", [8190, 8191, 65535, 70000])
 @pytest.mark.parametrize("character", ["a", "é", "😀"])
 def test_long_strings_are_properties_too(size: int, character: str) -> None:

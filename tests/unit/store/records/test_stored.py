@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tandemmq.store.records import stored
 from tandemmq.store.records.commands import AddMessage, decode, encode_add
 from tandemmq.store.records.errors import Unencodable
-from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message, PropertyValue
 from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.properties import Short
 from tandemmq.store.records.stored import encode_stored
 
 QUEUES = [Destination(DestinationKind.QUEUE, "a"), Destination(DestinationKind.TOPIC, "prices.ü")]
@@ -26,7 +27,7 @@ def messages(draw: st.DrawFn) -> Message:
         st.fixed_dictionaries(
             {},
             optional={
-                "properties": st.just({"n": 5}),
+                "properties": st.sampled_from([{}, {"n": 5}, {"n": True}, {"n": Short(5)}, {"n": "ü", "b": b"x" * 9}]),
                 "correlation_id": st.just("c"),
                 "reply_to": st.just(QUEUES[0]),
                 "type": st.just("t"),
@@ -77,7 +78,8 @@ def test_a_number_that_has_no_room_is_named(change: dict[str, int]) -> None:
 def test_the_usual_message_is_made_in_one_piece() -> None:
     if stored.native is None:
         pytest.skip("native.c is not compiled")
-    message = Message(QUEUES[0], IDS[0], b"text", BodyKind.TEXT, persistent=True, timestamp=1)
+    properties: dict[str, PropertyValue] = {"ActiveMQ.MQTT.QoS": 1}
+    message = Message(QUEUES[0], IDS[0], b"text", BodyKind.TEXT, persistent=True, timestamp=1, properties=properties)
     encode_stored(message)
     made = stored._encode_plain(message)
     assert made is not None

@@ -73,7 +73,10 @@ def test_each_destination_is_in_the_journal_of_its_filter(directory: str) -> Non
 def test_several_stores_have_the_face_of_one() -> None:
     """But for what concerns one store alone: ``members`` has each; and a set has one store."""
     steps = {"fence", "read", "begin", "state", "state_position", "next_epoch", "records_read"}
-    for one, several, alone in ((Store, SeveralStores, {"ask", "forget", "rotate"}), (Standby, SeveralStandbys, steps)):
+    for one, several, alone in (
+        (Store, SeveralStores, {"ask", "forget", "rotate", "owner_states", "file_states"}),
+        (Standby, SeveralStandbys, steps),
+    ):
         public = {name for name in vars(one) if not name.startswith("_")}
         assert public - alone - set(dir(several)) == set()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +17,7 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.store.operations import Page
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
+from tandemmq.store.threads import OsThreads, Thread
 from tandemmq.store.tools.check import check
 from tests.support.store.noting_disk import NotingDisk
 from tests.support.store.store_harness import SMALL, Q, Term
@@ -63,6 +65,33 @@ def test_a_master_with_nothing_to_do_finds_its_successor(directory: str) -> None
     term = Term(directory, "a")
     fence(directory)
     assert isinstance(term.wait_lost(), Deposed)
+    term.crash()
+
+
+class Lingering(OsThreads):
+    """The storage thread is there for a while after its work has ended, as each is for a moment."""
+
+    def __init__(self) -> None:
+        self.has_worked = threading.Event()
+        self.may_end = threading.Event()
+
+    def thread(self, target: Callable[[], object], name: str) -> Thread:
+        def linger() -> None:
+            target()
+            self.has_worked.set()
+            self.may_end.wait()
+
+        return super().thread(linger if name == "tandemmq-storage" else target, name)
+
+
+def test_who_asks_a_thread_whose_work_has_ended_does_not_wait_for_ever(directory: str) -> None:
+    threads = Lingering()
+    term = Term.of(Standby(directory, f"{directory}/index", "a", SMALL, threads=threads))
+    fence(directory)
+    assert threads.has_worked.wait(30)
+    answer = term.store.ask(lambda state: None)
+    threads.may_end.set()
+    assert answer.cancelled()
     term.crash()
 
 

@@ -18,7 +18,6 @@ from tandemmq.store.records.commands import encode_remove
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.tools.check import check
 from tandemmq.store.writer.journal_end import NoProof
-from tandemmq.store.writer.submissions import Submissions
 from tests.support.journal import journal_native
 from tests.support.prove import SEED
 from tests.support.store.queued_term import QueuedTerm
@@ -42,17 +41,6 @@ def removal(term: Term, added: AddMessage) -> RemoveMessage:
     payload = encode_remove(message.destination, message.message_id, None)
     owner = term.store.queue(message.destination)
     return RemoveMessage(owner, added.order_key, added.location, message.message_id, payload, size=added.size)
-
-
-def submissions_of(term: QueuedTerm) -> Submissions:
-    submissions = term.store._submissions
-    assert submissions is not None
-    return submissions
-
-
-def served(term: QueuedTerm) -> int:
-    """How many batches went through the queue and came back."""
-    return submissions_of(term)._completed
 
 
 class Work:
@@ -115,25 +103,13 @@ def test_all_that_is_handed_over_comes_back_in_its_order_and_is_there_afterwards
                 work.wait()
         work.wait()
         assert term.durable_operations == work.handed_over
-        through_the_queue += served(term)
+        through_the_queue += term.served
         left = {queue: term.bodies(queue) for queue in QUEUES}
         term.close() if chance.random() < 0.5 else term.crash()
         again = Term(directory, broker, settings)
         assert {queue: again.bodies(queue) for queue in QUEUES} == left
         again.close()
     assert through_the_queue > 5
-
-
-def opened(directory: str, **settings: object) -> QueuedTerm:
-    """A term whose storage thread is in the queue, and stays there."""
-    still = replace(SMALL, fence_check_interval=3600.0, clock_mark_interval=3600.0, **settings)  # type: ignore[arg-type]
-    term = QueuedTerm(directory, settings=still)
-    for _ in range(1000):
-        before = served(term)
-        term.add_durably(1)
-        if served(term) > before:
-            return term
-    raise AssertionError("nothing goes through the queue")
 
 
 def page(term: QueuedTerm) -> Page:
@@ -145,12 +121,12 @@ def page(term: QueuedTerm) -> Page:
 
 
 def test_what_was_put_comes_behind_what_was_submitted_before(directory: str) -> None:
-    term = opened(directory)
+    term = QueuedTerm.opened(directory)
     before = len(term.durable_operations)
     added = term.add()
     term.end_turn()
     asked = page(term)
-    while not submissions_of(term)._reports:  # until the thread has reported the page
+    while not term.submissions._reports:  # until the thread has reported the page
         time.sleep(0.001)
     term.look()
     assert term.durable_operations[before:] == [added, asked]
@@ -159,7 +135,7 @@ def test_what_was_put_comes_behind_what_was_submitted_before(directory: str) -> 
 
 def test_what_was_submitted_comes_behind_what_was_put_before(directory: str) -> None:
     """However much that was: the thread takes a part of its inbox, and the queue is closed until it has the rest."""
-    term = opened(directory, max_async_jobs=3)
+    term = QueuedTerm.opened(directory, max_async_jobs=3)
     before = len(term.durable_operations)
     operations: list[Operation] = [page(term) for _ in range(10)]
     time.sleep(0.05)
@@ -170,7 +146,7 @@ def test_what_was_submitted_comes_behind_what_was_put_before(directory: str) -> 
 
 
 def test_without_proof_nothing_comes_back_and_the_store_is_lost(directory: str) -> None:
-    term = opened(directory)
+    term = QueuedTerm.opened(directory)
     before = len(term.durable_operations)
     term.has_proof = False
     term.add()
@@ -183,11 +159,11 @@ def test_without_proof_nothing_comes_back_and_the_store_is_lost(directory: str) 
 
 
 def test_a_store_that_is_lost_reports_nothing_more(directory: str) -> None:
-    term = opened(directory)
+    term = QueuedTerm.opened(directory)
     before = len(term.durable_operations)
     term.add()
     term.end_turn()
-    assert select.select([submissions_of(term).queue.fileno()], [], [], 30.0)[0]
+    assert select.select([term.submissions.queue.fileno()], [], [], 30.0)[0]
     term.store._lose(OSError("the disk failed"))
     term.look()
     assert len(term.durable_operations) == before
@@ -195,7 +171,7 @@ def test_a_store_that_is_lost_reports_nothing_more(directory: str) -> None:
 
 
 def test_a_successor_is_seen_before_anything_comes_back(directory: str) -> None:
-    term = opened(directory)
+    term = QueuedTerm.opened(directory)
     before = len(term.durable_operations)
     files = JournalFiles(directory)
     Path(files.path(files.list()[-1] + 1)).write_bytes(b"")
@@ -207,7 +183,7 @@ def test_a_successor_is_seen_before_anything_comes_back(directory: str) -> None:
 
 
 def test_halted_nothing_is_written_or_comes_back(directory: str) -> None:
-    term = opened(directory)
+    term = QueuedTerm.opened(directory)
     before = len(term.durable_operations)
     path = Path(JournalFiles(directory).path(1))
     content = path.read_bytes()
@@ -221,7 +197,7 @@ def test_halted_nothing_is_written_or_comes_back(directory: str) -> None:
 
 
 def test_the_fence_check_of_a_queued_batch_lets_the_broker_speak(directory: str) -> None:
-    term = opened(directory)
+    term = QueuedTerm.opened(directory)
     term.store.figures.last_fence_check = -1e9
     assert not term.store.may_speak()
     term.add_durably(1)
@@ -231,7 +207,7 @@ def test_the_fence_check_of_a_queued_batch_lets_the_broker_speak(directory: str)
 
 def test_a_store_that_ends_is_watched_no_more(directory: str) -> None:
     for end in (QueuedTerm.close, QueuedTerm.crash):
-        term = opened(directory)
+        term = QueuedTerm.opened(directory)
         end(term)
         while not term.loop.empty():
             term.loop.get()()
@@ -243,5 +219,5 @@ def test_who_does_not_sync_each_batch_has_no_queue(directory: str, strategy: str
     term = QueuedTerm(directory, settings=replace(SMALL, journal_disk_sync_strategy=strategy))  # type: ignore[arg-type]
     for _ in range(20):
         term.add_durably(1)
-    assert served(term) == 0
+    assert term.served == 0
     term.close()

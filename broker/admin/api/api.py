@@ -1,0 +1,66 @@
+"""The API ``/api/v1``: the endpoints of all subjects, and their document. How they are checked is in endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from aiohttp import web
+
+from tandemmq.broker.admin.api.broker_pages import BrokerPages, Handler
+from tandemmq.broker.admin.api.destinations import Destinations
+from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint, document, routes
+from tandemmq.broker.admin.api.event_stream import EventStream
+from tandemmq.broker.admin.api.listings import Listings
+from tandemmq.broker.admin.api.logins import Logins
+from tandemmq.broker.admin.api.messages import Messages
+from tandemmq.broker.admin.api.pauses import Pauses
+from tandemmq.broker.admin.api.running import Running
+from tandemmq.broker.admin.api.term import Term
+from tandemmq.broker.admin.events import EventRing
+from tandemmq.broker.admin.guard import Guard
+from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.admin.status import Report
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.net.server import Server
+
+
+class Api:
+    """``pages`` are further pages of the admin server, by their names (``GET /lock``), which the API has as well;
+    ``engine`` is that of this term, None unless master. ``users`` tells who may what, and is asked on a thread.
+    ``backups`` is where backups go, if they may be asked for."""
+
+    def __init__(
+        self,
+        report: Report,
+        engine: Callable[[], Engine | None],
+        server: Server,
+        ring: EventRing,
+        guard: Guard,
+        pages: Mapping[str, Handler],
+        users: Callable[[], Answer],
+        pauses: Pauses,
+        backups: str | None = None,
+    ) -> None:
+        term = Term(report, engine)
+        running = Running(report, backups)
+        subjects = (
+            Logins(guard),
+            BrokerPages(report, term, server, pages, users),
+            Listings(term, server),
+            Destinations(term, pauses),
+            Messages(term, running),
+            running,
+            EventStream(ring),
+        )
+        self._guard = guard
+        self._endpoints = [
+            Endpoint("GET", "/openapi.json", Role.NOBODY, "This document.", self._get_document),
+            *(endpoint for subject in subjects for endpoint in subject.endpoints()),
+        ]
+        self._document = document(self._endpoints)
+
+    def routes(self) -> list[web.RouteDef]:
+        return routes(self._endpoints, self._guard)
+
+    async def _get_document(self, call: Call) -> Answer:
+        return self._document

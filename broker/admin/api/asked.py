@@ -1,0 +1,147 @@
+"""What requests of the API may say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tandemmq.broker.admin.api.endpoints import Asked
+from tandemmq.broker.admin.api.message_work import IDS_MAX, Choice
+
+#: Rows of a page.
+LIMIT_MAX = 1_000
+#: Of a selector, as of STOMP's and JMS clients' in practice.
+SELECTOR_CHARACTERS_MAX = 10_000
+#: Of the name of a destination (broker.core.names).
+NAME_CHARACTERS_MAX = 512
+WAIT_SECONDS_MAX = 30.0
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME_CHARACTERS_MAX)]
+Selector = Annotated[str, Field(min_length=1, max_length=SELECTOR_CHARACTERS_MAX)]
+Ids = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1_000)], ...], Field(max_length=IDS_MAX)]
+Count = Annotated[int, Field(ge=1, le=1 << 53)]
+Wait = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX)]
+
+
+class Paged(Asked):
+    """A page of a list, by names."""
+
+    limit: Annotated[int, Field(ge=1, le=LIMIT_MAX)] = 100
+    after: Annotated[str, Field(max_length=2_000)] = ""
+    filter: Annotated[str, Field(max_length=NAME_CHARACTERS_MAX)] | None = None
+
+
+class PagedDestinations(Paged):
+    """``dead_letters``: dead-letter queues alone."""
+
+    dead_letters: bool = False
+
+
+class PagedOf(Paged):
+    """``queue``, ``topic``: of that one alone."""
+
+    queue: Name | None = None
+    topic: Name | None = None
+
+
+class PagedConsumers(PagedOf):
+    """``slow``: those alone that are given nothing now although something waits for them."""
+
+    slow: bool = False
+
+
+class Browsing(Asked):
+    """A page of the messages of a queue: behind the first ``after``."""
+
+    limit: Annotated[int, Field(ge=1, le=LIMIT_MAX)] = 50
+    after: Annotated[int, Field(ge=0, le=1 << 53)] = 0
+    selector: Selector | None = None
+
+
+class Reading(Asked):
+    """A message, looked for behind the first ``after``."""
+
+    after: Annotated[int, Field(ge=0, le=1 << 53)] = 0
+
+
+class Last(Asked):
+    """The last events."""
+
+    last: Annotated[int, Field(ge=1, le=10_000)] = 100
+
+
+class Creation(Asked):
+    """A destination that begins."""
+
+    kind: Literal["queue", "topic"]
+    name: Name
+
+
+class Waiting(Asked):
+    """``wait``: so many seconds the answer may take; a task that takes longer goes on, and 202 tells its id."""
+
+    wait: Wait = 10.0
+
+
+class Pausing(Asked):
+    """Who is meant."""
+
+    consumers: bool = True
+    producers: bool = False
+
+
+class Chosen(Waiting):
+    """Which messages: all that both ``ids`` and ``selector`` take, ``limit`` at most, the oldest first. All of them
+    have to be asked for by ``all``."""
+
+    ids: Ids = ()
+    selector: Selector | None = None
+    limit: Count | None = None
+    all: bool = False
+
+    @property
+    def choice(self) -> Choice:
+        return Choice(self.selector, self.ids, self.limit)
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether it says which."""
+        return bool(self.ids or self.selector is not None or self.limit is not None or self.all)
+
+
+class Target(Chosen):
+    """Where they go."""
+
+    to: Name
+    to_kind: Literal["queue", "topic"] = "queue"
+
+
+class Retrying(Chosen):
+    """``canary``: first one, then ten, then all, and no more when one of those tried dies again, or is not consumed
+    within ``canary_wait`` seconds. ``rate``: so many a second. ``dry_run``: nothing is done."""
+
+    dry_run: bool = False
+    rate: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    canary: bool = False
+    canary_wait: Annotated[float, Field(gt=0, le=3_600)] = 30.0
+
+
+class Login(Asked):
+    """A user, or whoever has the token."""
+
+    login: Annotated[str, Field(max_length=1_024)] = ""
+    passcode: Annotated[str, Field(max_length=1_024)] = ""
+    token: Annotated[str, Field(max_length=128)] = ""
+
+
+class Successor(Asked):
+    """``to``: the node that is to be master next, in a set."""
+
+    to: Name | None = None
+
+
+class Backup(Waiting):
+    """``name``: of the new directory below ``admin.backup_directory``."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]

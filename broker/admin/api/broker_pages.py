@@ -1,0 +1,138 @@
+"""The broker in figures: its connectors, its store, its set, and what other pages of the server tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import CancelledError
+from typing import Final
+
+from aiohttp import web
+
+from tandemmq.broker.admin.api import asked
+from tandemmq.broker.admin.api.endpoints import Answer, Asked, Call, Endpoint, Nothing, Refused
+from tandemmq.broker.admin.api.term import Term
+from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.admin.status import Report
+from tandemmq.broker.engine.slicing import Slices
+from tandemmq.broker.net.server import Server
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+CHECKPOINT_SECONDS_MAX: Final = 30.0
+#: Of the counts of a status, those that are the store's.
+_STORE_FIGURES: Final = ("journal_", "checkpoint", "compaction")
+
+
+class BrokerPages:
+    """``pages`` are further pages of the admin server, by their names (``GET /lock``), which the API has as well.
+    ``users`` tells who may what, and is asked on a thread."""
+
+    def __init__(
+        self, report: Report, term: Term, server: Server, pages: Mapping[str, Handler], users: Callable[[], Answer]
+    ) -> None:
+        self._report = report
+        self._term = term
+        self._server = server
+        self._pages = pages
+        self._users = users
+        self._summing = asyncio.Lock()
+
+    def endpoints(self) -> list[Endpoint]:
+        viewer, admin = Role.VIEWER, Role.ADMIN
+        page = self._page
+        return [
+            Endpoint("GET", "/broker", viewer, "Role, epoch, store, figures, problems.", self._get_broker),
+            Endpoint("GET", "/figures", viewer, "Sums over all destinations.", self._get_figures),
+            Endpoint("GET", "/connectors", viewer, "Where clients connect.", self._get_connectors),
+            Endpoint("GET", "/bridges", viewer, "Bridges to other MQTT brokers.", self._get_bridges),
+            Endpoint("GET", "/store", viewer, "The store in figures.", self._get_store),
+            page("GET", "/store/why", viewer, "What keeps each journal file.", query=_Why),
+            Endpoint("POST", "/store/checkpoint", admin, "Make a checkpoint.", self._checkpoint, body=Nothing),
+            page("POST", "/store/compact", admin, "Compact the journal.", query=_Store, body=Nothing),
+            page("GET", "/locker", viewer, "The lock.", of="/lock"),
+            Endpoint("GET", "/replication", viewer, "The set, if there is one.", self._get_replication),
+            page("GET", "/events", viewer, "What happened.", query=asked.Last),
+            page("POST", "/handover", admin, "Hand over to another broker.", query=asked.Successor, body=Nothing),
+            Endpoint("GET", "/users", admin, "Users and rights, without passwords.", self._get_users),
+        ]
+
+    async def _get_broker(self, call: Call) -> Answer:
+        return self._report.status()
+
+    async def _get_figures(self, call: Call) -> Answer:
+        """What a figure per destination is not part of; of a standby, nothing. One at a time: it looks at all."""
+        async with self._summing:
+            details = await Slices(asyncio.get_running_loop()).run(self._report.details())
+        return {"counts": details.get("counts", {}), **details.get("queue_sums", {})}
+
+    async def _get_bridges(self, call: Call) -> Answer:
+        return {"items": self._report.bridges(), "left": self._report.left_by_bridges()}
+
+    async def _get_connectors(self, call: Call) -> Answer:
+        counts = self._server.counts()
+        return {
+            "items": [
+                {"name": name, "host": told.host, "port": told.port, "connections": counts.get(name, 0)}
+                for name, told in self._server.told_addresses
+            ]
+        }
+
+    async def _get_store(self, call: Call) -> Answer:
+        status = self._report.status()
+        figures = {key: value for key, value in status["counts"].items() if key.startswith(_STORE_FIGURES)}
+        more = ("stores", "recovery", "takeover", "standby", "congested")
+        return {
+            "directory": status["store"],
+            "role": status["role"],
+            "figures": figures,
+            **{key: status[key] for key in more if key in status},
+        }
+
+    async def _checkpoint(self, call: Call) -> Answer:
+        store = self._report.mastership.store
+        if store is None:
+            raise self._term.no_master()
+        try:
+            async with asyncio.timeout(CHECKPOINT_SECONDS_MAX):
+                await asyncio.gather(*map(asyncio.wrap_future, store.checkpoint()))
+        except (TimeoutError, CancelledError) as error:
+            raise Refused(503, f"the checkpoint is not over after {CHECKPOINT_SECONDS_MAX:.0f} s") from error
+        return {"checkpoints": store.figures.checkpoints}
+
+    async def _get_replication(self, call: Call) -> Answer:
+        return {"replication": self._report.status().get("replication")}
+
+    async def _get_users(self, call: Call) -> Answer:
+        return await asyncio.to_thread(self._users)
+
+    def _page(
+        self,
+        method: str,
+        path: str,
+        role: Role,
+        summary: str,
+        *,
+        of: str | None = None,
+        query: type[Asked] = Nothing,
+        body: type[Asked] | None = None,
+    ) -> Endpoint:
+        """What another page of the server answers (``of``; None: that of the same path)."""
+        page = self._pages[f"{method} {of or path}"]
+
+        async def ask(call: Call) -> web.StreamResponse:
+            return await page(call.request)
+
+        return Endpoint(method, path, role, summary, ask, query, body)
+
+
+class _Store(Asked):
+    """Which store, where there are several."""
+
+    store: asked.Name | None = None
+
+
+class _Why(_Store):
+    """One file, or all."""
+
+    file: asked.Name | None = None

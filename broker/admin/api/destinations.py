@@ -1,0 +1,68 @@
+"""Destinations one by one: made, shown, paused, deleted."""
+
+from __future__ import annotations
+
+from tandemmq.broker.admin.api import asked
+from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint
+from tandemmq.broker.admin.api.operator_client import operator_client
+from tandemmq.broker.admin.api.pauses import Pauses
+from tandemmq.broker.admin.api.term import KINDS, Term
+from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.core.commands import AddDestination, Command, RemoveDestination
+from tandemmq.store.records.message import Destination
+
+
+class Destinations:
+    def __init__(self, term: Term, pauses: Pauses) -> None:
+        self._term = term
+        self._pauses = pauses
+
+    def endpoints(self) -> list[Endpoint]:
+        viewer, operator = Role.VIEWER, Role.OPERATOR
+        one, queue = "/destinations/{kind}/{name}", "/destinations/queue/{name}"
+        return [
+            Endpoint("POST", "/destinations", operator, "Create one.", self._create, body=asked.Creation),
+            Endpoint("GET", one, viewer, "One destination.", self._destination),
+            Endpoint("DELETE", one, operator, "Delete one with all it holds.", self._delete_destination),
+            Endpoint(
+                "POST", f"{queue}/pause", operator, "Pause consumers, producers.", self._pause, body=asked.Pausing
+            ),
+            Endpoint("POST", f"{queue}/resume", operator, "Let them go on.", self._resume, body=asked.Pausing),
+        ]
+
+    async def _do(self, call: Call, command: Command) -> None:
+        async with operator_client(self._term.engine(), call.caller) as operator:
+            await operator.do(command)
+
+    async def _create(self, call: Call) -> Answer:
+        said: asked.Creation = call.body
+        destination = Destination(KINDS[said.kind], said.name)
+        await self._do(call, AddDestination(destination))
+        return self._term.engine().inventory.destination(destination)
+
+    async def _destination(self, call: Call) -> Answer:
+        engine, destination = self._term.existing(call)
+        return engine.inventory.destination(destination)
+
+    async def _delete_destination(self, call: Call) -> Answer:
+        _, destination = self._term.existing(call)
+        await self._do(call, RemoveDestination(destination))
+        return {}
+
+    async def _pause(self, call: Call) -> Answer:
+        return await self._set_paused(call, is_paused=True)
+
+    async def _resume(self, call: Call) -> Answer:
+        return await self._set_paused(call, is_paused=False)
+
+    async def _set_paused(self, call: Call, *, is_paused: bool) -> Answer:
+        said: asked.Pausing = call.body
+        engine, destination = self._term.existing(call)
+        await self._pauses.pause(
+            engine,
+            call.caller.principal,
+            destination.name,
+            consumers=is_paused if said.consumers else None,
+            producers=is_paused if said.producers else None,
+        )
+        return engine.inventory.destination(destination)

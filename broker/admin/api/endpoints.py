@@ -1,0 +1,265 @@
+"""What an endpoint of the API is: one table entry, from which its route, its checks and its part of the OpenAPI
+document are made."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tandemmq import __version__
+from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.api.tasks import TooManyTasks
+from tandemmq.broker.admin.guard import Guard, caller_of
+from tandemmq.broker.admin.roles import ANYBODY, Caller, Role
+from tandemmq.broker.core.commands import ClientError, ErrorKind
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "/api/v1"
+#: Of the body of a request.
+BODY_BYTES_MAX: Final = 64 * 1024
+
+Answer = Mapping[str, Any]
+
+
+class Asked(BaseModel):
+    """What a request says, in its query or its body: nothing but what is declared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Nothing(Asked):
+    """A request that says nothing."""
+
+
+class Refused(Exception):
+    """The request cannot be answered: ``status`` and why. ``more`` stands beside the reason in the answer."""
+
+    def __init__(self, status: int, reason: str, **more: Any) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.more = more
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that was understood. ``path``: what stands in its address. ``query`` and ``body`` are what the endpoint
+    declares."""
+
+    caller: Caller
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+    request: web.Request
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """``path`` without PREFIX, with names of variables in braces. ``role``: who may. ``answers``: the JSON schema of
+    what comes with 200; ``statuses``: what else may come, beside what every endpoint may answer."""
+
+    method: str
+    path: str
+    role: Role
+    summary: str
+    handle: Callable[[Call], Awaitable[Answer | web.StreamResponse]]
+    query: type[Asked] = Nothing
+    body: type[Asked] | None = None
+    answers: Mapping[str, Any] | None = None
+    statuses: Sequence[int] = ()
+
+
+#: What a status means, in the document.
+STATUSES: Final = {
+    202: "The task goes on: ask /tasks/{id} how far it is.",
+    400: "The request says something that it may not.",
+    401: "Nobody knows who asks.",
+    403: "Who asks may not.",
+    404: "There is no such thing.",
+    409: "Not in this state; of a standby: it is not master, and says who is.",
+    413: "The body is too long.",
+    415: "The body is no JSON.",
+    503: "Not now: the broker is busy with as much as it may be.",
+}
+_EVERYWHERE: Final = (400, 401, 403, 404, 409, 503)
+#: What a refusal of the engine means here.
+_OF_KIND: Final = {
+    ErrorKind.SECURITY: 403,
+    ErrorKind.DESTINATION: 404,
+    ErrorKind.SELECTOR: 400,
+    ErrorKind.RESOURCE: 503,
+    ErrorKind.STATE: 409,
+    ErrorKind.CLIENT_ID: 409,
+}
+OBJECT: Final = {"type": "object"}
+PAGE: Final = {
+    "type": "object",
+    "properties": {
+        "items": {"type": "array", "items": OBJECT},
+        "total": {"type": "integer", "minimum": 0},
+        "following": {"type": ["string", "null"]},
+    },
+    "required": ["items", "total", "following"],
+}
+TASK: Final = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "kind": {"type": "string"},
+        "state": {"type": "string", "enum": ["running", "done", "stopped", "failed"]},
+        "counts": OBJECT,
+        "notes": {"type": "array", "items": {"type": "string"}},
+        "error": {"type": ["string", "null"]},
+    },
+    "required": ["id", "kind", "state", "counts", "notes", "error"],
+}
+
+
+def routes(endpoints: Sequence[Endpoint], guard: Guard) -> list[web.RouteDef]:
+    """One for each."""
+    return [web.route(each.method, PREFIX + each.path, _handler(each, guard)) for each in endpoints]
+
+
+def _handler(endpoint: Endpoint, guard: Guard) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        caller = caller_of(request)
+        if caller.role < endpoint.role:
+            if caller.role is Role.NOBODY or caller is ANYBODY:
+                return guard.unknown(f"this needs the role {endpoint.role.word}: log in, or show the admin token")
+            return answer({"error": f"{caller.name} is {caller.role.word}; this needs {endpoint.role.word}"}, 403)
+        try:
+            call = Call(caller, request.match_info, _query(endpoint, request), await _body(endpoint, request), request)
+            said = await endpoint.handle(call)
+        except Refused as refusal:
+            return answer({"error": str(refusal), **refusal.more}, refusal.status)
+        except ClientError as error:
+            if error.kind is ErrorKind.SECURITY:
+                log.warning("denied: %s by the API: %s", caller.name, error.message)
+            return answer({"error": error.message, "detail": error.detail}, _OF_KIND.get(error.kind, 400))
+        except TooManyTasks as error:
+            return answer({"error": str(error)}, 503)
+        return said if isinstance(said, web.StreamResponse) else answer(said)
+
+    return handle
+
+
+def _query(endpoint: Endpoint, request: web.Request) -> Asked:
+    said: dict[str, Any] = {}
+    for name in request.query:
+        values = request.query.getall(name)
+        said[name] = values[0] if len(values) == 1 else values
+    return _understood(endpoint.query, said)
+
+
+async def _body(endpoint: Endpoint, request: web.Request) -> Asked | None:
+    if endpoint.body is None:
+        return None
+    # A page of a foreign site cannot send this type without permission, and this server gives none.
+    if request.content_type != "application/json":
+        raise Refused(415, "the body is to be JSON, with Content-Type: application/json")
+    try:
+        said = json.loads(await request.read() or b"{}")
+    except web.HTTPRequestEntityTooLarge:
+        raise Refused(413, f"a body has {BODY_BYTES_MAX} bytes at most") from None
+    except (ValueError, RecursionError):
+        raise Refused(400, "the body is no JSON") from None
+    if not isinstance(said, dict):
+        raise Refused(400, "the body is to be an object")
+    return _understood(endpoint.body, said)
+
+
+def _understood(model: type[Asked], said: dict[str, Any]) -> Asked:
+    try:
+        return model.model_validate(said)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "it"
+        raise Refused(400, f"{place[:200]}: {first['msg']}") from None
+
+
+# ---- the document
+
+
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of all ``endpoints``."""
+    paths: dict[str, dict[str, Any]] = {}
+    for each in endpoints:
+        paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = _operation(each)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "TandemMQ admin API",
+            "version": __version__,
+            "description": "What operators see and do. A standby answers too: what only a master knows it refuses with "
+            "409, and says who is master. Lists are paged: the next page begins after `following`.",
+        },
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "The broker's admin token."},
+                "user": {"type": "http", "scheme": "basic", "description": "A user of the broker."},
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": "tandemmq-session",
+                    "description": "POST /api/v1/session sets it; its name ends in the port, where one is named.",
+                },
+            },
+            "schemas": {
+                "Error": {
+                    "type": "object",
+                    "properties": {"error": {"type": "string"}, "detail": {"type": "string"}},
+                    "required": ["error"],
+                }
+            },
+        },
+        "security": [{"token": []}, {"user": []}, {"session": []}],
+    }
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    name = endpoint.path.strip("/").replace("/", "_").replace("{", "").replace("}", "").replace(".", "_")
+    operation: dict[str, Any] = {
+        "operationId": f"{endpoint.method.lower()}_{name}",
+        "summary": endpoint.summary,
+        "description": f"Needs the role {endpoint.role.word}.",
+        "parameters": [*_path_parameters(endpoint.path), *_query_parameters(endpoint.query)],
+        "responses": _responses(endpoint),
+    }
+    if endpoint.role is Role.NOBODY:
+        operation["security"] = []
+    if endpoint.body is not None:
+        schema = endpoint.body.model_json_schema()
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return operation
+
+
+def _responses(endpoint: Endpoint) -> dict[str, Any]:
+    fine = {"description": "OK", "content": {"application/json": {"schema": endpoint.answers or OBJECT}}}
+    responses: dict[str, Any] = {"200": fine}
+    more = (413, 415) if endpoint.body is not None else ()
+    for status in sorted({*_EVERYWHERE, *endpoint.statuses, *more}):
+        schema = endpoint.answers or OBJECT if status == 202 else {"$ref": "#/components/schemas/Error"}
+        content = {"application/json": {"schema": schema}}
+        responses[str(status)] = {"description": STATUSES[status], "content": content}
+    return responses
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+def _query_parameters(model: type[Asked]) -> list[dict[str, Any]]:
+    schema = model.model_json_schema()
+    required = schema.get("required", ())
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": each}
+        for name, each in schema.get("properties", {}).items()
+    ]

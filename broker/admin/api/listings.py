@@ -1,0 +1,102 @@
+"""What there is, page by page: connections, destinations, subscriptions, consumers, producers, transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tandemmq.broker.admin.api import asked
+from tandemmq.broker.admin.api.endpoints import PAGE, Answer, Call, Endpoint, Refused
+from tandemmq.broker.admin.api.message_work import queue_of
+from tandemmq.broker.admin.api.operator_client import operator_client
+from tandemmq.broker.admin.api.term import Term, kind_in
+from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.core.commands import Connect, Unsubscribe
+from tandemmq.broker.core.slices import Work
+from tandemmq.broker.engine.inventory import Found, Inventory, Query
+from tandemmq.broker.engine.slicing import Slices
+from tandemmq.broker.net.server import Server
+from tandemmq.store.records.message import Destination, DestinationKind
+
+
+class Listings:
+    def __init__(self, term: Term, server: Server) -> None:
+        self._term = term
+        self._server = server
+
+    def endpoints(self) -> list[Endpoint]:
+        listing = partial(Endpoint, "GET", role=Role.VIEWER, answers=PAGE)
+        return [
+            listing("/connections", summary="Who is connected.", handle=self._connections, query=asked.Paged),
+            Endpoint("DELETE", "/connections/{id}", Role.ADMIN, "Hang up on a client.", self._hang_up),
+            listing(
+                "/destinations/{kind}",
+                summary="All queues or topics.",
+                handle=self._destinations,
+                query=asked.PagedDestinations,
+            ),
+            listing("/subscriptions", summary="Durable ones.", handle=self._subscriptions, query=asked.Paged),
+            Endpoint(
+                "DELETE",
+                "/subscriptions/{client_id}/{name}",
+                Role.OPERATOR,
+                "Delete a durable one with all it holds.",
+                self._delete_subscription,
+            ),
+            listing("/consumers", summary="Who takes messages.", handle=self._consumers, query=asked.PagedConsumers),
+            listing("/producers", summary="Declared producers.", handle=self._producers, query=asked.PagedOf),
+            listing("/transactions", summary="Open and prepared ones.", handle=self._transactions, query=asked.Paged),
+        ]
+
+    async def _list(self, call: Call, of: Callable[[Inventory, Query], Work[Found]]) -> dict[str, Any]:
+        said: asked.Paged = call.query
+        query = Query(said.limit, said.after, said.filter)
+        found = await Slices(asyncio.get_running_loop()).run(of(self._term.engine().inventory, query))
+        return {"items": found.rows, "total": found.total, "following": found.following}
+
+    async def _connections(self, call: Call) -> Answer:
+        page = await self._list(call, Inventory.connections)
+        connectors = self._server.connector_names()
+        for row in page["items"]:
+            row["connector"] = connectors.get(row["id"])
+        return page
+
+    async def _destinations(self, call: Call) -> Answer:
+        if kind_in(call) is DestinationKind.TOPIC:
+            return await self._list(call, Inventory.topics)
+        only_dead_letters = call.query.dead_letters
+        return await self._list(call, lambda inventory, query: inventory.queues(query, only_dead_letters))
+
+    async def _subscriptions(self, call: Call) -> Answer:
+        return await self._list(call, Inventory.subscriptions)
+
+    async def _delete_subscription(self, call: Call) -> Answer:
+        """As its client would do it, whose id nobody may have meanwhile."""
+        async with operator_client(self._term.engine(), call.caller) as operator:
+            await operator.enter(Connect(call.path["client_id"]))
+            await operator.do(Unsubscribe(None, durable_name=call.path["name"]))
+        return {}
+
+    async def _consumers(self, call: Call) -> Answer:
+        said: asked.PagedConsumers = call.query
+        return await self._list(call, lambda inventory, query: inventory.consumers(query, _of(said), said.slow))
+
+    async def _producers(self, call: Call) -> Answer:
+        page = await self._list(call, lambda inventory, query: inventory.producers(query, _of(call.query)))
+        return {**page, "blocked": self._term.engine().flow.blocked()}
+
+    async def _transactions(self, call: Call) -> Answer:
+        return await self._list(call, Inventory.transactions)
+
+    async def _hang_up(self, call: Call) -> Answer:
+        if not self._term.engine().hang_up(call.path["id"]):
+            raise Refused(404, f"there is no connection {call.path['id'][:64]!r}")
+        return {}
+
+
+def _of(said: asked.PagedOf) -> Destination | None:
+    if said.queue is not None:
+        return queue_of(said.queue)
+    return None if said.topic is None else Destination(DestinationKind.TOPIC, said.topic)

@@ -1,0 +1,353 @@
+"""What operators do to many messages: browse, move, copy, delete, purge, and retry dead letters.
+
+A message that is moved is added there and removed here in one operation of the store. What is with other consumers is
+not touched; what is not decided upon when a task ends goes back, and does not count as delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from tandemmq.broker.admin.api.operator_client import TAKEN, Delivery, OperatorClient, operator_client
+from tandemmq.broker.admin.api.shown_messages import in_list, whole
+from tandemmq.broker.admin.api.tasks import Task
+from tandemmq.broker.admin.roles import Caller
+from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.commands import (
+    Ack,
+    AddDestination,
+    ClientError,
+    ErrorKind,
+    Move,
+    RemoveDestination,
+    Send,
+    refusal,
+)
+from tandemmq.broker.core.dead_letters import (
+    CAUSE_PROPERTY,
+    DELIVERY_MODE_PROPERTY,
+    EXPIRATION_PROPERTY,
+    MESSAGE_ID_PROPERTY,
+)
+from tandemmq.broker.core.selector import compile_selector
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.in_process import BATCH_MAX
+from tandemmq.store.operations import AddMessage
+from tandemmq.store.records.altered import altered
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.message_ids import broker_producer
+from tandemmq.store.state.state import State
+from tandemmq.store.store import Store
+
+#: How long a browse may look; what it found by then is its answer.
+BROWSE_SECONDS_MAX: Final = 10.0
+#: Messages that may be named in one request.
+IDS_MAX: Final = 100
+#: Between two looks whether the messages of a trial were consumed.
+LOOK_SECONDS: Final = 0.2
+#: How many are retried before all are, one step after the other.
+TRIAL: Final = (1, 10)
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which messages of a queue: those with these ids, or those that ``selector`` takes; ``limit`` at most, the oldest
+    first. None: no such bound."""
+
+    selector: str | None = None
+    ids: tuple[str, ...] = ()
+    limit: int | None = None
+
+    @property
+    def condition(self) -> str | None:
+        """As one selector."""
+        if not self.ids:
+            return self.selector
+        quoted = ", ".join("'" + id.replace("'", "''") + "'" for id in self.ids)
+        named = f"JMSMessageID IN ({quoted})"
+        return named if self.selector is None else f"({self.selector}) AND {named}"
+
+
+class MessageWork:
+    """For one engine. Raises ClientError."""
+
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._caller = caller
+
+    # ---- looking
+
+    async def browse(self, queue: Destination, choice: Choice, after: int, limit: int) -> dict[str, Any]:
+        """``limit`` messages behind the first ``after``, of those that ``choice`` takes. ``following``: the ``after``
+        of the next page; None: that was all. Ends after BROWSE_SECONDS_MAX with what was found by then."""
+        rows: list[dict[str, Any]] = []
+        async for place, message in self._seen(queue, choice, after):
+            if len(rows) == limit:
+                return {"items": rows, "following": place - 1}
+            if message is None:
+                return {"items": rows, "following": place}
+            rows.append(in_list(message, place))
+        return {"items": rows, "following": None}
+
+    async def read(self, queue: Destination, id: str, after: int) -> dict[str, Any] | None:
+        """The message of that id, behind the first ``after``; None: it was not found in BROWSE_SECONDS_MAX."""
+        async for _, message in self._seen(queue, Choice(), after):
+            if message is None or message.message_id == id:
+                return None if message is None else whole(message)
+        return None
+
+    async def _seen(self, queue: Destination, choice: Choice, after: int) -> AsyncIterator[tuple[int, Message | None]]:
+        """What is chosen behind the first ``after``, each with its place from 1; last None, if time is over, with the
+        place up to which was looked."""
+        condition = choice.condition
+        selector = None if condition is None else compile_selector(condition)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + BROWSE_SECONDS_MAX
+        place = 0
+        async with operator_client(self._engine, self._caller) as operator, aclosing(operator.browse(queue)) as batches:
+            async for batch in batches:
+                for message in batch:
+                    place += 1
+                    if place > after and (selector is None or selector.matches(message)):
+                        yield place, message
+                if loop.time() > end:
+                    yield place, None
+                    return
+
+    # ---- deciding
+
+    async def _each(
+        self,
+        task: Task,
+        queue: Destination,
+        choice: Choice,
+        decide: Callable[[OperatorClient, Sequence[Delivery]], Awaitable[object]],
+        *,
+        batch: int = BATCH_MAX,
+        per_second: float | None = None,
+    ) -> None:
+        """Take what is chosen and decide upon it, ``batch`` at a time."""
+        # Not what comes while this goes on: it might never end.
+        left = self._engine.inventory.destination(queue).get("messages", 0)
+        if choice.limit is not None:
+            left = min(left, choice.limit)
+        loop = asyncio.get_running_loop()
+        async with operator_client(self._engine, self._caller) as operator, operator.taking(queue, choice.condition):
+            while left > 0 and not task.is_to_stop:
+                began = loop.time()
+                taken: list[Delivery] = []
+                while len(taken) < min(batch, left):
+                    delivery = await operator.take()
+                    if delivery is None:
+                        break
+                    taken.append(delivery)
+                if not taken:
+                    return
+                left -= len(taken)
+                await decide(operator, taken)
+                if per_second is not None:
+                    await asyncio.sleep(max(0.0, len(taken) / per_second - (loop.time() - began)))
+
+    async def delete(self, queue: Destination, choice: Choice, task: Task) -> None:
+        self._engine.check(self._caller.principal, Operation.REMOVE, queue)
+
+        async def decide(operator: OperatorClient, taken: Sequence[Delivery]) -> None:
+            await operator.do(Ack(TAKEN, taken[-1].tag, first=taken[0].tag))
+            task.count("deleted", len(taken))
+
+        await self._each(task, queue, choice, decide)
+
+    async def purge(self, queue: Destination, task: Task) -> None:
+        """All that it holds. Without consumers the queue ends and begins anew, which takes no longer for very many."""
+        self._engine.check(self._caller.principal, Operation.REMOVE, queue)
+        row = self._engine.inventory.destination(queue)
+        if not self._engine.consumers_of(queue) and not row["consumers_paused"] and not row["producers_paused"]:
+            async with operator_client(self._engine, self._caller) as operator:
+                _demand_all(await operator.do_all([RemoveDestination(queue), AddDestination(queue)]))
+            task.count("deleted", row["messages"])
+            return
+        await self.delete(queue, Choice(), task)
+
+    async def move(self, queue: Destination, target: Destination, choice: Choice, task: Task) -> None:
+        if target == queue:
+            raise refusal(f"{queue} is where they are", kind=ErrorKind.DESTINATION)
+        await self._each(task, queue, choice, partial(self._move, task, "moved", partial(self._moved, target)))
+
+    async def _move(
+        self,
+        task: Task,
+        word: str,
+        changed: Callable[[Message], Message],
+        operator: OperatorClient,
+        taken: Sequence[Delivery],
+    ) -> list[Move]:
+        moves = [Move(TAKEN, each.tag, changed(each.message)) for each in taken]
+        errors = await operator.do_all(moves)
+        task.count(word, errors.count(None))
+        _demand_all(errors)
+        return moves
+
+    async def copy(self, queue: Destination, target: Destination, choice: Choice, task: Task) -> None:
+        """Copies have ids of their own, and say what they are copies of (``originalMessageId``)."""
+        condition = choice.condition
+        selector = None if condition is None else compile_selector(condition)
+        left = choice.limit
+        async with operator_client(self._engine, self._caller) as operator, aclosing(operator.browse(queue)) as batches:
+            async for batch in batches:
+                chosen = [each for each in batch if selector is None or selector.matches(each)][:left]
+                errors = await operator.do_all([Send(self._copied(target, each)) for each in chosen])
+                task.count("copied", errors.count(None))
+                _demand_all(errors)
+                left = None if left is None else left - len(chosen)
+                if left == 0 or task.is_to_stop:
+                    return
+
+    def _moved(self, target: Destination, message: Message) -> Message:
+        """The same message elsewhere. Of copies of one message, which have one id, two may meet there: such a one gets
+        an id of its own, because the store knows a message of a queue by its id."""
+        if message.original_destination is None:  # prove: copies-that-move-have-ids-of-their-own
+            return altered(message, destination=target)
+        return self._copied(target, message)
+
+    def _copied(self, target: Destination, message: Message) -> Message:
+        return altered(
+            message,
+            destination=target,
+            message_id=f"{broker_producer(f'ID:operator-{self._store.epoch}')}:{next(_numbers)}",
+            properties_added={MESSAGE_ID_PROPERTY: message.message_id},
+        )
+
+    # ---- dead letters
+
+    async def would_retry(self, queue: Destination, choice: Choice, task: Task) -> None:
+        """Counts what ``retry`` would do, by where the letters died."""
+        left = choice.limit
+        async for _, message in self._seen(queue, choice, 0):
+            if message is None:
+                task.note(f"there may be more: it looked for {BROWSE_SECONDS_MAX:.0f} s")
+                return
+            origin = origin_of(message)
+            task.count("of_unknown_origin" if origin is None else str(origin))
+            left = None if left is None else left - 1
+            if left == 0 or task.is_to_stop:
+                return
+
+    async def retry(
+        self, queue: Destination, choice: Choice, task: Task, *, rate: float | None, is_tried: bool, wait_seconds: float
+    ) -> None:
+        """Letters go back to where they died. ``is_tried``: first one, then ten; only when those were consumed, and
+        none of them died again, all others. ``rate``: so many a second."""
+        steps: list[int | None] = [*TRIAL, None] if is_tried else [None]
+        left = choice.limit
+        for step in steps:
+            count = step if left is None else left if step is None else min(step, left)
+            before = task.counts.get("retried", 0)
+            failed = await self._retry_some(
+                queue,
+                Choice(choice.selector, choice.ids, count),
+                task,
+                rate,
+                wait_seconds if step is not None else None,
+            )
+            gone = task.counts.get("retried", 0) - before
+            left = None if left is None else left - gone
+            if failed:
+                task.is_to_stop = True
+                task.note(failed)
+            if task.is_to_stop or left == 0 or (step is not None and gone < step):
+                return
+
+    async def _retry_some(
+        self, queue: Destination, choice: Choice, task: Task, rate: float | None, wait_seconds: float | None
+    ) -> str | None:
+        """Why no more are to be retried; None: go on. ``wait_seconds`` None: what becomes of them is not waited for."""
+        moved: list[Move] = []
+
+        async def decide(operator: OperatorClient, taken: Sequence[Delivery]) -> None:
+            known = [each for each in taken if origin_of(each.message) is not None]
+            if len(known) < len(taken):
+                task.count("of_unknown_origin", len(taken) - len(known))
+            moved.extend(await self._move(task, "retried", retried, operator, known))
+
+        batch = BATCH_MAX if rate is None else max(1, min(BATCH_MAX, int(rate)))
+        if wait_seconds is None:
+            await self._each(task, queue, choice, decide, batch=batch, per_second=rate)
+            return None
+        with self._engine.watching_dead_letters() as died:
+            await self._each(task, queue, choice, decide, batch=batch, per_second=rate)
+            return await self._outcome(moved, died, task, wait_seconds)
+
+    async def _outcome(self, moved: Sequence[Move], died: Counter[str], task: Task, wait_seconds: float) -> str | None:
+        """What became of the messages of a trial, within ``wait_seconds``."""
+        added = [add for move in moved for add in move.added]
+        ids = {move.message.message_id for move in moved}
+        end = asyncio.get_running_loop().time() + wait_seconds
+        while not task.is_to_stop:
+            again = sum(died[id] > 0 for id in ids)
+            if again:
+                task.count("failed_again", again)
+                return f"{again} of {len(ids)} that were tried died again: the others were left where they are"
+            waiting = await self._waiting(added)
+            if waiting is None:
+                task.note("what becomes of a trial cannot be seen here: not stored, or in several stores")
+                return None
+            if not waiting:
+                # Its removal and its letter are one operation: what is gone and did not die was consumed.
+                if not any(died[id] for id in ids):
+                    return None
+                continue
+            if asyncio.get_running_loop().time() > end:
+                return f"{waiting} of {len(ids)} that were tried were not consumed in {wait_seconds:.0f} s"
+            await asyncio.sleep(LOOK_SECONDS)
+        return None
+
+    async def _waiting(self, added: Sequence[AddMessage]) -> int | None:
+        """How many of those are still there; None: that cannot be told."""
+        if not isinstance(self._store, Store) or not added:
+            return None
+        places = [(owner, each.order_key) for each in added for owner in each.owners]
+
+        def ask(state: State) -> int:
+            return sum(state.entry(owner, order_key) is not None for owner, order_key in places)
+
+        return await asyncio.wrap_future(self._store.ask(ask))
+
+
+def origin_of(letter: Message) -> Destination | None:
+    """Where a dead letter died; None: it does not say."""
+    origin = letter.original_destination
+    return None if origin == letter.destination else origin
+
+
+def retried(letter: Message) -> Message:
+    """What a dead letter was before it died."""
+    properties = letter.properties or {}
+    return altered(
+        letter,
+        destination=origin_of(letter),
+        is_original=True,
+        persistent=properties.get(DELIVERY_MODE_PROPERTY) != "NON_PERSISTENT",
+        redelivery_counter=0,
+        properties_removed=(CAUSE_PROPERTY, EXPIRATION_PROPERTY, DELIVERY_MODE_PROPERTY),
+    )
+
+
+def _demand_all(errors: Sequence[ClientError | None]) -> None:
+    """Raises the first."""
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def queue_of(name: str) -> Destination:
+    return Destination(DestinationKind.QUEUE, name)

@@ -1,0 +1,110 @@
+"""The messages of a queue: browsed, read, moved, copied, deleted, retried."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+
+from tandemmq.broker.admin.api import asked
+from tandemmq.broker.admin.api.endpoints import OBJECT, TASK, Answer, Call, Endpoint, Refused
+from tandemmq.broker.admin.api.message_work import Choice, MessageWork
+from tandemmq.broker.admin.api.running import Running
+from tandemmq.broker.admin.api.term import KINDS, Term
+from tandemmq.broker.admin.roles import Role
+from tandemmq.store.records.message import Destination
+
+_QUEUE: Final = "/destinations/queue/{name}"
+_MESSAGES: Final = f"{_QUEUE}/messages"
+_BROWSED: Final = {
+    "type": "object",
+    "properties": {"items": {"type": "array", "items": OBJECT}, "following": {"type": ["integer", "null"]}},
+    "required": ["items", "following"],
+}
+
+
+class Messages:
+    def __init__(self, term: Term, running: Running) -> None:
+        self._term = term
+        self._running = running
+
+    def endpoints(self) -> list[Endpoint]:
+        operator = Role.OPERATOR
+        work = partial(Endpoint, "POST", role=operator, answers=TASK, statuses=(202,))
+        return [
+            work(f"{_QUEUE}/purge", summary="Empty a queue.", handle=self._purge, body=asked.Waiting),
+            Endpoint(
+                "GET",
+                _MESSAGES,
+                operator,
+                "What a queue holds; nothing is marked by it.",
+                self._browse,
+                query=asked.Browsing,
+                answers=_BROWSED,
+            ),
+            Endpoint("GET", f"{_MESSAGES}/{{id}}", operator, "One message.", self._read, query=asked.Reading),
+            work(f"{_MESSAGES}/move", summary="Move messages.", handle=self._move, body=asked.Target),
+            work(f"{_MESSAGES}/copy", summary="Copy messages.", handle=self._copy, body=asked.Target),
+            work(f"{_MESSAGES}/delete", summary="Delete messages.", handle=self._delete_messages, body=asked.Chosen),
+            work(f"{_MESSAGES}/retry", summary="Retry dead letters.", handle=self._retry, body=asked.Retrying),
+        ]
+
+    async def _browse(self, call: Call) -> Answer:
+        engine, queue = self._term.existing(call)
+        said: asked.Browsing = call.query
+        choice = Choice(said.selector)
+        return await MessageWork(engine, call.caller).browse(queue, choice, said.after, said.limit)
+
+    async def _read(self, call: Call) -> Answer:
+        engine, queue = self._term.existing(call)
+        said: asked.Reading = call.query
+        found = await MessageWork(engine, call.caller).read(queue, call.path["id"], said.after)
+        if found is None:
+            raise Refused(404, f"{queue} has no message {call.path['id'][:64]!r} behind the first {said.after}")
+        return found
+
+    async def _purge(self, call: Call) -> web.Response:
+        engine, queue = self._term.existing(call)
+        work = MessageWork(engine, call.caller)
+        return await self._running.begin(call, "purge", queue, lambda task: work.purge(queue, task))
+
+    async def _move(self, call: Call) -> web.Response:
+        return await self._carry(call, "move", MessageWork.move)
+
+    async def _copy(self, call: Call) -> web.Response:
+        return await self._carry(call, "copy", MessageWork.copy)
+
+    async def _carry(self, call: Call, kind: str, carry: Callable[..., Awaitable[None]]) -> web.Response:
+        engine, queue = self._term.existing(call)
+        said: asked.Target = _chosen(call)
+        target = Destination(KINDS[said.to_kind], said.to)
+        work = MessageWork(engine, call.caller)
+        return await self._running.begin(
+            call, kind, queue, lambda task: carry(work, queue, target, said.choice, task), to=str(target)
+        )
+
+    async def _delete_messages(self, call: Call) -> web.Response:
+        engine, queue = self._term.existing(call)
+        choice = _chosen(call).choice
+        work = MessageWork(engine, call.caller)
+        return await self._running.begin(call, "delete", queue, lambda task: work.delete(queue, choice, task))
+
+    async def _retry(self, call: Call) -> web.Response:
+        engine, queue = self._term.existing(call)
+        said: asked.Retrying = _chosen(call)
+        work = MessageWork(engine, call.caller)
+        if said.dry_run:
+            return await self._running.begin(
+                call, "retry, dry run", queue, lambda task: work.would_retry(queue, said.choice, task)
+            )
+        retry = partial(work.retry, rate=said.rate, is_tried=said.canary, wait_seconds=said.canary_wait)
+        return await self._running.begin(call, "retry", queue, lambda task: retry(queue, said.choice, task))
+
+
+def _chosen(call: Call) -> Any:
+    said: asked.Chosen = call.body
+    if not said.is_choice:
+        raise Refused(400, "ids, selector or limit say which messages; all of them are meant by all=true")
+    return said

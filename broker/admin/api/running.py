@@ -1,0 +1,97 @@
+"""What takes longer than a request: tasks, and backups, which are some."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.api import asked
+from tandemmq.broker.admin.api.backups import back_up
+from tandemmq.broker.admin.api.endpoints import TASK, Answer, Asked, Call, Endpoint, Refused
+from tandemmq.broker.admin.api.tasks import Task, Tasks
+from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.admin.status import Report
+from tandemmq.store.records.message import Destination
+
+
+class Running:
+    """``backups`` is where backups go, if they may be asked for."""
+
+    def __init__(self, report: Report, backups: str | None) -> None:
+        self._report = report
+        self._backups = backups
+        self._tasks = Tasks()
+
+    def endpoints(self) -> list[Endpoint]:
+        operator = Role.OPERATOR
+        return [
+            Endpoint("GET", "/tasks", operator, "What runs, and what ran.", self._get_tasks),
+            Endpoint("GET", "/tasks/{id}", operator, "One task.", self._get_task, query=_WaitingQuery, answers=TASK),
+            Endpoint("DELETE", "/tasks/{id}", operator, "Stop a task.", self._stop_task, answers=TASK),
+            Endpoint(
+                "POST",
+                "/backup",
+                Role.ADMIN,
+                "Copy what is stored, and check the copy.",
+                self._back_up,
+                body=asked.Backup,
+                answers=TASK,
+                statuses=(202,),
+            ),
+        ]
+
+    async def begin(
+        self, call: Call, kind: str, queue: Destination, work: Callable[[Task], Awaitable[None]], **facts: Any
+    ) -> web.Response:
+        """Answers as soon as the task is over, or with what it did so far."""
+        task = self._tasks.begin(kind, str(queue), call.caller, work, **facts)
+        return await _within(task, call.body.wait)
+
+    async def _back_up(self, call: Call) -> web.Response:
+        if self._backups is None:
+            raise Refused(409, "admin.backup_directory is not set: it says where backups go")
+        target = os.path.join(self._backups, call.body.name)
+        directory = self._report.directory
+        task = self._tasks.begin("backup", target, call.caller, lambda task: back_up(directory, target, task))
+        return await _within(task, call.body.wait)
+
+    async def _get_tasks(self, call: Call) -> Answer:
+        return {"items": [task.row() for task in self._tasks.all()]}
+
+    def _task(self, call: Call) -> Task:
+        text = call.path["id"]
+        task = self._tasks.get(int(text)) if text.isdecimal() and len(text) < 16 else None
+        if task is None:
+            raise Refused(404, f"there is no task {text[:64]!r}")
+        return task
+
+    async def _get_task(self, call: Call) -> Answer:
+        task = self._task(call)
+        await _within(task, call.query.wait)
+        return task.row()
+
+    async def _stop_task(self, call: Call) -> Answer:
+        task = self._task(call)
+        task.is_to_stop = True
+        return task.row()
+
+
+class _WaitingQuery(Asked):
+    """How long the answer may take, while the task is not over."""
+
+    wait: asked.Wait = 0.0
+
+
+async def _within(task: Task, seconds: float) -> web.Response:
+    """The task when it is over, or after ``seconds``."""
+    try:
+        async with asyncio.timeout(seconds):
+            await task.over.wait()
+    except TimeoutError:
+        return answer(task.row(), 202)
+    return answer(task.row())

@@ -1,0 +1,131 @@
+"""What operators ask for and what may take long: each is a task that goes on when its caller hangs up, and can be
+stopped between two messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from tandemmq.broker.admin.roles import Caller
+from tandemmq.broker.core.commands import ClientError
+
+log = logging.getLogger(__name__)
+
+#: At the same time; more are refused.
+RUNNING_MAX: Final = 8
+#: Tasks that are over and still told of.
+REMEMBERED_MAX: Final = 200
+#: Sentences of one task.
+NOTES_MAX: Final = 50
+
+
+class State(StrEnum):
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class TooManyTasks(Exception):
+    """So many are running that another one has to wait."""
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """``counts`` say how far it came, ``notes`` what a person should know."""
+
+    id: int
+    kind: str
+    destination: str
+    caller: str
+    facts: dict[str, Any]
+    began: float = field(default_factory=time.time)
+    ended: float | None = None
+    state: State = State.RUNNING
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
+    is_to_stop: bool = False
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def count(self, what: str, more: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + more
+
+    def note(self, sentence: str) -> None:
+        if len(self.notes) < NOTES_MAX:
+            self.notes.append(sentence)
+
+    def row(self) -> dict[str, Any]:
+        """As the API shows it."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "destination": self.destination,
+            "by": self.caller,
+            **self.facts,
+            "state": self.state.value,
+            "seconds": round((self.ended or time.time()) - self.began, 3),
+            "counts": self.counts,
+            "notes": self.notes,
+            "error": self.error,
+        }
+
+
+class Tasks:
+    """Those of one broker process. On the loop."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Task] = {}
+        self._running: dict[Task, asyncio.Task[None]] = {}
+        self._next = 1
+
+    def begin(
+        self, kind: str, destination: str, caller: Caller, work: Callable[[Task], Awaitable[None]], **facts: Any
+    ) -> Task:
+        """Have ``work`` done; it looks at ``Task.is_to_stop`` now and then. Raises TooManyTasks."""
+        if len(self._running) >= RUNNING_MAX:
+            raise TooManyTasks(f"{RUNNING_MAX} tasks are running: wait for one, or stop it")
+        task = Task(self._next, kind, destination, caller.name, facts)
+        self._next += 1
+        self._by_id[task.id] = task
+        for id in list(self._by_id)[: max(0, len(self._by_id) - REMEMBERED_MAX)]:
+            if self._by_id[id] not in self._running:
+                del self._by_id[id]
+        log.info("%s %s by %s begins: task %d%s", kind, destination, caller.name, task.id, f" {facts}" if facts else "")
+        self._running[task] = asyncio.create_task(self._run(task, work), name=f"{kind} {destination}")
+        return task
+
+    async def _run(self, task: Task, work: Callable[[Task], Awaitable[None]]) -> None:
+        try:
+            await work(task)
+            task.state = State.STOPPED if task.is_to_stop else State.DONE
+        except ClientError as error:
+            task.state, task.error = State.FAILED, f"{error.message}. {error.detail}".rstrip(". ")
+        except Exception as error:
+            log.exception("task %d failed", task.id)
+            task.state, task.error = State.FAILED, f"an error of the broker: {error}"
+        finally:
+            task.ended = time.time()
+            del self._running[task]
+            task.over.set()
+            log.info(
+                "%s %s by %s: %s %s%s",
+                task.kind,
+                task.destination,
+                task.caller,
+                task.state.value,
+                task.counts,
+                "" if task.error is None else f": {task.error}",
+            )
+
+    def get(self, id: int) -> Task | None:
+        return self._by_id.get(id)
+
+    def all(self) -> list[Task]:
+        """The latest first."""
+        return list(reversed(self._by_id.values()))

@@ -1,0 +1,61 @@
+"""Metrics of single destinations, of those that an operator chose: as text, made in steps.
+
+How many have any is bounded, since Prometheus keeps several series of each: what is beyond the bound is counted in
+``tandemmq_destinations_left_out``, and is in the sums none the less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tandemmq.broker.admin.metric_table import LEFT_OUT, OF_DESTINATIONS, Named
+from tandemmq.broker.core.names import Pattern
+from tandemmq.broker.core.slices import Work, pieces
+
+# Of a status: what is listed there, by the label "kind", and which of its figures is the destination's name.
+_LISTS: Final = (("queue", "queues", "name"), ("topic", "topics", "name"), ("subscription", "subscriptions", "topic"))
+_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class DestinationMetrics:
+    """Of destinations whose names match one of ``patterns``, the first ``most`` that the broker knew."""
+
+    def __init__(self, patterns: Sequence[str] = (), most: int = 0) -> None:
+        self._patterns = tuple(map(Pattern, patterns))
+        self._most = most
+
+    def text(self, status: Mapping[str, Any]) -> Work[bytes]:
+        """What a scrape tells of them; nothing where there are no patterns, or the broker is no master."""
+        if not self._patterns or "queues" not in status:
+            return b""
+        chosen: list[tuple[str, dict[str, Any]]] = []
+        left_out = 0
+        for kind, listed, name in _LISTS:
+            for piece in pieces(status[listed]):
+                wanted = [each for each in piece if any(pattern.matches(each[name]) for pattern in self._patterns)]
+                taken = wanted[: self._most - len(chosen)]
+                chosen += [(_labels(kind, each, each[name]), each) for each in taken]
+                left_out += len(wanted) - len(taken)
+                yield
+        parts = [f"{_head(LEFT_OUT)}{LEFT_OUT.full_name} {left_out}\n".encode()]
+        for named in OF_DESTINATIONS:
+            name, key = named.full_name, named.path
+            parts.append(_head(named).encode())
+            for some in pieces(chosen):
+                lines = [f"{name}{labels} {figures[key]}\n" for labels, figures in some if key in figures]
+                parts.append("".join(lines).encode())
+                yield
+        return b"".join(parts)
+
+
+def _head(named: Named) -> str:
+    return f"# HELP {named.full_name} {named.meaning}\n# TYPE {named.full_name} {named.kind}\n"
+
+
+def _labels(kind: str, figures: Mapping[str, Any], destination: str) -> str:
+    labels = f'kind="{kind}",destination="{destination.translate(_ESCAPED)}"'
+    if kind == "subscription":
+        subscription = f"{figures['client_id']}:{figures['name']}"
+        labels += f',subscription="{subscription.translate(_ESCAPED)}"'
+    return f"{{{labels}}}"

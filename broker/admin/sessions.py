@@ -1,0 +1,88 @@
+"""Who is logged in to the console: sessions by cookie, in the memory of this broker.
+
+A session is known by a random cookie that scripts cannot read (HttpOnly) and that no other site's page sends
+(SameSite=Strict). What changes something needs, beside it, a second secret of the session in a header, which only a
+page of this site knows.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from tandemmq.broker.admin.roles import Caller
+
+_COOKIE = "tandemmq-session"
+CSRF_HEADER = "X-CSRF-Token"
+#: Of one broker; beyond it the one that was used longest ago ends.
+SESSIONS_MAX = 1_000
+IDLE_SECONDS_MAX = 30 * 60.0
+AGE_SECONDS_MAX = 12 * 3600.0
+
+
+@dataclass(slots=True)
+class Session:
+    """``csrf`` is what a change has to show."""
+
+    caller: Caller
+    began: float
+    seen: float
+    csrf: str = field(default_factory=secrets.token_urlsafe)
+
+
+def cookie_of(request: web.Request) -> str:
+    """The name of the cookie. Browsers do not keep the ports of a host apart: two brokers on one host would log each
+    other's users out."""
+    port = request.host.rpartition(":")[2]
+    return f"{_COOKIE}-{port}" if port.isdecimal() else _COOKIE
+
+
+class Sessions:
+    """On the loop. ``clock`` gives seconds that only grow."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._by_id: OrderedDict[str, Session] = OrderedDict()
+
+    def begin(self, caller: Caller) -> tuple[str, Session]:
+        """The cookie's value, and the session."""
+        now = self._clock()
+        id, session = secrets.token_urlsafe(32), Session(caller, now, now)
+        self._by_id[id] = session
+        if len(self._by_id) > SESSIONS_MAX:
+            self._by_id.popitem(last=False)
+        return id, session
+
+    def of(self, request: web.Request) -> Session | None:
+        """The session of a request, which is used by that."""
+        id = request.cookies.get(cookie_of(request))
+        session = None if id is None else self._by_id.get(id)
+        if id is None or session is None:
+            return None
+        now = self._clock()
+        if now - session.seen > IDLE_SECONDS_MAX or now - session.began > AGE_SECONDS_MAX:
+            del self._by_id[id]
+            return None
+        session.seen = now
+        self._by_id.move_to_end(id)
+        return session
+
+    def end(self, request: web.Request) -> None:
+        """Of a request; none is no matter."""
+        self._by_id.pop(request.cookies.get(cookie_of(request), ""), None)
+
+    def end_of(self, names: Collection[str]) -> None:
+        """All of callers of those names, who are no users any more."""
+        for id in [id for id, session in self._by_id.items() if session.caller.name in names]:
+            del self._by_id[id]
+
+
+def may_change(session: Session, request: web.Request) -> bool:
+    """Whether the request shows the session's second secret."""
+    return hmac.compare_digest(request.headers.get(CSRF_HEADER, "").encode(), session.csrf.encode())

@@ -1,0 +1,24 @@
+"""Whom the broker knows. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+ANONYMOUS: Final = "anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody whom the broker knows, and the groups that rights are given to. Without ``is_proved`` the name is what
+    a client says of itself: no users are set up. ``may_everything``: an admin, by the admin server."""
+
+    name: str
+    groups: frozenset[str] = frozenset()
+    is_proved: bool = True
+    may_everything: bool = False
+
+    @property
+    def owner(self) -> str | None:
+        """The name that owns what is kept for it; None: no later client could prove to be the same."""
+        return self.name if self.is_proved else None

@@ -1,0 +1,215 @@
+"""A client of the engine within the broker: commands in, what the engine says out, without a socket between them.
+
+What the broker does to messages for somebody takes the way of every client: it is checked, stored, synced and counted
+as theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+from typing import Any, Final, TypeVar
+
+from tandemmq.broker.core.commands import Ack, AckMode, ClientError, Command, Connect, Subscribe, Unsubscribe, refusal
+from tandemmq.broker.core.memory import Holder
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.store.records.message import Destination, Message
+from tandemmq.store.records.transactions import XaTransactionId
+
+#: The engine answers each command within so long, or it has no store any more.
+ANSWER_SECONDS_MAX: Final = 30.0
+#: Of a browse, before more is asked for; and what is decided upon together.
+BATCH_MAX: Final = 100
+BROWSED: Final = "browsed"
+
+T = TypeVar("T")
+
+
+class InProcessClient:
+    """A connection and its session in one (broker.core.client.Connection, broker.core.delivery.Session). On the loop.
+
+    ``id`` is the connection's, ``peer`` what is shown of where it comes from; ``is_bounded``: it sees to it itself that
+    it does not hold too much; ``state``: as ``Engine.opened_for`` says it. ``closed`` of the engine ends it. Raises
+    ClientError for what the engine refuses.
+    """
+
+    survives_errors: Final = True
+    can_pull: Final = True
+    is_writable: Final = True
+    certificate: Final = None
+
+    def __init__(
+        self,
+        engine: Engine,
+        principal: Principal,
+        id: str,
+        peer: str,
+        *,
+        is_bounded: bool = False,
+        state: Destination | None = None,
+    ) -> None:
+        self.client: Any = None  # the engine's slot
+        self.is_held = False
+        self.holder = Holder(engine.memory, is_bounded=is_bounded)
+        self.session = self
+        self.id = id
+        self.peer = peer
+        self._engine = engine
+        self._waiting: dict[Hashable, asyncio.Future[ClientError | None]] = {}
+        self._receipts = itertools.count(1)
+        self._is_shown: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._shown: list[Message] = []
+        self._tag = 0  # of what was shown last
+        self._has_browsed = False
+        if state is None:
+            engine.opened_as(self, principal)
+        else:
+            engine.opened_for(self, principal, state)
+
+    def __repr__(self) -> str:
+        return f"<{self.peer}>"
+
+    # ---- what it does
+
+    async def do(self, command: Command) -> None:
+        """Returns when the command holds: is durable, if anything is stored by it. The command has a receipt, which is
+        filled in."""
+        for error in await self.do_all([command]):
+            if error is not None:
+                raise error
+
+    async def enter(self, command: Connect) -> None:
+        """As ``Engine.enter``. Returns when it has the client id."""
+        for error in await self._ask([command], self._engine.enter):
+            if error is not None:
+                raise error
+
+    async def do_all(self, commands: Sequence[Command]) -> list[ClientError | None]:
+        """As ``do``, of many together: for each why it was refused, or None."""
+        return await self._ask(commands, self._engine.handle)
+
+    async def _ask(
+        self, commands: Sequence[Command], ask: Callable[[InProcessClient, Any], None]
+    ) -> list[ClientError | None]:
+        waiting: list[asyncio.Future[ClientError | None]] = []
+        for command in commands:
+            receipt = next(self._receipts)
+            command.receipt = receipt  # type: ignore[attr-defined]
+            done: asyncio.Future[ClientError | None] = asyncio.get_running_loop().create_future()
+            self._waiting[receipt] = done
+            waiting.append(done)
+            ask(self, command)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                return await asyncio.gather(*waiting)
+        except TimeoutError:
+            raise _silence() from None
+        finally:
+            for command in commands:
+                self._waiting.pop(command.receipt, None)  # type: ignore[attr-defined]
+
+    async def browse(self, destination: Destination) -> AsyncGenerator[list[Message], None]:
+        """What a queue holds, BATCH_MAX messages at a time. Nothing is marked by it, nor kept from anybody. To be
+        closed by who does not want all."""
+        self._begin_batch()
+        self._has_browsed = False
+        browser = Subscribe(BROWSED, destination, AckMode.RANGE, prefetch=BATCH_MAX, is_browser=True)
+        try:
+            await self.do(browser)  # which may have shown all by then
+            while True:
+                if not self._has_browsed and len(self._shown) < BATCH_MAX:
+                    await self.await_answer(self._is_shown)
+                shown, tag = self._shown, self._tag
+                self._begin_batch()
+                yield shown
+                if self._has_browsed:
+                    return
+                self._engine.handle(self, Ack(BROWSED, tag, first=0))  # room for the next
+        finally:
+            if self.client is not None and BROWSED in self.client.subscriptions:
+                self._engine.handle(self, Unsubscribe(BROWSED))
+
+    def _begin_batch(self) -> None:
+        self._shown = []
+        self._is_shown = asyncio.get_running_loop().create_future()
+
+    async def await_answer(self, told: asyncio.Future[T]) -> T:
+        """The result of ``told``, of which it is known that it will be there soon."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                return await told
+        except TimeoutError:
+            raise _silence() from None
+
+    def awaited(self) -> list[asyncio.Future[Any]]:
+        """What somebody may wait for."""
+        return [*self._waiting.values(), self._is_shown]
+
+    # ---- broker.core.client.Connection
+
+    def touch(self) -> None:
+        """It was told something: it heard it at once."""
+
+    def close(self, after_flush: bool = True) -> None:
+        """The engine hangs up: whoever waits hears of it."""
+        error = refusal(f"The broker ended what {self.peer} had begun")
+        for each in self.awaited():
+            if not each.done():
+                each.set_exception(error)
+                each.exception()  # nobody need wait for it
+
+    def await_hang_up(self) -> None: ...
+
+    def await_login(self) -> None: ...
+
+    def stop_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    # ---- broker.core.delivery.Session
+
+    def receipt(self, receipt: Any) -> None:
+        tell(self._waiting.get(receipt), None)
+
+    def deliver(
+        self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
+    ) -> Callable[[], None] | None:
+        assert subscription_id == BROWSED, "who subscribes to anything else overrides this"
+        self._shown.append(message)
+        self._tag = tag
+        if len(self._shown) == BATCH_MAX:
+            tell(self._is_shown, None)
+        return None
+
+    def nothing(self, subscription_id: str) -> None:
+        if subscription_id == BROWSED:
+            self._has_browsed = True
+            tell(self._is_shown, None)
+
+    def fail(self, error: ClientError) -> None:
+        tell(self._waiting.get(error.receipt), error)
+
+    def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
+        """It is known who it is, or it said which client id it acts for."""
+        tell(self._waiting.get(command.receipt), None)
+
+    def tell_prefetch(self, subscription_id: str, prefetch: int) -> None: ...
+
+    def close_consumer(self, subscription_id: str, error: ClientError) -> None:
+        self.close()
+
+    def prepared(self, receipt: Any, is_read_only: bool) -> None: ...
+
+    def recovered(self, receipt: Any, branches: Sequence[XaTransactionId]) -> None: ...
+
+
+def tell(waiting: asyncio.Future[T] | None, outcome: T) -> None:
+    """Whoever awaits ``waiting``, if anybody still does."""
+    if waiting is not None and not waiting.done():
+        waiting.set_result(outcome)
+
+
+def _silence() -> ClientError:
+    return refusal(f"The broker gave no answer in {ANSWER_SECONDS_MAX:.0f} s")

@@ -1,0 +1,48 @@
+"""Messages that an operator moves from where they were delivered to him to where they belong."""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Move, refusal
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.engine.acknowledge import Acknowledger
+from tandemmq.broker.engine.arrivals import Commitment
+from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.operations import removal
+from tandemmq.broker.engine.publish import Sender
+from tandemmq.broker.engine.shared import Part, Shared
+
+
+class Moving(Part):
+    """Carries out Move: one operation of the store adds the message there and removes it here."""
+
+    def __init__(self, shared: Shared, dispatcher: Dispatcher, sender: Sender, acknowledger: Acknowledger) -> None:
+        super().__init__(shared)
+        self._dispatch = dispatcher.dispatch
+        self._sender = sender
+        self._acknowledger = acknowledger
+
+    def move(self, client: Client, command: Move) -> Work[None]:
+        """ClientError when the client may not send there, or the store is full: then the delivery goes back to its
+        queue, and does not count as one."""
+        subscription = client.subscriptions.get(command.id)
+        entry = None if subscription is None else subscription.take_one(command.tag)
+        queue = None if entry is None else entry.queue
+        if subscription is None or entry is None or queue is None:
+            raise refusal(f"There is no delivery {command.tag} of {command.id!r} to move", kind=ErrorKind.STATE)
+        pace = Pace()
+        try:
+            if self._store.is_full:
+                raise refusal(self._store.full_reason, kind=ErrorKind.RESOURCE)
+            self._sender.router.check_may_send_all(client, command.message.destination)
+            made = yield from self._sender.make(None, (command.message,), None, pace)
+        except ClientError:
+            queue.give_back(entry, is_seen=False)
+            self._dispatch(queue)
+            raise
+        parts = [removal(queue, entry)] if entry.order_key and not queue.is_dropped else []
+        queue.settle(entry)
+        command.added, volatile = self._sender.settle(None, made, None)
+        commitment = Commitment(self._sender.arrivals, client, command.receipt, volatile)
+        yield from self._sender.commit([*command.added, *parts], commitment, pace)
+        self._acknowledger.go_on(subscription)

@@ -1,0 +1,326 @@
+"""The log of a broker: which lines are written, in what form, and where to.
+
+Whoever logs waits for nothing: lines go into a queue of LINES_MAX, and a thread of its own writes them. A pipe that
+nobody reads, or a disk that hangs, holds up that thread alone; meanwhile the queue fills, and then lines are dropped
+and counted. The first line that gets through tells how many. At the end what waits is written, FLUSH_SECONDS_MAX at
+most. A secret that stands in the settings is in no line.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Collection
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import Final, Protocol
+
+from tandemmq import log_events
+from tandemmq.broker.process.log_formats import FORMATS, JournalFormatter, TextFormatter
+from tandemmq.config.errors import SettingsError
+from tandemmq.config.logging import LoggingSettings
+from tandemmq.config.secrets import MASK, masked_text
+from tandemmq.disk import open_regular, write_fully
+
+#: Lines that wait to be written; what comes then is dropped.
+LINES_MAX: Final = 10_000
+#: Lines that are written by one call.
+BATCH_LINES_MAX: Final = 200
+FLUSH_SECONDS_MAX: Final = 1.0
+#: Between two looks whether the file was renamed or removed by somebody else.
+LOOK_SECONDS: Final = 1.0
+#: A shorter one may be a word of any line.
+SECRET_CHARACTERS_MIN: Final = 6
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+#: Instead of a level: what the settings say.
+DEFAULT: Final = "default"
+OURS: Final = "tandemmq"
+#: Of others, by what loggers of a broker begin with.
+OTHERS: Final = ("aiohttp", "asyncio", "kazoo", "ldap3", "sqlalchemy")
+#: Others' loggers say no more than this unless they are named: what they call a detail may be a password.
+_OTHERS_LEVEL_MIN: Final = logging.INFO
+
+log = logging.getLogger(__name__)
+
+
+class UnknownLogger(Exception):
+    """No logger goes by this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no logger is called {name!r}: expected a package or module, such as store or broker.net")
+
+
+class Target(Protocol):
+    """Where lines go. On the log's thread; OSError as the system says."""
+
+    def write(self, lines: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Stderr:
+    def write(self, lines: bytes) -> None:
+        view = memoryview(lines)
+        while view:
+            view = view[os.write(2, view) :]
+
+    def close(self) -> None:
+        pass
+
+
+class File:
+    """A file that begins anew before it is longer than ``size_max``; ``count_max`` former ones are kept, ``PATH.1`` the
+    latest. One that somebody else renamed or removed is opened anew within LOOK_SECONDS. Raises OSError."""
+
+    def __init__(self, path: str, size_max: int, count_max: int, mode: int) -> None:
+        self._path = os.path.realpath(path)
+        self._size_max = size_max
+        self._count_max = count_max
+        self._mode = mode
+        self._size = 0
+        self._looked_at = time.monotonic()
+        self._descriptor = self._open()
+
+    def write(self, lines: bytes) -> None:
+        self._look()
+        if self._size and self._size + len(lines) > self._size_max:
+            self._rotate()
+        self._size += len(lines)
+        write_fully(self, self._descriptor, lines, 0)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    @staticmethod
+    def pwrite(descriptor: int, data: bytes | bytearray | memoryview, offset: int, /) -> int:
+        return os.write(descriptor, data)  # it is open to append
+
+    def _open(self) -> int:
+        descriptor = open_regular(os, self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, self._mode)
+        self._size = os.fstat(descriptor).st_size
+        return descriptor
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        ours = os.fstat(self._descriptor)
+        self._size = ours.st_size  # somebody may have cut it off
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            self._reopen()
+            return
+        if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            self._reopen()
+
+    def _rotate(self) -> None:
+        for number in range(self._count_max, 0, -1):
+            former = self._path if number == 1 else f"{self._path}.{number - 1}"
+            with suppress(FileNotFoundError):
+                os.replace(former, f"{self._path}.{number}")
+        self._reopen()
+
+    def _reopen(self) -> None:
+        former, self._descriptor = self._descriptor, self._open()
+        os.close(former)
+
+
+class _Mark(threading.Event):
+    """Stands in the queue; set when all before it is written."""
+
+
+class Lines(logging.Handler):
+    """Takes records from any thread, and has a thread write them; daemon, so that it keeps no process from ending."""
+
+    def __init__(self, formatter: logging.Formatter, target: Target, secrets: Collection[str] = ()) -> None:
+        super().__init__()
+        self._refused = self._failed = 0  # lines, where they came and where they were to be written
+        self._secrets = [each for each in secrets if len(each) >= SECRET_CHARACTERS_MIN]
+        self._queue: deque[bytes | Target | _Mark] = deque()
+        self._wake = threading.Event()
+        self._target = target
+        self._is_failing = False
+        self.setFormatter(formatter)
+        threading.Thread(target=self._write, name="tandemmq-log", daemon=True).start()
+
+    @property
+    def dropped(self) -> int:
+        """Lines that were not written."""
+        return self._refused + self._failed
+
+    def take(self, formatter: logging.Formatter, target: Target) -> None:
+        """From the next line on."""
+        self.setFormatter(formatter)
+        self._put(target)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self._queue) >= LINES_MAX:
+            self._refused += 1
+            return
+        try:
+            self._put(self._line(record))
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """What waits is written, or FLUSH_SECONDS_MAX are over."""
+        mark = _Mark()
+        self._put(mark)
+        mark.wait(FLUSH_SECONDS_MAX)
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        line = masked_text(self.format(record))
+        for secret in self._secrets:
+            line = line.replace(secret, MASK)
+        return line.encode(errors="backslashreplace") + b"\n"
+
+    def _put(self, item: bytes | Target | _Mark) -> None:
+        self._queue.append(item)
+        self._wake.set()
+
+    # ---- on its thread
+
+    def _write(self) -> None:
+        told = 0
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                item = self._queue.popleft()
+                if isinstance(item, bytes):
+                    self._write_lines(item)
+                elif isinstance(item, _Mark):
+                    item.set()
+                else:
+                    former, self._target = self._target, item
+                    former.close()
+            if self.dropped > told and not self._is_failing:
+                number, told = self.dropped - told, self.dropped
+                log.warning("%d lines of the log were dropped", number, extra=log_events.LINES_DROPPED)
+
+    def _write_lines(self, first: bytes) -> None:
+        lines = [first]
+        while len(lines) < BATCH_LINES_MAX and self._queue and isinstance(self._queue[0], bytes):
+            line = self._queue.popleft()
+            assert isinstance(line, bytes), "only this thread takes from the queue"
+            lines.append(line)
+        try:
+            self._target.write(b"".join(lines))
+            self._is_failing = False
+        except OSError as error:
+            self._failed += len(lines)
+            if not self._is_failing:
+                self._is_failing = True
+                with suppress(OSError):
+                    Stderr().write(f"the log cannot be written: {error}\n".encode())
+
+
+class Log:
+    """The log of this process, by [logging]. Of what is read here only ``dropped`` and ``levels`` may be asked from any
+    thread.
+
+    ``mode``: who may read its file. Raises SettingsError, also when the file cannot be had; ``take`` then changes
+    nothing.
+    """
+
+    def __init__(self, settings: LoggingSettings, mode: int = 0o600, secrets: Collection[str] = ()) -> None:
+        self._mode = mode
+        self._settings = settings
+        self._named: dict[str, str] = {}  # what was said of loggers while this process runs
+        self._check(settings)
+        self._lines = Lines(_formatter(settings), _target(settings, mode), secrets)
+        logging.getLogger().addHandler(self._lines)
+        self._set_levels()
+
+    @property
+    def dropped(self) -> int:
+        """Lines that were not written."""
+        return self._lines.dropped
+
+    def take(self, settings: LoggingSettings) -> None:
+        """What the settings say holds from now on; levels that were set while it ran are forgotten."""
+        self._check(settings)
+        if settings.where != self._settings.where:
+            self._lines.take(_formatter(settings), _target(settings, self._mode))
+        self._forget_levels()
+        self._settings, self._named = settings, {}
+        self._set_levels()
+
+    def set_level(self, name: str, level: str | None) -> None:
+        """Of a logger and all below it, until ``take`` or the end; None: as the settings say. UnknownLogger."""
+        full = full_name(name)
+        self._forget_levels()
+        if level is None:
+            self._named.pop(full, None)
+        else:
+            self._named[full] = level
+        self._set_levels()
+
+    @property
+    def levels(self) -> dict[str, str]:
+        """The levels that were said of loggers, by the settings or since."""
+        of_settings = {full_name(name): level for name, level in self._settings.loggers.items()}
+        return {OURS: self._settings.level, **of_settings, **self._named}
+
+    def close(self) -> None:
+        """What waits is written; as ``flush`` of a handler."""
+        self._lines.flush()
+
+    def _check(self, settings: LoggingSettings) -> None:
+        for name, level in settings.loggers.items():
+            try:
+                full_name(name)
+            except UnknownLogger as error:
+                raise SettingsError(f"logging.loggers.{name}", level, str(error)) from error
+
+    def _set_levels(self) -> None:
+        levels = self.levels
+        logging.getLogger().setLevel(max(_number(levels[OURS]), _OTHERS_LEVEL_MIN))
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(_number(level))
+
+    def _forget_levels(self) -> None:
+        for name in self.levels:
+            logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def full_name(name: str) -> str:
+    """Of a logger, ours called as its module is within the package. Raises UnknownLogger."""
+    if name == OURS or name.partition(".")[0] in OTHERS:
+        return name
+    full = name if name.startswith(f"{OURS}.") else f"{OURS}.{name}"
+    try:
+        is_known = find_spec(full) is not None
+    except (ImportError, ValueError):
+        is_known = False
+    if not is_known:
+        raise UnknownLogger(name)
+    return full
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
+
+
+def _formatter(settings: LoggingSettings) -> logging.Formatter:
+    is_journal = settings.target == "journald"
+    if settings.format == "text":
+        formatter: logging.Formatter = TextFormatter(has_time=not is_journal)
+    else:
+        formatter = FORMATS[settings.format]()
+    return JournalFormatter(formatter) if is_journal else formatter
+
+
+def _target(settings: LoggingSettings, mode: int) -> Target:
+    if settings.file is None:
+        return Stderr()
+    try:
+        return File(settings.file, settings.file_max_size, settings.file_max_count, mode)
+    except OSError as error:
+        raise SettingsError("logging.file", settings.file, f"a file that can be written: {error}") from error

@@ -1,0 +1,101 @@
+"""Records of the log as lines: for people, as logfmt, as JSON.
+
+What clients say and call things cannot end a line, or begin another, or move a terminal's cursor. An event's name
+(tandemmq.log_events) is the field ``event`` of logfmt and JSON. Times are local and say their zone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+_CONTROL_CODES: Final = (
+    *range(0x20),
+    *range(0x7F, 0xA0),
+    0x200E,
+    0x200F,
+    *range(0x2028, 0x202F),
+    *range(0x2066, 0x206A),
+)
+_CONTROLS: Final = {code: f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}" for code in _CONTROL_CODES}
+#: Those that JSON leaves as they are.
+_CONTROLS_OF_JSON: Final = {code: f"\\u{code:04x}" for code in _CONTROL_CODES if code >= 0x20}
+_OURS: Final = "tandemmq."
+_PLAIN: Final = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f]+")
+#: Of sd-daemon(3), by the least level.
+_PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people; a traceback below it is as it is. ``has_time``: whoever keeps the lines notes no time."""
+
+    def __init__(self, *, has_time: bool = True) -> None:
+        super().__init__(f"{'%(asctime)s ' if has_time else ''}%(levelname)-7s %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return _time(record, " ")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return super().formatMessage(record).translate(_CONTROLS)
+
+
+class LogfmtFormatter(logging.Formatter):
+    """``time=… level=info event=… logger=… message="…"``: one line for each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return " ".join(f"{key}={_logfmt(str(value))}" for key, value in _fields(self, record).items())
+
+
+class JsonFormatter(logging.Formatter):
+    """An object for each record, in one line, with the keys of logfmt."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _json(_fields(self, record))
+
+
+class JournalFormatter(logging.Formatter):
+    """What another says, each line with the priority that journald reads from what a service writes to stderr."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        priority = next((number for level, number in _PRIORITIES if record.levelno >= level), 7)
+        return "\n".join(f"<{priority}>{line}" for line in self._inner.format(record).split("\n"))
+
+
+FORMATS: Final[Mapping[str, type[logging.Formatter]]] = {
+    "text": TextFormatter,
+    "logfmt": LogfmtFormatter,
+    "json": JsonFormatter,
+}
+
+
+def _fields(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, Any]:
+    """What is said of a record; an event and an exception where there is one."""
+    fields = {
+        "time": _time(record, "T"),
+        "level": record.levelname.lower(),
+        "event": getattr(record, "event", None),
+        "logger": record.name.removeprefix(_OURS),
+        "message": record.getMessage(),
+        "exception": formatter.formatException(record.exc_info) if record.exc_info else None,
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _time(record: logging.LogRecord, separator: str) -> str:
+    return datetime.fromtimestamp(record.created).astimezone().isoformat(separator, "milliseconds")
+
+
+def _logfmt(value: str) -> str:
+    return value if _PLAIN.fullmatch(value) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False).translate(_CONTROLS_OF_JSON)

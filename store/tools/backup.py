@@ -1,0 +1,307 @@
+"""A backup: a copy of the journals of a data directory, made while a broker writes there, and put back from there.
+
+The journal alone is enough: an index is made from it. What makes the copy consistent (docs/backup.md):
+
+- A round lists the files, and copies those that are not copied yet, the newest last. A file that is not the newest is
+  not written any more, so it is copied once; it is copied again if it changed (a deposed master's last batch).
+- A file that was reclaimed in the middle of a round begins a new one: acknowledgements in it may be all that keeps a
+  message in an older file, copied long before, from coming back. So the copy has the files of one listing, no others,
+  each of them whole, and of the newest what was there after the listing.
+- Of the newest file all good batches are copied, up to where they ended when it was read: behind that the writer works.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from tandemmq.disk import opened, read_fully, sync_directory, write_fully
+from tandemmq.journal.errors import JournalMissing
+from tandemmq.journal.files import JournalFiles, file_id
+from tandemmq.journal.format import END_RECORD
+from tandemmq.journal.scan import scan
+from tandemmq.store.membership import PROMISE_FILE
+from tandemmq.store.recovery.index_directory import DATA, named_indexes
+from tandemmq.store.several.filters import OUTCOMES_DIRECTORY
+from tandemmq.store.several.layout import ROOT, is_store_name, path_of, stores_in
+from tandemmq.store.tools.check_several import check_all
+from tandemmq.store.tools.inspect import read_headers
+
+MANIFEST: Final = "backup.json"
+VERSION: Final = 1
+#: Rounds after the first copy only what is new; so many in vain, and files go faster than they are copied.
+ROUNDS_MAX: Final = 200
+CHUNK_BYTES: Final = 1 << 20
+#: What is said of a file that another host deleted: on NFS the second, also while it is open here.
+GONE: Final = (errno.ENOENT, errno.ESTALE)
+
+#: Bytes that were copied by now.
+Copied = Callable[[int], None]
+_Mark = tuple[int, int, int]
+
+
+class BackupFailed(Exception):
+    """No backup was made, or none was put back; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a backup holds. ``ends``: of each store the newest file and where its good batches end."""
+
+    files: int
+    bytes: int
+    messages: int
+    owners: int
+    began: float
+    ended: float
+    ends: Mapping[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A file that was copied: its mark before it was read, its length, where its batches end, its CRC-32."""
+
+    mark: _Mark
+    size: int
+    end: int
+    crc: int
+
+
+def back_up(directory: str, target: str, *, on_copied: Copied = lambda _: None, scratch: str | None = None) -> Summary:
+    """Copy the journals of ``directory`` into ``target``, which is empty or not there, and check the copy.
+
+    A broker may be writing in ``directory``; it is only read. On return the copy is durable, and has its manifest.
+    Raises BackupFailed, OSError and JournalError; then what was copied has no manifest, and may be deleted.
+    ``scratch`` is where the temporary index of the check goes.
+    """
+    began = time.time()
+    if os.path.lexists(os.path.join(directory, PROMISE_FILE)):
+        raise BackupFailed(f"{directory} belongs to a replicated set: the copy on another node is what it is backed by")
+    names = _names(directory)
+    if not names:
+        raise BackupFailed(f"there is no journal in {directory}")
+    _demand_empty(target)
+    _demand_space(directory, names, target, scratch or tempfile.gettempdir())
+    os.makedirs(target, exist_ok=True)
+    copied: dict[str, dict[int, _Copy]] = {}
+    while missing := [name for name in names if name not in copied]:
+        for name in missing:
+            copied[name] = _copy_store(path_of(directory, name), path_of(target, name), on_copied)
+        names = _names(directory)  # a store that began meanwhile
+    sync_directory(os, target)
+    report = check_all(target, scratch=scratch)
+    if report.problems:
+        raise BackupFailed(f"the copy is not sound: {report.problems[0]}; tandemmq store check {target} tells all")
+    ends = {name: [max(files), files[max(files)].end] for name, files in copied.items()}
+    summary = Summary(report.files, report.bytes, report.messages, report.owners, began, time.time(), ends)
+    entries = [
+        {"store": name, "file": file, "size": copy.size, "crc32": copy.crc}
+        for name, files in copied.items()
+        for file, copy in sorted(files.items())
+    ]
+    _write_manifest(target, {"version": VERSION, "source": os.path.abspath(directory), **asdict(summary)}, entries)
+    return summary
+
+
+def restore(source: str, directory: str) -> Summary:
+    """Put a backup into ``directory``, which is empty or not there. On return it is durable.
+
+    The next broker there makes its index, and begins an epoch of its own. Raises BackupFailed and OSError.
+    """
+    manifest = _read_manifest(source)
+    _demand_empty(directory)
+    total = sum(entry["size"] for entry in manifest["entries"])
+    _demand_room(_existing(directory), total)
+    os.makedirs(directory, exist_ok=True)
+    stores = {entry["store"] for entry in manifest["entries"]}
+    for entry in manifest["entries"]:
+        name, file = entry["store"], entry["file"]
+        os.makedirs(path_of(directory, name), exist_ok=True)
+        path = JournalFiles(path_of(source, name)).path(file)
+        to = JournalFiles(path_of(directory, name)).path(file)
+        with opened(os, path, os.O_RDONLY) as fd:
+            size = os.fstat(fd).st_size
+            crc = _copy_bytes(fd, to, size, size)
+        if (size, crc) != (entry["size"], entry["crc32"]):
+            raise BackupFailed(f"{path} is not what was backed up: its length or its sum differs. Empty {directory}")
+    for name in stores:
+        sync_directory(os, path_of(directory, name))
+    sync_directory(os, directory)
+    return Summary(**{key: manifest[key] for key in Summary.__dataclass_fields__})
+
+
+# ---- what is there
+
+
+def _names(directory: str) -> list[str]:
+    """The stores, that of outcomes first: what a store has only prepared is decided there, and is forgotten there when
+    all stores have it."""
+    return sorted(stores_in(directory), key=lambda name: name != OUTCOMES_DIRECTORY)
+
+
+def _demand_empty(directory: str) -> None:
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return
+    if names:
+        raise BackupFailed(f"{directory} is not empty: {names[0]} is there")
+
+
+def _demand_space(directory: str, names: list[str], target: str, scratch: str) -> None:
+    """For the copy, and for the index that its check makes: of one store at a time, as large as a broker's."""
+    journals = index = 0
+    for name in names:
+        path = path_of(directory, name)
+        with os.scandir(path) as entries:
+            journals += sum(_size(entry.path) for entry in entries if file_id(entry.name) is not None)
+        indexes = filter(os.path.isdir, named_indexes(os.path.join(path, "index")))
+        index = max([index, *(_size(os.path.join(each, DATA)) for each in indexes)])
+    place, scratch_place = _existing(target), _existing(scratch)
+    if os.stat(place).st_dev == os.stat(scratch_place).st_dev:
+        _demand_room(place, journals + index)
+    else:
+        _demand_room(place, journals)
+        _demand_room(scratch_place, index)
+
+
+def _size(path: str) -> int:
+    """0: it went meanwhile."""
+    try:
+        return os.stat(path, follow_symlinks=False).st_size
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        return 0
+
+
+def _existing(path: str) -> str:
+    """The directory, or the nearest above it that is there."""
+    place = os.path.abspath(path)
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    return place
+
+
+def _demand_room(place: str, needed: int) -> None:
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        raise BackupFailed(f"{needed:,} bytes are needed at {place}, {free:,} are free")
+
+
+# ---- one store
+
+
+def _copy_store(directory: str, target: str, on_copied: Copied) -> dict[int, _Copy]:
+    files, there = JournalFiles(directory), JournalFiles(target)
+    os.makedirs(target, exist_ok=True)
+    copied: dict[int, _Copy] = {}
+    for _ in range(ROUNDS_MAX):
+        listed = files.list()
+        try:
+            for file in listed:
+                is_newest = file == listed[-1]
+                if is_newest or file not in copied or copied[file].mark != _mark(files, file):
+                    copied[file] = _copy_file(files, there, file, is_newest, on_copied)
+            if any(_mark(files, file) != copied[file].mark for file in listed[:-1]):
+                continue
+            if files.list()[-1] != listed[-1]:
+                continue  # the newest may say by now that another follows it, which would seem lost
+        except JournalMissing:
+            continue  # reclaimed meanwhile
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            continue
+        for file in copied.keys() - set(listed):
+            os.unlink(there.path(file))
+            del copied[file]
+        there.sync_directory()
+        if not read_headers(there).headers:
+            raise BackupFailed(f"the journal in {directory} is ActiveMQ's, and no broker has taken it over yet")
+        return copied
+    raise BackupFailed(f"files of {directory} are reclaimed faster than they are copied ({ROUNDS_MAX} rounds)")
+
+
+def _mark(files: JournalFiles, file: int) -> _Mark:
+    """What changes when a file is written."""
+    status = os.stat(files.path(file), follow_symlinks=False)
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _copy_file(files: JournalFiles, there: JournalFiles, file: int, is_newest: bool, on_copied: Copied) -> _Copy:
+    mark = _mark(files, file)
+    with opened(os, files.path(file), os.O_RDONLY) as fd:
+        size = os.fstat(fd).st_size
+        end = size
+        if is_newest:
+            # Chunks of a file that is being written are of different moments: a later one may have a batch that
+            # follows what an earlier one has not yet. What was good when it was scanned does not change.
+            batches = scan(files, file)
+            for _ in batches:
+                pass
+            end = min(batches.ending.offset, size)
+        crc = _copy_bytes(fd, there.path(file), end, size, on_copied)
+    return _Copy(mark, size, end, crc)
+
+
+def _copy_bytes(fd: int, path: str, end: int, size: int, on_copied: Copied = lambda _: None) -> int:
+    """Copy ``end`` bytes, and say so there; zeros up to ``size``. The CRC-32 of it all. Synced."""
+    crc = 0
+    with opened(os, path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
+        for offset in range(0, end, CHUNK_BYTES):
+            chunk = read_fully(os, fd, min(CHUNK_BYTES, end - offset), offset)
+            write_fully(os, out, chunk, offset)
+            crc = zlib.crc32(chunk, crc)
+            on_copied(len(chunk))
+        rest = END_RECORD[: size - end]
+        write_fully(os, out, rest, end)
+        crc = zlib.crc32(rest, crc)
+        zeros = size - end - len(rest)
+        os.ftruncate(out, size)
+        for offset in range(0, zeros, CHUNK_BYTES):
+            crc = zlib.crc32(bytes(min(CHUNK_BYTES, zeros - offset)), crc)
+        os.fsync(out)
+    return crc
+
+
+# ---- the manifest
+
+
+def _write_manifest(target: str, facts: dict[str, Any], entries: list[dict[str, Any]]) -> None:
+    path = os.path.join(target, MANIFEST)
+    text = json.dumps({**facts, "entries": entries}, indent=1).encode()
+    with opened(os, path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+        write_fully(os, fd, text, 0)
+        os.fsync(fd)
+    os.replace(path + ".new", path)
+    sync_directory(os, target)
+    sync_directory(os, os.path.dirname(os.path.abspath(target)))
+
+
+def _read_manifest(source: str) -> dict[str, Any]:
+    path = os.path.join(source, MANIFEST)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            manifest = json.load(stream)
+        if manifest["version"] != VERSION:
+            raise BackupFailed(f"{path} has version {manifest['version']}; this program reads {VERSION}")
+        for entry in manifest["entries"]:
+            name = entry["store"]
+            if name != ROOT and (os.path.basename(name) != name or not is_store_name(name)):
+                raise BackupFailed(f"{path}: {name!r} is no store")
+            if not all(isinstance(entry[key], int) for key in ("file", "size", "crc32")):
+                raise BackupFailed(f"{path} is no manifest of a backup")
+        return dict(manifest)
+    except FileNotFoundError as error:
+        raise BackupFailed(f"{source} is no whole backup: it has no {MANIFEST}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise BackupFailed(f"{path} is no manifest of a backup") from error

@@ -1,0 +1,31 @@
+"""An engine on the real store, in a test that has no loop: a term that ends by a stop in order or by a crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.shared import Loop
+from tandemmq.store.operations import Operation
+from tandemmq.store.standby import Standby
+from tests.support.store.store_harness import Term
+
+NOW = 1_000
+
+
+class EngineTerm(Term):
+    """A term whose operations come back to ``engine``."""
+
+    engine: Any = None
+
+    def _begin(self, standby: Standby) -> None:
+        super()._begin(standby)
+        self.engine = Engine(self.store, EngineSettings(), Loop(lambda: NOW))
+
+    def durable(self, operations: list[Operation]) -> None:
+        super().durable(operations)
+        self.engine.durable(operations)
+
+    def make_steps(self) -> None:
+        """Nothing is left to do: steps are made at once."""

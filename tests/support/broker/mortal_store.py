@@ -1,0 +1,46 @@
+"""A broker that dies behind an operation that it gave its store: what the next one finds is what was stored until
+then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tandemmq.store.operations import Operation, Owner, RemoveOwner
+
+
+class Mortal:
+    """Lets the store of a harness take so many operations more, and none behind them. ``is_told``: those are reported;
+    else those of the last turn are stored, and nobody learns it."""
+
+    def __init__(self, harness: Any, left: int, *, is_told: bool) -> None:
+        self.store = harness.store
+        self.left = left
+        self.is_dead = False
+        self._apply_turn = self.store._apply_turn
+        self._is_told = is_told
+        self.store._apply_turn = self._apply
+
+    def _apply(self) -> list[Operation]:
+        operations = self.store._turn
+        if self.is_dead or len(operations) > self.left:
+            kept = [] if self.is_dead else operations[: self.left]
+            for each in operations[len(kept) :]:
+                if isinstance(each, RemoveOwner):
+                    self._comes_back(self.store._owners[each.owner])
+            self.is_dead = True
+            self.store._turn = kept
+            applied = self._apply_turn()
+            return applied if self._is_told else []
+        self.left -= len(operations)
+        return self._apply_turn()
+
+    def _comes_back(self, owner: Owner) -> None:
+        """Its name was free at once, and another one had it, of which the journal knows nothing."""
+        if owner.subscription_name is None:
+            other = self.store._queues.get(owner.destination)
+            if other is not None:
+                del self.store._owners[other], self.store._messages[other]
+            self.store._queues[owner.destination] = owner.id
+
+    def end(self) -> None:
+        self.store._apply_turn = self._apply_turn

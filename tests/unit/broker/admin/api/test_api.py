@@ -1,0 +1,154 @@
+"""The API and its document: what it says is what it does, on master and standby."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.stomp_wire import LOST, Wire
+from tests.unit.broker.admin.api.conftest import Clients, Operator
+
+
+def test_the_document_names_every_page_and_each_answers_as_it_says(operator: Operator, clients: Clients) -> None:
+    clients.send("orders", "a")
+    document = operator.get("openapi.json")
+    for path, methods in document["paths"].items():
+        if "get" not in methods or path.endswith("/stream"):
+            continue
+        asked = path.replace("{kind}", "queue").replace("{name}", "orders").removeprefix("/api/v1/")
+        status, answer = operator.ask("GET", asked.replace("{id}", "1"))
+        assert str(status) in methods["get"]["responses"], (path, answer)
+        assert status in (200, 404), (path, answer)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "destinations/queue?limit=0", None, 400),
+        ("GET", "destinations/queue?limit=1&limit=2", None, 400),
+        ("GET", "destinations/queue?colour=red", None, 400),
+        ("GET", "destinations/nothing", None, 404),
+        ("GET", "destinations/queue/no.such", None, 404),
+        ("POST", "destinations", {"kind": "queue", "name": ""}, 400),
+        ("POST", "destinations", {"kind": "queue", "name": "a.*"}, 404),
+        ("POST", "destinations", {"kind": "queue", "name": "a", "more": 1}, 400),
+        ("POST", "destinations", ["a"], 400),
+        ("POST", "destinations", {"kind": "queue", "name": "x" * 70_000}, 413),
+        ("DELETE", "connections/nobody", None, 404),
+        ("DELETE", "subscriptions/nobody/none", None, 404),
+        ("DELETE", "tasks/99999", None, 404),
+        ("DELETE", "tasks/" + "9" * 400, None, 404),
+    ],
+)
+def test_what_is_wrong_is_named(operator: Operator, method: str, path: str, body: Any, status: int) -> None:
+    found, answer = operator.ask(method, path, body)
+    assert found == status, answer
+    assert answer["error"]
+
+
+def test_a_page_of_a_foreign_site_cannot_send_what_is_no_json(broker: BrokerProcess, operator: Operator) -> None:
+    asking = Operator(broker, "", **operator.headers)
+    asking.headers["Content-Type"] = "text/plain"
+    assert asking.ask("POST", "destinations", {"kind": "queue", "name": "a"})[0] == 415
+
+
+def test_a_connection_is_seen_and_hung_up_on(broker: BrokerProcess, operator: Operator) -> None:
+    async def be_hung_up_on() -> None:
+        wire = await Wire.open(broker.stomp, **{"client-id": "me"})
+        found = await asyncio.to_thread(operator.get, "connections")
+        (row,) = [each for each in found["items"] if each["client_id"] == "me"]
+        assert row["connector"] == "stomp"
+        await asyncio.to_thread(operator.change, "DELETE", f"connections/{row['id']}")
+        with pytest.raises(LOST):
+            await asyncio.wait_for(wire.read(), 10)
+        wire.close()
+
+    asyncio.run(be_hung_up_on())
+
+
+def test_a_durable_subscription_is_deleted_while_its_client_is_away(broker: BrokerProcess, operator: Operator) -> None:
+    async def subscribe() -> Wire:
+        wire = await Wire.open(broker.stomp, **{"client-id": "me/too"})
+        asked = {"id": "a/#", "destination": "/topic/prices", "activemq.subscriptionName": "a/#", "receipt": "r"}
+        wire.send("SUBSCRIBE", asked)
+        assert (await wire.read()).command == "RECEIPT"
+        return wire
+
+    def held() -> list[str]:
+        return [each["name"] for each in operator.get("subscriptions")["items"] if each["client_id"] == "me/too"]
+
+    async def live() -> None:
+        wire = await subscribe()
+        status, answer = await asyncio.to_thread(operator.ask, "DELETE", "subscriptions/me%2Ftoo/a%2F%23")
+        assert (status, await asyncio.to_thread(held)) == (409, ["a/#"]), answer
+        wire.close()
+
+    asyncio.run(live())
+    wait_until(
+        lambda: operator.ask("DELETE", "subscriptions/me%2Ftoo/a%2F%23")[0] == 200, "its client is seen to be gone"
+    )
+    assert held() == []
+
+
+def test_events_come_as_they_happen(broker: BrokerProcess, operator: Operator) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", broker.admin, timeout=30)
+    connection.request("GET", "/api/v1/events/stream", headers=operator.headers)
+    response = connection.getresponse()
+    assert response.headers["Content-Type"] == "text/event-stream"
+    assert response.read(22).startswith(b": the broker is there")
+    connection.close()
+
+
+def test_a_standby_answers_and_says_who_is_master(tmp_path: Path) -> None:
+    master = BrokerProcess(tmp_path / "data", "a").start()
+    master.wait_role("master")
+    standby = BrokerProcess(tmp_path / "data", "b").start()
+    try:
+        standby.wait_role("standby")
+        (token,) = Path(standby.data, "index").glob("b.admin-token")
+        operator = Operator(standby, "", Authorization=f"Bearer {token.read_text().strip()}")
+        for page in ("broker", "connectors", "locker", "store", "replication", "events", "session"):
+            assert operator.get(page) is not None
+        assert operator.get("broker")["role"] == "standby"
+        for method, page, body in (
+            ("GET", "destinations/queue", None),
+            ("GET", "connections", None),
+            ("POST", "destinations", {"kind": "queue", "name": "a"}),
+            ("POST", "store/checkpoint", {}),
+            ("POST", "handover", {}),
+        ):
+            status, answer = operator.ask(method, page, body)
+            assert (status, answer["role"], answer["holder"]["name"]) == (409, "standby", "a"), page
+    finally:
+        standby.stop()
+        master.stop()
+
+
+@pytest.mark.thorough
+def test_whatever_is_asked_the_answer_is_one_that_the_document_has(secured: BrokerProcess) -> None:
+    """Requests made of the document, by schemathesis: no answer is an error of the broker, or another than it says."""
+    import schemathesis
+    from hypothesis import HealthCheck, Phase, given, settings
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+    operator = Operator(secured)
+    schema = schemathesis.openapi.from_url(f"{operator.place}/api/v1/openapi.json", headers=operator.headers)
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        if operation.path.endswith(("/stream", "/handover", "/compact", "/events")):
+            continue
+
+        @given(case=operation.as_strategy())
+        @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+        def try_it(case: Any) -> None:
+            response = case.call(headers=operator.headers, timeout=60)
+            # What a name or a selector may be is more than a schema says.
+            case.validate_response(response, excluded_checks=[positive_data_acceptance])
+
+        try_it()
+    assert "Traceback" not in secured.log.read_text()

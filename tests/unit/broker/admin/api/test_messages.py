@@ -1,0 +1,259 @@
+"""What operators do to messages, by the API, with a real broker, its store and STOMP clients."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from itertools import count
+
+import pytest
+
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.stomp_wire import Wire
+from tests.unit.broker.admin.api.conftest import Clients, Operator
+
+_names = count(1)
+
+
+@pytest.fixture
+def name() -> str:
+    """A queue that no other test has."""
+    return f"orders.{next(_names)}"
+
+
+def of(name: str, verb: str) -> str:
+    return f"destinations/queue/{name}/messages/{verb}"
+
+
+def test_a_browse_marks_nothing_and_comes_in_pages(operator: Operator, clients: Clients, name: str) -> None:
+    clients.send(name, *(f"m{number}" for number in range(250)), colour="red")
+    seen, after = [], 0
+    while after is not None:
+        page = operator.get(f"destinations/queue/{name}/messages", limit=120, after=after)
+        seen += [row["preview"] for row in page["items"]]
+        after = page["following"]
+    assert seen == [f"m{number}" for number in range(250)]
+    row = operator.queue(name)
+    assert (row["messages"], row["unacknowledged"], row["consumers"]) == (250, 0, 0)
+    assert operator.bodies(name, selector="colour = 'blue'") == []
+    assert operator.bodies(name, selector="colour = 'red'", limit=1, after=249) == ["m249"]
+
+
+def test_a_message_is_read_with_its_headers_properties_and_body(
+    operator: Operator, clients: Clients, name: str
+) -> None:
+    clients.send(name, "äöü", colour="red", **{"correlation-id": "c", "type": "t", "reply-to": "/queue/back"})
+    (row,) = operator.get(f"destinations/queue/{name}/messages")["items"]
+    message = operator.get(of(name, row["id"].replace("/", "%2F")))
+    assert message["body"] == "äöü"
+    assert message["properties"] == {"colour": "red"}
+    assert (message["correlation_id"], message["type"], message["reply_to"]) == ("c", "t", "queue://back")
+    assert (message["persistent"], message["redelivery_counter"]) == (True, 0)
+    assert operator.ask("GET", of(name, "ID:nothing"))[0] == 404
+
+
+def test_chosen_messages_move_and_keep_what_they_are(operator: Operator, clients: Clients, name: str) -> None:
+    clients.send(name, "a", "b", colour="red")
+    clients.send(name, "c", colour="blue", priority="7")
+    before = {row["preview"]: row for row in operator.get(f"destinations/queue/{name}/messages")["items"]}
+
+    task = operator.change("POST", of(name, "move"), {"to": f"{name}.x", "selector": "colour = 'blue'"})
+    assert (task["state"], task["counts"]) == ("done", {"moved": 1})
+    task = operator.change("POST", of(name, "move"), {"to": f"{name}.x", "ids": [before["a"]["id"]]})
+    assert task["counts"] == {"moved": 1}
+
+    assert operator.bodies(name) == ["b"]
+    moved = {row["preview"]: row for row in operator.get(f"destinations/queue/{name}.x/messages")["items"]}
+    assert set(moved) == {"a", "c"}
+    for body, row in moved.items():
+        kept = ("id", "timestamp", "priority", "properties", "redelivery_counter")
+        assert {key: row[key] for key in kept} == {key: before[body][key] for key in kept}
+    assert clients.answer(f"{name}.x", 2) == ["c", "a"]
+
+
+def test_copies_have_ids_of_their_own(operator: Operator, clients: Clients, name: str) -> None:
+    clients.send(name, "a", "b")
+    task = operator.change("POST", of(name, "copy"), {"to": name, "all": True})
+    assert task["counts"] == {"copied": 2}, "not the copies that it makes meanwhile"
+    rows = operator.get(f"destinations/queue/{name}/messages")["items"]
+    assert [row["preview"] for row in rows] == ["a", "b", "a", "b"]
+    assert len({row["id"] for row in rows}) == 4
+    assert rows[2]["properties"]["originalMessageId"] == rows[0]["id"]
+
+
+def test_two_copies_of_one_message_meet_and_both_survive_a_crash(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A composite's parts have one id; the store knows a queue's message by its id."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("meet") / "data", "a").start()
+    try:
+        broker.wait_role("master")
+        operator, clients = Operator(broker), Clients(broker)
+        clients.send("a,b", "x")
+        task = operator.change("POST", of("b", "move"), {"to": "a", "all": True})
+        assert task["counts"] == {"moved": 1}
+        broker.kill()
+        broker.start()
+        broker.wait_role("master")
+        assert operator.queue("a")["messages"] == 2
+        assert clients.answer("a", 2) == ["x", "x"]
+    finally:
+        broker.stop()
+
+
+def test_what_consumers_hold_is_left_to_them(operator: Operator, clients: Clients, name: str) -> None:
+    clients.send(name, "a", "b")
+    taken, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        async def take() -> None:
+            wire = await Wire.open(clients._port)
+            headers = {"id": "1", "destination": f"/queue/{name}", "ack": "client", "activemq.prefetchSize": "1"}
+            wire.send("SUBSCRIBE", headers)
+            await wire.read()
+            taken.set()
+            await asyncio.to_thread(done.wait, 30)
+            wire.close()
+
+        asyncio.run(take())
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert taken.wait(30)
+    try:
+        task = operator.change("POST", f"destinations/queue/{name}/purge", {})
+        assert task["counts"] == {"deleted": 1}
+        assert operator.queue(name)["unacknowledged"] == 1
+    finally:
+        done.set()
+        holder.join()
+    wait_until(lambda: operator.queue(name)["consumers"] == 0, "it left")
+    assert operator.bodies(name) == ["a"]
+
+
+def test_a_queue_without_consumers_is_emptied_at_once(operator: Operator, clients: Clients, name: str) -> None:
+    clients.send(name, *"abc")
+    assert operator.change("POST", f"destinations/queue/{name}/purge", {})["counts"] == {"deleted": 3}
+    assert operator.queue(name)["messages"] == 0
+    clients.send(name, "d")
+    assert clients.answer(name, 1) == ["d"]
+
+
+def test_what_is_deleted_stays_deleted_and_the_rest_comes_as_if_never_delivered(
+    operator: Operator, clients: Clients, name: str
+) -> None:
+    clients.send(name, *"abcd")
+    operator.change("POST", f"destinations/queue/{name}/pause", {})
+    assert operator.change("POST", of(name, "delete"), {"limit": 2})["counts"] == {"deleted": 2}
+    operator.change("POST", f"destinations/queue/{name}/resume", {})
+    rows = operator.get(f"destinations/queue/{name}/messages")["items"]
+    assert [(row["preview"], row["redelivery_counter"]) for row in rows] == [("c", 0), ("d", 0)]
+    assert clients.answer(name, 2) == ["c", "d"]
+
+
+def test_dead_letters_go_back_with_all_they_had(operator: Operator, clients: Clients, name: str) -> None:
+    clients.send(name, "a", "b", colour="red")
+    (id, _) = [row["id"] for row in operator.get(f"destinations/queue/{name}/messages")["items"]]
+    assert clients.answer(name, 2, "NACK") == ["a", "b"]
+    dead = f"ActiveMQ.DLQ.Queue.{name}"
+    wait_until(lambda: operator.queue(dead)["messages"] == 2, "both are dead letters")
+    assert operator.queue(dead)["is_dead_letter_queue"]
+
+    would = operator.change("POST", of(dead, "retry"), {"dry_run": True, "all": True})
+    assert would["counts"] == {f"queue://{name}": 2}
+    assert operator.queue(dead)["messages"] == 2
+    task = operator.change("POST", of(dead, "retry"), {"limit": 1})
+    assert task["counts"] == {"retried": 1}
+
+    (row,) = operator.get(f"destinations/queue/{name}/messages")["items"]
+    assert (row["preview"], row["id"], row["properties"]) == ("a", id, {"colour": "red"})
+    assert (row["cause"], row["redelivery_counter"], row["original_destination"]) == (None, 0, None)
+    assert operator.bodies(dead) == ["b"]
+
+
+def test_a_trial_stops_when_its_message_dies_again(operator: Operator, clients: Clients, name: str) -> None:
+    clients.send(name, *"abcde")
+    clients.answer(name, 5, "NACK")
+    dead = f"ActiveMQ.DLQ.Queue.{name}"
+    wait_until(lambda: operator.queue(dead)["messages"] == 5, "all are dead letters")
+    refusing = threading.Thread(target=clients.answer, args=(name, 1, "NACK"))
+    refusing.start()
+    task = operator.change("POST", of(dead, "retry"), {"all": True, "canary": True, "wait": 30})
+    refusing.join()
+    assert (task["state"], task["counts"]) == ("stopped", {"retried": 1, "failed_again": 1})
+    assert "1 of 1 that were tried died again" in task["notes"][0]
+    assert operator.queue(dead)["messages"] == 5
+
+
+def test_a_trial_stops_when_nobody_consumes(operator: Operator, clients: Clients, name: str) -> None:
+    clients.send(name, "a", "b")
+    clients.answer(name, 2, "NACK")
+    dead = f"ActiveMQ.DLQ.Queue.{name}"
+    wait_until(lambda: operator.queue(dead)["messages"] == 2, "both are dead letters")
+    task = operator.change("POST", of(dead, "retry"), {"all": True, "canary": True, "canary_wait": 0.5})
+    assert (task["state"], task["counts"]) == ("stopped", {"retried": 1})
+    assert "were not consumed in" in task["notes"][0]
+
+
+def test_after_trials_that_went_well_all_others_follow(operator: Operator, clients: Clients, name: str) -> None:
+    bodies = [f"m{number}" for number in range(15)]
+    clients.send(name, *bodies)
+    clients.answer(name, 15, "NACK")
+    dead = f"ActiveMQ.DLQ.Queue.{name}"
+    wait_until(lambda: operator.queue(dead)["messages"] == 15, "all are dead letters")
+    found: list[str] = []
+    taking = threading.Thread(target=lambda: found.extend(clients.answer(name, 15)))
+    taking.start()
+    task = operator.change("POST", of(dead, "retry"), {"all": True, "canary": True, "wait": 30})
+    taking.join()
+    assert (task["state"], task["counts"]) == ("done", {"retried": 15})
+    assert found == bodies
+
+
+def test_a_task_goes_on_beside_its_caller_and_can_be_stopped(operator: Operator, clients: Clients, name: str) -> None:
+    clients.send(name, *(f"m{number}" for number in range(40)))
+    clients.answer(name, 40, "NACK")
+    dead = f"ActiveMQ.DLQ.Queue.{name}"
+    wait_until(lambda: operator.queue(dead)["messages"] == 40, "all are dead letters")
+    status, task = operator.ask("POST", of(dead, "retry"), {"all": True, "rate": 5, "wait": 0})
+    assert (status, task["state"]) == (202, "running")
+    id = task["id"]
+    wait_until(lambda: operator.ask("GET", f"tasks/{id}")[1]["counts"].get("retried", 0) > 0, "it began")
+    operator.change("DELETE", f"tasks/{id}")
+    done = wait_until(lambda: _over(operator, id), "it stopped")
+    assert done["state"] == "stopped"
+    assert done["counts"]["retried"] < 40
+    assert operator.queue(dead)["messages"] + operator.queue(name)["messages"] == 40
+    assert operator.queue(dead)["unacknowledged"] == 0
+    assert any(row["id"] == id for row in operator.get("tasks")["items"])
+
+
+def _over(operator: Operator, id: int) -> dict[str, object] | None:
+    status, task = operator.ask("GET", f"tasks/{id}")
+    return task if status == 200 and task["state"] != "running" else None
+
+
+def test_who_says_not_which_messages_is_refused(operator: Operator, clients: Clients, name: str) -> None:
+    clients.send(name, "a")
+    for verb, body in (("move", {"to": "x"}), ("delete", {}), ("retry", {})):
+        status, answer = operator.ask("POST", of(name, verb), body)
+        assert (status, "all=true" in answer["error"]) == (400, True)
+    status, answer = operator.ask("POST", of(name, "delete"), {"selector": "colour ="})
+    assert status == 200
+    assert answer["state"] == "failed"
+    assert operator.bodies(name) == ["a"]
+
+
+def test_a_journal_file_is_kept_by_a_queue_whose_consumers_are_told(
+    broker: BrokerProcess, operator: Operator, clients: Clients, name: str
+) -> None:
+    clients.send(name, "a")
+
+    async def look() -> int:
+        wire = await Wire.open(broker.stomp)
+        wire.send("SUBSCRIBE", {"id": "1", "destination": f"/queue/{name}", "ack": "client"})
+        await wire.read()
+        why = await asyncio.to_thread(operator.get, "store/why")
+        wire.close()
+        holders = [holder for file in why["files"] for holder in file["holders"]]
+        return next(int(each["consumers"]) for each in holders if each["destination"] == f"queue://{name}")
+
+    assert asyncio.run(look()) == 1

@@ -1,0 +1,86 @@
+"""The files of the console, over a real socket, and what may not stand in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tandemmq.broker.admin.console.files import CONTENT_SECURITY_POLICY, FIRST_PAGE, console_files, console_routes
+from tandemmq.broker.admin.server import AdminServer
+from tests.support.tree import ROOT
+
+STATIC = ROOT / "broker" / "admin" / "console" / "static"
+FIRST_PAGE_BYTES_MAX = 200_000
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in STATIC.iterdir()}
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[aiohttp.ClientSession]:
+    status = {"role": "standby", "epoch": 0, "name": "a", "store": "/data"}
+    server = AdminServer("127.0.0.1", 0, lambda: status, console_routes())
+    await server.start()
+    async with aiohttp.ClientSession(server.url, trust_env=False) as session:
+        yield session
+    await server.stop()
+
+
+@pytest.mark.parametrize("page", ["/", "/console", "/console/", f"/console/{FIRST_PAGE}"])
+async def test_the_first_page_says_what_it_may_load(client: aiohttp.ClientSession, page: str) -> None:
+    async with client.get(page) as answer:
+        assert answer.status == 200
+        assert answer.content_type == "text/html"
+        assert await answer.text() == TEXTS[FIRST_PAGE]
+        policy = answer.headers["Content-Security-Policy"].split("; ")
+        assert {"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'"} <= set(policy)
+        assert {"frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'"} <= set(policy)
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert answer.headers["Cache-Control"] == "no-cache"
+
+
+async def test_who_has_a_file_is_told_that_it_is_still_the_same(client: aiohttp.ClientSession) -> None:
+    async with client.get("/console/app.js") as answer:
+        assert answer.content_type == "text/javascript"
+        etag = answer.headers["ETag"]
+    async with client.get("/console/app.js", headers={"If-None-Match": f'"other", {etag}'}) as answer:
+        assert answer.status == 304
+        assert await answer.read() == b""
+        assert answer.headers["ETag"] == etag
+    async with client.get("/console/app.js", headers={"If-None-Match": '"other"'}) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("name", ["nowhere.js", "..%2Ffiles.py", "%2e%2e/files.py", "app.js/", "__init__.py"])
+async def test_nothing_else_is_given_out(client: aiohttp.ClientSession, name: str) -> None:
+    async with client.get(f"/console/{name}") as answer:
+        assert answer.status == 404
+        assert "console_files" not in await answer.text()
+
+
+def test_every_file_is_served_and_all_together_are_small() -> None:
+    found = console_files()
+    assert set(found) == set(TEXTS)
+    assert sum(len(file.content) for file in found.values()) < FIRST_PAGE_BYTES_MAX
+
+
+def test_nothing_comes_from_elsewhere() -> None:
+    for name, text in TEXTS.items():
+        addresses = set(re.findall(r"https?://[^\s\"'`]*", text))
+        assert addresses <= {"http://www.w3.org/2000/svg"}, name
+    for loaded in re.findall(r'(?:src|href)="([^"]+)"', TEXTS[FIRST_PAGE]):
+        assert loaded.startswith(("/console/", "#"))
+        assert not loaded.startswith("/") or Path(loaded).name in TEXTS
+
+
+def test_text_never_becomes_markup() -> None:
+    """The browser refuses it too (Trusted Types); here it is told which line."""
+    ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\(|new Function|\.style\b|srcdoc"
+    for name, text in TEXTS.items():
+        if name.endswith(".js"):
+            assert not re.search(ways, text), name
+    assert not re.search(r"<style|\sstyle=|\son\w+=|<script>", TEXTS[FIRST_PAGE])
+    assert "unsafe" not in CONTENT_SECURITY_POLICY

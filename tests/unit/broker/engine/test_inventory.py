@@ -1,0 +1,127 @@
+"""What operators are told of what there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandemmq.broker.core.commands import AddProducer
+from tandemmq.broker.core.slices import at_once
+from tandemmq.broker.engine.inventory import Query
+from tandemmq.store.records.message import Destination, DestinationKind
+
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+
+
+def queue(name):
+    return Destination(DestinationKind.QUEUE, name)
+
+
+def names(found):
+    return [row["name"] for row in found.rows]
+
+
+def test_pages_come_in_order_and_are_all_there_is(harness):
+    client = harness.client()
+    for number in range(25):
+        client.send("x", queue(f"q{number:02}"))
+    harness.turn()
+    harness.fail_over()  # nobody named any of them since
+    harness.client().send("x", queue("q07"))
+    harness.turn()
+    inventory = harness.engine.inventory
+    seen, after = [], ""
+    while True:
+        found = at_once(inventory.queues(Query(10, after)))
+        assert found.total == 25
+        seen += names(found)
+        if found.following is None:
+            break
+        after = found.following
+    assert seen == [f"q{number:02}" for number in range(25)]
+    assert inventory.destination(queue("q07"))["messages"] == 2
+    assert inventory.destination(queue("q08"))["messages"] == 1
+
+
+def test_a_page_of_very_many_is_made_in_steps(harness):
+    client = harness.client()
+    for number in range(3000):
+        client.send("x", queue(f"q{number:04}"), persistent=False)
+    work = harness.engine.inventory.queues(Query(5, "q2000"))
+    steps, found = 0, None
+    while found is None:
+        try:
+            next(work)
+            steps += 1
+        except StopIteration as done:
+            found = done.value
+    assert names(found) == [f"q{number}" for number in range(2001, 2006)]
+    assert found.following == "q2005"
+    assert steps >= 3000 // 256
+
+
+def test_a_pattern_chooses_in_any_case(harness):
+    client = harness.client()
+    for name in ("Orders.eu", "orders.us", "parked"):
+        client.send("x", queue(name))
+    harness.turn()
+    found = at_once(harness.engine.inventory.queues(Query(10, "", "ORDERS.*")))
+    assert (names(found), found.total) == (["Orders.eu", "orders.us"], 2)
+
+
+def test_clients_and_what_they_have_open(harness):
+    client = harness.client("me")
+    client.subscribe(selector="a = 1", prefetch=1)
+    client.handle(AddProducer("p", queue("orders")))
+    client.subscribe("t", PRICES)
+    client.begin()
+    client.send("x", transaction="t", properties={"a": 1})
+    inventory = harness.engine.inventory
+
+    (connection,) = at_once(inventory.connections(Query(10))).rows
+    assert (connection["client_id"], connection["consumers"], connection["transactions"]) == ("me", 2, 1)
+    assert [row["destinations"] for row in at_once(inventory.consumers(Query(10))).rows] == [
+        ["queue://orders"],
+        ["topic://prices"],
+    ]
+    (consumer,) = at_once(inventory.consumers(Query(10), queue("orders"))).rows
+    assert (consumer["selector"], consumer["slow"]) == ("a = 1", None)
+    (producer,) = at_once(inventory.producers(Query(10))).rows
+    assert producer["destination"] == "queue://orders"
+    assert inventory.destination(queue("orders"))["producers"] == 1
+    (transaction,) = at_once(inventory.transactions(Query(10))).rows
+    assert (transaction["kind"], transaction["sent"]) == ("local", 1)
+
+
+def test_it_is_told_why_a_consumer_is_slow(harness):
+    client = harness.client()
+    client.subscribe(prefetch=1)
+    for body in "ab":
+        client.send(body)
+    harness.turn()
+    (consumer,) = at_once(harness.engine.inventory.consumers(Query(10))).rows
+    assert "acknowledges too slowly: 1 " in consumer["slow"]
+    client.has_space = False
+    client.ack("a")
+    harness.turn()
+    (consumer,) = at_once(harness.engine.inventory.consumers(Query(10))).rows
+    assert "reads too slowly" in consumer["slow"]
+
+
+def test_durable_subscriptions_have_a_row_for_each_topic(harness):
+    client = harness.client("me")
+    client.subscribe(destination=PRICES, durable_name="all")
+    harness.turn()
+    (row,) = at_once(harness.engine.inventory.subscriptions(Query(10))).rows
+    assert (row["client_id"], row["name"], row["topic"], row["consumers"]) == ("me", "all", "prices", 1)
+
+
+def test_advisory_topics_are_not_among_the_topics(harness):
+    client = harness.client()
+    client.subscribe(destination=Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Connection"))
+    client.subscribe("t", PRICES)
+    assert names(at_once(harness.engine.inventory.topics(Query(10)))) == ["prices"]
+
+
+def test_what_is_not_there_is_no_destination(harness):
+    with pytest.raises(KeyError):
+        harness.engine.inventory.destination(queue("nothing"))

@@ -1,0 +1,119 @@
+"""An operator's Move: the message is there or here, never in both, and never in neither."""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.commands import AckMode, Move
+from tandemmq.store.operations import Atomic
+from tandemmq.store.records.altered import altered
+from tandemmq.store.records.message import Destination, DestinationKind
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+PARKED = Destination(DestinationKind.QUEUE, "parked")
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+
+
+def move(operator, body, target, receipt="moved"):
+    found = operator.last(body)
+    operator.handle(Move(found.subscription, found.tag, altered(found.message, destination=target), receipt))
+
+
+def test_a_message_is_added_there_and_removed_here_by_one_operation(harness):
+    operator = harness.client()
+    harness.client().send("a")
+    harness.turn()
+    operator.subscribe(ack=AckMode.RANGE)
+    appended = []
+    append = harness.store.append
+    harness.engine._sender._append = lambda operation: (appended.append(operation), append(operation))[1]
+
+    move(operator, "a", PARKED)
+    assert operator.receipts == [], "not before it is durable"
+    harness.turn()
+
+    assert operator.receipts == ["moved"]
+    assert [type(each) for each in appended] == [Atomic]
+    assert len(appended[0].operations) == 2
+    assert (harness.figures("orders")["messages"], harness.figures("parked")["messages"]) == (0, 1)
+    assert harness.stored() == 1
+    harness.fail_over()
+    reader = harness.client()
+    reader.subscribe(destination=PARKED)
+    harness.turn()
+    assert reader.bodies == ["a"]
+    assert not reader.session.delivered[0].redelivered
+
+
+def test_what_is_not_stored_moves_too(harness):
+    operator = harness.client()
+    operator.subscribe()
+    operator.send("a", persistent=False)
+
+    move(operator, "a", PARKED)
+    harness.turn()
+
+    assert operator.receipts == ["moved"]
+    assert harness.figures("parked")["messages"] == 1
+    assert harness.stored() == 0
+
+
+def test_a_message_may_move_to_a_topic_that_nobody_listens_to(harness):
+    operator = harness.client()
+    operator.send("a")
+    harness.turn()
+    operator.subscribe()
+
+    move(operator, "a", PRICES)
+    harness.turn()
+
+    assert operator.receipts == ["moved"]
+    assert harness.stored() == 0
+
+
+def test_what_cannot_move_goes_back_and_does_not_count_as_delivered(make_harness):
+    harness = make_harness(destinations_max=1)
+    operator = harness.client()
+    operator.send("a")
+    harness.turn()
+    operator.subscribe(ack=AckMode.RANGE, prefetch=1)
+
+    move(operator, "a", PARKED)
+    harness.turn()
+
+    assert "More than 1 destinations" in operator.errors[0]
+    assert operator.receipts == []
+    assert harness.figures()["messages"] == 1
+    operator.unsubscribe(seen=0)
+    other = harness.client()
+    other.subscribe()
+    harness.turn()
+    assert [each.redelivered for each in other.session.delivered] == [False]
+
+
+def test_a_full_store_refuses_it(make_harness):
+    harness = make_harness()
+    operator = harness.client()
+    operator.send("a")
+    harness.turn()
+    operator.subscribe()
+    harness.store._bytes_max = 1
+
+    move(operator, "a", PARKED)
+    harness.turn()
+
+    assert len(operator.errors) == 1
+    assert harness.figures()["messages"] == 1
+
+
+def test_a_delivery_moves_once(harness):
+    operator = harness.client()
+    operator.send("a")
+    harness.turn()
+    operator.subscribe()
+
+    move(operator, "a", PARKED)
+    move(operator, "a", PARKED, "again")
+    harness.turn()
+
+    assert operator.receipts == ["moved"]
+    assert "There is no delivery 1" in operator.errors[0]
+    assert harness.stored() == 1

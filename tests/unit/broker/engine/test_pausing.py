@@ -1,0 +1,174 @@
+"""Queues whose consumers, or producers, an operator paused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode, ClientError, Pull
+from tandemmq.broker.core.policies import DestinationPolicy
+from tandemmq.broker.core.principal import Principal
+from tandemmq.store.records.message import Destination, DestinationKind
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+BOTH = Destination(DestinationKind.QUEUE, "orders,parked")
+ANN = Principal("ann")
+
+
+def pause(harness, **who):
+    harness.engine.pause(ANN, "orders", **who)
+    harness.turn()
+
+
+def test_consumers_get_nothing_until_it_goes_on_and_may_acknowledge_meanwhile(harness):
+    client = harness.client()
+    client.subscribe()
+    client.send("a")
+    harness.turn()
+    pause(harness, consumers=True)
+    client.send("b")
+    harness.turn()
+    late = harness.client()
+    late.subscribe()
+    client.ack("a", receipt="r")
+    harness.turn()
+
+    assert (client.bodies, late.bodies, client.receipts) == (["a"], [], ["r"])
+    assert harness.figures()["consumers"] == 2
+
+    pause(harness, consumers=False)
+    client.send("c")
+    harness.turn()
+    assert sorted(client.bodies + late.bodies) == ["a", "b", "c"]
+
+
+def test_an_operator_is_served_from_a_paused_queue(harness):
+    harness.client().subscribe()
+    pause(harness, consumers=True)
+    operator = harness.client()
+    operator.send("a")
+    harness.turn()
+    operator.subscribe("o", ack=AckMode.RANGE, prefetch=0, priority=127, takes_paused=True)
+    operator.handle(Pull("o", -1))
+
+    assert operator.bodies == ["a"]
+    operator.unsubscribe("o", seen=0)
+    pause(harness, consumers=False)
+    assert harness.figures()["unacknowledged"] == 1
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_who_leaves_a_paused_queue_gives_back_what_he_has(harness, leaves):
+    client = harness.client()
+    client.subscribe()
+    client.send("a")
+    harness.turn()
+    pause(harness, consumers=True)
+
+    client.vanish() if leaves else client.unsubscribe()
+    harness.turn()
+
+    assert (harness.figures()["messages"], harness.figures()["unacknowledged"]) == (1, 0)
+    assert harness.figures()["consumers"] == 0
+    pause(harness, consumers=False)
+    other = harness.client()
+    other.subscribe()
+    assert other.bodies == ["a"]
+
+
+def test_consumers_that_differ_take_part_again_each_with_what_it_takes(harness):
+    red, all_of_them = harness.client(), harness.client()
+    red.subscribe(selector="colour = 'red'")
+    pause(harness, consumers=True)
+    all_of_them.subscribe(selector="colour <> 'red'")
+    for colour in ("red", "blue", "red"):
+        red.send(colour, properties={"colour": colour})
+    harness.turn()
+
+    pause(harness, consumers=False)
+
+    assert (red.bodies, all_of_them.bodies) == (["red", "red"], ["blue"])
+
+
+def test_producers_wait_and_what_they_send_is_in_order(harness):
+    client = harness.client()
+    client.send("a", receipt="a")
+    harness.turn()
+    pause(harness, producers=True)
+    client.send("b", receipt="b")
+    harness.client().send("other", Destination(DestinationKind.QUEUE, "other"), receipt="o")
+    client.send("c", receipt="c")
+    harness.turn()
+    harness.wait(1)
+
+    assert client.receipts == ["a"]
+    assert harness.engine.flow.blocked()[0]["limit"] == "pause"
+
+    pause(harness, producers=False)
+    harness.wait(1)
+    assert client.receipts == ["a", "b", "c"]
+    client.subscribe()
+    harness.turn()
+    assert client.bodies == ["a", "b", "c"]
+
+
+def test_a_message_to_several_waits_for_the_one_that_is_paused(harness):
+    client = harness.client()
+    pause_queue = harness.client()
+    pause_queue.send("first")
+    harness.turn()
+    pause(harness, producers=True)
+
+    client.send("x", BOTH, receipt="x")
+    harness.turn()
+    assert client.receipts == []
+
+    pause(harness, producers=False)
+    harness.wait(1)
+    assert client.receipts == ["x"]
+    assert harness.figures("parked")["messages"] == 1
+
+
+def test_a_transaction_waits_at_its_end(harness):
+    client = harness.client()
+    client.send("first")
+    harness.turn()
+    pause(harness, producers=True)
+    client.begin()
+    client.send("x", transaction="t")
+    client.commit(receipt="c")
+    harness.turn()
+    assert client.receipts == []
+
+    pause(harness, producers=False)
+    harness.wait(1)
+    assert client.receipts == ["c"]
+    assert harness.figures()["messages"] == 2
+
+
+def test_where_producers_do_not_wait_they_are_refused(make_harness):
+    harness = make_harness(DestinationPolicy(producer_flow_control=False))
+    client = harness.client()
+    client.send("first")
+    harness.turn()
+    pause(harness, producers=True)
+
+    client.send("x", receipt="x")
+    harness.turn()
+
+    assert client.errors == ["The producers of queue://orders are paused"]
+
+
+def test_a_new_term_begins_without_pauses(harness):
+    harness.client().send("a")
+    harness.turn()
+    pause(harness, consumers=True, producers=True)
+    harness.fail_over()
+    client = harness.client()
+    client.subscribe()
+    harness.turn()
+    assert client.bodies == ["a"]
+
+
+def test_there_is_no_such_queue(harness):
+    with pytest.raises(ClientError, match="no destination queue://orders"):
+        pause(harness, consumers=True)

@@ -1,0 +1,408 @@
+"""Subscriptions that consumers of any connections share: each message goes to one of them, and none is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.access import Operation, refused_operation
+from tandemmq.broker.core.commands import AckMode, Connect, ErrorKind
+from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES
+from tandemmq.broker.core.names import MQTT_SHARES
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.slices import at_once
+from tandemmq.broker.core.topics.shared import CLIENT_ID
+from tandemmq.broker.engine.inventory import Query
+from tandemmq.store.records.message import Destination, DestinationKind
+from tests.unit.broker.engine.conftest import PRICES, Client
+from tests.unit.broker.security.test_connection_ids import Everybody, Secured
+
+TOPIC = DestinationKind.TOPIC
+OTHER = Destination(TOPIC, "other.one")
+ALL = Destination(TOPIC, ">")
+
+
+def join(
+    client: Any, name: str | None = "d", destination: Destination = PRICES, group: str = "g", **options: Any
+) -> None:
+    client.subscribe("s", destination, share=group, durable_name=name, receipt="joined", **options)
+
+
+def send(harness: Any, *bodies: str, destination: Destination = PRICES, persistent: bool = True) -> None:
+    sender = harness.client()
+    for body in bodies:
+        sender.send(body, destination, persistent=persistent)
+    harness.turn()
+    sender.vanish()
+
+
+def shares(harness: Any) -> list[tuple[str, str, int]]:
+    """Name, topic and messages of each."""
+    rows = at_once(harness.engine.inventory.subscriptions(Query(limit=100))).rows
+    return [(row["name"], row["topic"], row["messages"]) for row in rows if row["client_id"] == CLIENT_ID]
+
+
+def records(harness: Any) -> list[tuple[str | None, str]]:
+    """What the store has beside messages: whose subscription, to which topic."""
+    return sorted((each.client_id or "", each.destination.name) for each in harness.store.owners())
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("name", [None, "d"])
+def test_each_message_goes_to_one_of_those_who_share(harness: Any, persistent: bool, name: str | None) -> None:
+    one, two, alone = harness.client("one"), harness.client("two"), harness.client()
+    join(one, name)
+    join(two, name)
+    alone.subscribe("s", PRICES, AckMode.AUTO)
+    harness.turn()
+    assert [each.receipts for each in (one, two)] == [["joined"]] * 2
+    send(harness, *"abcdef", persistent=persistent)
+    assert sorted((one.bodies, two.bodies)) == [["a", "c", "e"], ["b", "d", "f"]]
+    assert alone.bodies == list("abcdef")
+
+
+@pytest.mark.parametrize(("destination", "later"), [(PRICES, PRICES), (ALL, OTHER)])
+def test_any_number_shares_one_and_who_left_is_given_nothing_more(
+    harness: Any, destination: Destination, later: Destination
+) -> None:
+    clients = [harness.client(str(number)) for number in range(4)]
+    for each in clients:
+        join(each, destination=destination)
+    harness.turn()
+    send(harness, *"abcd")
+    assert sorted(each.bodies for each in clients) == [["a"], ["b"], ["c"], ["d"]]
+    clients[0].ack(clients[0].bodies[0])
+    clients[0].unsubscribe("s")
+    send(harness, *"efg", destination=later)
+    assert sorted(each.bodies[1:] for each in clients) == [[], ["e"], ["f"], ["g"]]
+
+
+def test_groups_and_filters_are_apart(harness: Any) -> None:
+    clients = [harness.client(str(number)) for number in range(3)]
+    join(clients[0], destination=PRICES, group="g")
+    join(clients[1], destination=PRICES, group="h")
+    join(clients[2], destination=ALL, group="g")
+    harness.turn()
+    send(harness, "a")
+    assert [each.bodies for each in clients] == [["a"]] * 3
+
+
+def test_names_that_look_alike_are_apart(harness: Any) -> None:
+    one, two = harness.client("one"), harness.client("two")
+    join(one, destination=Destination(TOPIC, "b:c"), group="a")
+    join(two, destination=Destination(TOPIC, "c"), group="a:b")
+    harness.turn()
+    send(harness, "x", destination=Destination(TOPIC, "c"))
+    assert (one.bodies, two.bodies) == ([], ["x"])
+
+
+def test_who_has_no_room_is_passed_over(harness: Any) -> None:
+    one, two = harness.client("one"), harness.client("two")
+    join(one, prefetch=1)
+    join(two, prefetch=2)
+    harness.turn()
+    send(harness, *"abcd")
+    assert (one.bodies, two.bodies) == (["a"], ["b", "c"])
+    one.ack("a")
+    assert one.bodies == ["a", "d"]
+
+
+@pytest.mark.parametrize("name", [None, "d"])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_one_did_not_acknowledge_goes_to_another_in_its_order(
+    harness: Any, name: str | None, persistent: bool
+) -> None:
+    one, two = harness.client("one"), harness.client("two")
+    join(one, name)
+    harness.turn()
+    send(harness, *"abc", persistent=persistent)
+    one.ack("b")
+    join(two, name, prefetch=10)
+    harness.turn()
+    send(harness, "d", persistent=persistent)
+    one.vanish()
+    send(harness, "e", persistent=persistent)
+    assert two.bodies == ["d", "a", "c", "e"]
+    assert [each.redelivered for each in two.session.delivered] == [False, True, True, False]
+
+
+def test_what_is_not_persistent_and_not_taken_in_time_is_dropped_and_holds_back_nobody(make_harness: Any) -> None:
+    harness = make_harness(topic_pending_bytes=3_000)
+    one, sender = harness.client("one"), harness.client()
+    join(one, prefetch=1)
+    harness.turn()
+    for number in range(20):
+        sender.send(str(number) * 100, PRICES, persistent=False, receipt=str(number))
+    sender.send("stored", PRICES, receipt="stored")
+    harness.turn()
+    assert sender.receipts == [*map(str, range(20)), "stored"]
+    waiting = shares(harness)[0][2]
+    assert 1 < waiting < 20
+    assert harness.counts["topic_messages_dropped_total"] == 20 + 1 - waiting
+    while one.bodies[-1] != "stored":
+        one.ack(one.bodies[-1])
+    assert len(one.bodies) == waiting, "the others are the oldest, in their order"
+    assert one.bodies == [*(str(number) * 100 for number in range(waiting - 1)), "stored"]
+
+
+def test_a_shared_subscription_that_takes_nothing_keeps_nobody_waiting_for_memory(make_harness: Any) -> None:
+    harness = make_harness(memory_limit=30_000)
+    one, sender = harness.client("one"), harness.client()
+    join(one, prefetch=1)
+    harness.turn()
+    for number in range(50):
+        sender.send("x" * 1_000, PRICES, persistent=False, receipt=str(number))
+    harness.turn()
+    assert sender.receipts == [str(number) for number in range(50)]
+    assert harness.engine.memory.used <= harness.engine.memory.limit + ENTRY_OVERHEAD_BYTES
+
+
+def test_a_pattern_takes_part_in_topics_that_begin_later_for_all_who_share(harness: Any) -> None:
+    one, two = harness.client("one"), harness.client("two")
+    join(one, destination=ALL)
+    join(two, destination=ALL)
+    harness.turn()
+    send(harness, "a", "b", destination=OTHER)
+    send(harness, "c", "d", destination=PRICES)
+    assert (sorted(one.bodies), sorted(two.bodies)) == (["a", "c"], ["b", "d"])
+
+
+def test_it_gathers_while_a_holder_is_away_and_is_there_after_a_restart(harness: Any) -> None:
+    one = harness.client("one")
+    join(one)
+    harness.turn()
+    one.vanish()
+    send(harness, "a")
+    harness.fail_over()
+    harness.wait(3)
+    send(harness, "b")
+    assert shares(harness) == [("g/prices", "prices", 2)]
+    two = harness.client("two")
+    join(two, None)
+    harness.turn()
+    assert two.bodies == ["a", "b"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_it_ends_when_its_last_holder_unsubscribes(harness: Any, is_restarted: bool) -> None:
+    one, two = harness.client("one"), harness.client("two")
+    join(one)
+    join(two)
+    harness.turn()
+    for each in (one, two):
+        each.vanish()
+    send(harness, "a")
+    if is_restarted:
+        harness.fail_over()
+        harness.wait(3)
+    one = harness.client("one")
+    one.unsubscribe(None, durable_name="d", receipt="r")
+    harness.turn()
+    assert one.receipts == ["r"]
+    assert shares(harness) == [("g/prices", "prices", 1)], "two holds it, who is away"
+    if is_restarted:
+        harness.fail_over()
+        harness.wait(3)
+        assert shares(harness) == [("g/prices", "prices", 1)]
+    two = harness.client("two")
+    join(two)
+    harness.turn()
+    assert two.bodies == ["a"]
+    two.unsubscribe("s", durable_name="d", receipt="r")
+    harness.turn()
+    assert two.receipts == ["joined", "r"]
+    assert shares(harness) == []
+    assert records(harness) == []
+    assert harness.stored() == 0
+
+
+def test_one_that_nobody_holds_ends_with_its_last_user(harness: Any) -> None:
+    one, two = harness.client(), harness.client()
+    join(one, None)
+    join(two, None)
+    harness.turn()
+    one.vanish()
+    send(harness, "a")
+    assert two.bodies == ["a"]
+    two.vanish()
+    harness.turn()
+    assert (shares(harness), records(harness), harness.stored()) == ([], [], 0)
+    three = harness.client()
+    join(three, None)
+    harness.turn()
+    send(harness, "b")
+    assert three.bodies == ["b"]
+
+
+def test_one_that_nobody_holds_does_not_survive_a_restart(harness: Any) -> None:
+    join(harness.client(), None)
+    harness.turn()
+    send(harness, "a")
+    harness.fail_over()
+    harness.wait(3)
+    harness.turn()
+    assert (shares(harness), records(harness)) == ([], [])
+
+
+def test_it_stays_while_somebody_takes_from_it_whom_nobody_holds_it_for(harness: Any) -> None:
+    one, two = harness.client("one"), harness.client("two")
+    join(one)
+    join(two, None)
+    harness.turn()
+    one.unsubscribe("s", durable_name="d")
+    harness.turn()
+    send(harness, "a")
+    assert two.bodies == ["a"]
+    two.unsubscribe("s")
+    harness.turn()
+    assert shares(harness) == []
+
+
+def test_who_comes_again_is_no_second_holder(harness: Any) -> None:
+    for _ in range(2):
+        one = harness.client("one")
+        join(one)
+        harness.turn()
+        assert one.receipts == ["joined"]
+        one.vanish()
+    assert records(harness) == [(CLIENT_ID, "prices"), ("one", MQTT_SHARES.name)]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"group": "a/b"}, ErrorKind.DESTINATION),
+        ({"group": ""}, ErrorKind.DESTINATION),
+        ({"destination": Destination(TOPIC, "a,b")}, ErrorKind.DESTINATION),
+        ({"destination": Destination(DestinationKind.QUEUE, "a")}, ErrorKind.DESTINATION),
+        ({"selector": "a = 1"}, ErrorKind.SELECTOR),
+        ({"no_local": True}, ErrorKind.SELECTOR),
+        ({"group": "g" * 600}, ErrorKind.DESTINATION),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(harness: Any, options: dict[str, Any], kind: ErrorKind) -> None:
+    client = harness.client("one")
+    join(client, **options)
+    harness.turn()
+    assert [error.kind for error in client.session.errors] == [kind]
+    assert records(harness) == []
+
+
+def test_a_name_is_of_one_durable_subscription(harness: Any) -> None:
+    client = harness.client("one")
+    join(client)
+    client.subscribe("t", PRICES, durable_name="d")
+    client.subscribe("u", PRICES, share="h", durable_name="d")
+    client.subscribe("v", PRICES, durable_name="e")
+    client.subscribe("w", PRICES, share="g", durable_name="e")
+    harness.turn()
+    assert [error.kind for error in client.session.errors] == [ErrorKind.STATE] * 3
+
+
+def test_no_client_is_called_as_they_are_kept(harness: Any) -> None:
+    client = harness.client(CLIENT_ID)
+    assert [error.kind for error in client.session.errors] == [ErrorKind.CLIENT_ID]
+    assert client.is_closed
+
+
+def test_nobody_sends_to_or_reads_the_topic_of_the_records(harness: Any) -> None:
+    client = harness.client("one")
+    client.send("a", MQTT_SHARES)
+    client.subscribe("s", MQTT_SHARES)
+    client.subscribe("t", MQTT_SHARES, durable_name="d")
+    join(client, destination=MQTT_SHARES)
+    harness.turn()
+    assert [error.kind for error in client.session.errors] == [ErrorKind.SECURITY] * 4
+
+
+class Ruled(Everybody):
+    """Only ann may read topic prices."""
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        if operation is Operation.READ and destination == PRICES and principal.name != "ann":
+            raise refused_operation(principal, operation, destination)
+
+
+class Harness(Secured):
+    access = Ruled()
+
+    def come(self, name: str, client_id: str) -> Any:
+        self.clients += 1
+        client: Any = Client(self, f"ID:test-1-{self.clients}")
+        client.handle(Connect(client_id, login=name))
+        return client
+
+
+@pytest.fixture
+def secured() -> Harness:
+    return Harness(EngineSettings())
+
+
+def test_who_may_not_read_the_topic_does_not_join(secured: Harness) -> None:
+    ann, bob = secured.come("ann", "one"), secured.come("bob", "two")
+    join(ann)
+    join(bob)
+    secured.turn()
+    assert [error.kind for error in bob.session.errors] == [ErrorKind.SECURITY]
+    secured.come("writer", "w").send("a", PRICES)
+    secured.turn()
+    ann.vanish()
+    secured.turn()
+    assert (ann.bodies, bob.bodies) == (["a"], [])
+
+
+def test_of_a_pattern_each_is_given_what_he_may_read(secured: Harness) -> None:
+    ann, bob, writer = secured.come("ann", "one"), secured.come("bob", "two"), secured.come("writer", "w")
+    for each in (bob, ann):
+        join(each, destination=ALL)
+    secured.turn()
+    for body in "abcd":
+        writer.send(body, PRICES)
+        writer.send(f"{body}{body}", OTHER)
+    secured.turn()
+    assert set("abcd") <= set(ann.bodies)
+    assert set(bob.bodies) < {"aa", "bb", "cc", "dd"}
+    assert bob.bodies
+    ann.vanish()
+    secured.turn()
+    assert set(bob.bodies) == {"aa", "bb", "cc", "dd"}
+
+
+def test_who_joins_later_is_given_what_is_open_to_him(secured: Harness) -> None:
+    ann, bob, writer = secured.come("ann", "one"), secured.come("bob", "two"), secured.come("writer", "w")
+    join(ann, destination=ALL, prefetch=1)
+    secured.turn()
+    for destination in (PRICES, OTHER):
+        for body in "ab":
+            writer.send(f"{body} of {destination.name}", destination)
+    secured.turn()
+    join(bob, destination=ALL)
+    secured.turn()
+    assert len(ann.bodies) == 1
+    assert bob.bodies
+    assert not [body for body in bob.bodies if body.endswith("of prices")]
+
+
+def test_topics_that_nobody_of_them_may_read_are_not_gathered(secured: Harness) -> None:
+    join(secured.come("bob", "two"), destination=ALL)
+    secured.turn()
+    secured.come("writer", "w").send("a", PRICES)
+    secured.turn()
+    assert (shares(secured), secured.stored()) == ([], 0)
+
+
+def test_another_user_with_its_client_id_neither_ends_nor_takes_it(secured: Harness) -> None:
+    ann = secured.come("ann", "one")
+    join(ann)
+    secured.turn()
+    ann.vanish()
+    secured.turn()
+    secured.fail_over()
+    bob = secured.come("bob", "one")
+    bob.unsubscribe(None, durable_name="d")
+    join(bob, destination=OTHER)
+    secured.turn()
+    assert [error.kind for error in bob.session.errors] == [ErrorKind.SECURITY] * 2
+    assert shares(secured) == [("g/prices", "prices", 0)]

@@ -1,0 +1,208 @@
+"""A copy of a journal, whatever happens to its files meanwhile, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.membership import PROMISE_FILE
+from tandemmq.store.tools import backup as module
+from tandemmq.store.tools.backup import MANIFEST, BackupFailed, back_up, restore
+from tests.support.store.store_harness import Term
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Three messages in two journal files."""
+    path = tmp_path / "data"
+    path.mkdir()
+    for _ in range(2):
+        term = Term(str(path))
+        term.add_durably(3)
+        term.close()
+    return path
+
+
+def test_what_was_backed_up_is_restored(data: Path, tmp_path: Path) -> None:
+    made = back_up(str(data), str(tmp_path / "copy"))
+    assert made.messages > 0
+    assert restore(str(tmp_path / "copy"), str(tmp_path / "again")) == made
+    for file in JournalFiles(str(data)).list():
+        assert (tmp_path / "again" / f"db-{file}.log").read_bytes() == (
+            tmp_path / "copy" / f"db-{file}.log"
+        ).read_bytes()
+    term = Term(str(tmp_path / "again"))
+    term.add_durably(1)
+    term.close()
+
+
+def test_a_file_that_is_reclaimed_meanwhile_takes_the_others_of_its_listing_with_it(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An acknowledgement in it may be for a message in an older file: that goes out of the copy, too."""
+    files = JournalFiles(str(data))
+    first, second, *_ = files.list()
+    copy_file = module._copy_file
+
+    def copy_then_reclaim(*arguments: object) -> object:
+        copied = copy_file(*arguments)  # type: ignore[arg-type]
+        if arguments[2] == first:
+            files.remove([first, second])
+        return copied
+
+    third = Term(str(data))
+    third.add_durably(1)
+    third.close()
+    kept = set(files.list()) - {first, second}
+    monkeypatch.setattr(module, "_copy_file", copy_then_reclaim)
+    copied = module._copy_store(str(data), str(tmp_path / "copy"), lambda _: None)
+    assert set(copied) == kept
+    assert set(JournalFiles(str(tmp_path / "copy")).list()) == kept
+
+
+def test_a_file_that_changed_after_it_was_copied_is_copied_again(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = JournalFiles(str(data))
+    first = files.list()[0]
+    copy_file = module._copy_file
+    times = 0
+
+    def copy_then_write(*arguments: object) -> object:
+        nonlocal times
+        copied = copy_file(*arguments)  # type: ignore[arg-type]
+        if arguments[2] == first:
+            times += 1
+            if times == 1:
+                os.utime(files.path(first), (1, 1))
+        return copied
+
+    monkeypatch.setattr(module, "_copy_file", copy_then_write)
+    back_up(str(data), str(tmp_path / "copy"))
+    assert times == 2
+
+
+def test_a_file_that_is_begun_meanwhile_is_copied_too(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one before it may say by then that it follows; without it, it would be lost."""
+    files = JournalFiles(str(data))
+    newest = files.list()[-1]
+    copy_file = module._copy_file
+
+    def begin_then_copy(*arguments: object) -> object:
+        if arguments[2] == newest and files.list()[-1] == newest:
+            term = Term(str(data))
+            term.add_durably(1)
+            term.close()
+        return copy_file(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "_copy_file", begin_then_copy)
+    copied = module._copy_store(str(data), str(tmp_path / "copy"), lambda _: None)
+    assert max(copied) == files.list()[-1] > newest
+
+
+def test_a_backup_that_broke_off_has_no_manifest_and_is_not_restored(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("the volume is gone")
+
+    monkeypatch.setattr(module, "check_all", fail)
+    with pytest.raises(OSError, match="gone"):
+        back_up(str(data), str(tmp_path / "copy"))
+    with pytest.raises(BackupFailed, match="no whole backup"):
+        restore(str(tmp_path / "copy"), str(tmp_path / "again"))
+
+
+def test_a_backup_that_was_altered_is_refused(data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    back_up(str(data), str(copy))
+    path = next(copy.glob("db-*.log"))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BackupFailed, match="not what was backed up"):
+        restore(str(copy), str(tmp_path / "again"))
+
+
+def test_a_manifest_does_not_lead_out_of_the_directory(data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    back_up(str(data), str(copy))
+    manifest = json.loads((copy / MANIFEST).read_text())
+    manifest["entries"][0]["store"] = "../queue#x"
+    (copy / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(BackupFailed, match="no store"):
+        restore(str(copy), str(tmp_path / "again"))
+
+
+def test_neither_goes_where_something_is(data: Path, tmp_path: Path) -> None:
+    back_up(str(data), str(tmp_path / "copy"))
+    with pytest.raises(BackupFailed, match="not empty"):
+        back_up(str(data), str(tmp_path / "copy"))
+    with pytest.raises(BackupFailed, match="not empty"):
+        restore(str(tmp_path / "copy"), str(data))
+
+
+def test_what_is_no_store_of_its_own_is_refused(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BackupFailed, match="no journal"):
+        back_up(str(tmp_path / "empty"), str(tmp_path / "copy"))
+    (data / PROMISE_FILE).write_bytes(b"")
+    with pytest.raises(BackupFailed, match="replicated set"):
+        back_up(str(data), str(tmp_path / "copy"))
+
+
+def test_too_little_room_is_said_before_anything_is_copied(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10))
+    with pytest.raises(BackupFailed, match="10 are free"):
+        back_up(str(data), str(tmp_path / "copy"))
+    assert not (tmp_path / "copy").exists()
+
+
+def test_the_index_of_the_check_needs_room_too(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the copy where both are on one file system, else on its own."""
+    journals = sum(path.stat().st_size for path in data.glob("db-*.log"))
+    [index] = (path.stat().st_size for path in data.glob("index/*/db.data"))
+    usage = shutil.disk_usage(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda _: usage._replace(free=journals + index - 1))
+        with pytest.raises(BackupFailed, match=f"{journals + index:,} bytes are needed"):
+            back_up(str(data), str(tmp_path / "copy"), scratch=str(tmp_path))
+    back_up(str(data), str(tmp_path / "copy"), scratch=str(tmp_path))
+
+
+def test_a_file_that_another_host_deleted_while_it_was_read_is_reclaimed(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS says so with ESTALE. What is wrong otherwise ends the backup."""
+    files = JournalFiles(str(data))
+    first = files.list()[0]
+    copy_file = module._copy_file
+
+    def stale(*arguments: object) -> object:
+        if arguments[2] == first and first in files.list():
+            files.remove([first])
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return copy_file(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "_copy_file", stale)
+    copied = module._copy_store(str(data), str(tmp_path / "copy"), lambda _: None)
+    assert sorted(copied) == files.list()
+    assert first not in copied
+
+    def fail(*_: object) -> object:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(module, "_copy_file", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        module._copy_store(str(data), str(tmp_path / "other"), lambda _: None)

@@ -1,0 +1,454 @@
+"""Messages with ids of their clients that go through the queue: they have the outcome that a look-up would give."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tandemmq.store.operations import AddMessage, Atomic, EndTransaction, Operation, PrepareTransaction
+from tandemmq.store.records.commands import encode_add, encode_commit, encode_prepare, encode_rollback
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.message_ids import SEQUENCE_MAX, client_message_id
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+from tandemmq.store.state.state import State
+from tandemmq.store.tools.check import check
+from tandemmq.store.writer import new_messages
+from tandemmq.store.writer.new_messages import NewMessages
+from tests.support.journal import journal_native
+from tests.support.prove import SEED, rounds
+from tests.support.store.queued_term import QueuedTerm
+from tests.support.store.store_harness import KIB, SMALL, Q, Term
+
+native = journal_native.native
+XID = XaTransactionId(1, b"global", b"branch")
+OTHER_QUEUE = Destination(DestinationKind.QUEUE, "Q.B")
+
+
+def message_of(
+    owner: int,
+    number: int,
+    producer: str = "p",
+    destination: Destination = Q,
+    transaction: TransactionId | None = None,
+    *,
+    id: str | None = None,
+) -> AddMessage:
+    """What a client sends as its message ``number``, or sends again."""
+    name = client_message_id(producer, number) if id is None else id
+    message = Message(destination, name, b"x", BodyKind.BYTES, persistent=True, timestamp=1)
+    payload = encode_add(message, encode_message(message), transaction)
+    return AddMessage(message, (owner,), payload, is_audited=True)
+
+
+class TestWhatTheLoopKnows:
+    """Owner 1, unless said otherwise."""
+
+    @staticmethod
+    def known(highest: int = 5, *, in_doubt: Sequence[str] = (), owners: Sequence[int] = (1,)) -> NewMessages:
+        """Producer p is known up to ``highest``."""
+        news = NewMessages(in_doubt)
+        for owner in owners:
+            asked = message_of(owner, highest - len(owners) + owner)
+            assert not news.is_new(asked)
+            assert asked.producer is not None
+            asked.is_newest = True
+            news.answered(asked)
+        return news
+
+    def test_a_higher_number_is_new_and_each_only_once(self) -> None:
+        news = self.known()
+        assert [news.is_new(message_of(1, number)) for number in (6, 9, 7, 9, 5, 1, 10)] == [
+            True,
+            True,
+            False,
+            False,
+            False,
+            False,
+            True,
+        ]
+
+    def test_the_first_one_of_each_producer_asks(self) -> None:
+        news = self.known()
+        other = message_of(1, 6, "other")
+        assert not news.is_new(other)
+        assert other.producer is not None
+
+    def test_until_the_answer_comes_nothing_is_new(self) -> None:
+        news = NewMessages()
+        first, second = message_of(1, 1), message_of(1, 2)
+        assert not news.is_new(first)
+        assert not news.is_new(second)
+        first.is_newest = True
+        news.answered(first)
+        assert not news.is_new(message_of(1, 2))
+        assert news.is_new(message_of(1, 3))
+
+    def test_who_is_not_the_newest_makes_nothing_sure(self) -> None:
+        news = NewMessages()
+        asked = message_of(1, 1)
+        news.is_new(asked)
+        news.answered(asked)
+        assert not news.is_new(message_of(1, 2))
+
+    def test_each_owner_has_ids_of_its_own(self) -> None:
+        news = self.known()
+        there = message_of(2, 6)
+        assert not news.is_new(there)
+        assert not news.is_new(message_of(1, 6)), "what went to another owner counts"
+        there.is_newest = True
+        news.answered(there)
+        assert news.is_new(message_of(2, 7))
+        assert not news.is_new(message_of(1, 7))
+        assert news.is_new(message_of(1, 8))
+
+    @pytest.mark.parametrize("is_prepared", [False, True])
+    def test_what_is_handed_over_together_counts(self, is_prepared: bool) -> None:
+        news = self.known()
+        parts = [message_of(1, number) for number in (9, 7)]
+        news.note(PrepareTransaction(XID, parts, b"") if is_prepared else Atomic(parts))
+        assert [news.is_new(message_of(1, number)) for number in (7, 9, 10)] == [False, False, True]
+
+    def test_when_what_was_in_doubt_ends_everything_is_asked_for_again(self) -> None:
+        news = self.known(in_doubt=[XID.key])
+        news.note(EndTransaction(XaTransactionId(1, b"another", b"branch"), True, b""))
+        assert news.is_new(message_of(1, 6))
+        before = message_of(2, 7)
+        assert not news.is_new(before)
+        news.note(EndTransaction(XID, True, b""))
+        asking = message_of(1, 8)
+        assert not news.is_new(asking)
+        assert asking.producer is not None
+        before.is_newest = True
+        news.answered(before)  # it was asked before
+        assert not news.is_new(message_of(2, 9))
+
+    @pytest.mark.parametrize(
+        "id", ["ID:p:1:1:07", "ID:p:1:1:", "ID:p:1:1:+7", "ID:p:1:1:\u0667", "7", f"ID:p:1:1:{SEQUENCE_MAX + 1}"]
+    )
+    def test_what_has_no_number_is_looked_up(self, id: str) -> None:
+        news = self.known()
+        for _ in range(2):
+            add = message_of(1, 0, id=id)
+            assert not news.is_new(add)
+            assert add.producer is None
+
+    def test_there_is_a_bound_behind_which_all_ask_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(new_messages, "KNOWN_MAX", 4)
+        news = self.known(owners=(1, 2))
+        assert news.is_new(message_of(1, 6))
+        for number in range(10):
+            news.is_new(message_of(1, 1, f"other-{number}"))
+            assert len(news._producers) <= 4
+        assert not news.is_new(message_of(1, 7))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    report = check(str(tmp_path))
+    assert report.is_clean, report.problems
+
+
+def append(term: Term, *operations: Operation) -> None:
+    """In one turn; on return all are durable."""
+    for each in operations:
+        term.store.append(each)
+    term.wait(lambda: operations[-1] in term.durable_operations)
+
+
+def send(term: Term, number: int, producer: str = "p") -> AddMessage:
+    """In a turn of its own."""
+    add = message_of(term.store.queue(Q), number, producer)
+    append(term, add)
+    return add
+
+
+def is_duplicate(term: Term, number: int, producer: str = "p") -> bool:
+    return send(term, number, producer).is_duplicate
+
+
+def is_queued(term: QueuedTerm, number: int, producer: str = "p") -> bool:
+    """Whether a message goes through the queue when it is open, as it soon is."""
+    for _ in range(1000):
+        before = term.served
+        term.add_durably(1)
+        if term.served > before:
+            break
+    before = term.served
+    assert not is_duplicate(term, number, producer)
+    return term.served > before
+
+
+def take(term: Term, *added: AddMessage) -> None:
+    removed = [term.remove(each, each.owners[0]) for each in added]
+    term.wait(lambda: removed[-1] in term.durable_operations)
+
+
+@pytest.mark.usefixtures("native")
+class TestAStore:
+    def test_numbers_that_grow_go_through_the_queue_and_are_known(self, directory: str) -> None:
+        term = QueuedTerm.opened(directory)
+        first = send(term, 1)
+        assert first.is_newest
+        assert is_queued(term, 2)
+        assert is_queued(term, 7)
+        assert [is_duplicate(term, number) for number in (2, 7, 5, 1)] == [True, True, False, True]
+        assert is_queued(term, 8)
+        term.crash()
+        again = QueuedTerm.opened(directory)
+        assert [is_duplicate(again, number) for number in (8, 7, 2)] == [True] * 3
+        assert not is_queued(again, 9), "a new term asks anew"
+        assert is_queued(again, 10)
+        again.close()
+
+    def test_what_the_queue_took_is_known_when_it_was_consumed(self, directory: str) -> None:
+        term = QueuedTerm.opened(directory)
+        send(term, 1)
+        take(term, send(term, 2), send(term, 3))
+        assert [is_duplicate(term, number) for number in (2, 3)] == [True] * 2
+        term.store.checkpoint()
+        term.crash()
+        again = Term(directory)
+        assert [is_duplicate(again, number) for number in (2, 3, 4)] == [True, True, False]
+        again.close()
+
+    def test_what_the_queue_took_is_known_when_the_audit_forgot_its_producer(self, directory: str) -> None:
+        term = QueuedTerm.opened(directory, max_failover_producers_to_track=1)
+        send(term, 1)
+        assert is_queued(term, 2)
+        send(term, 1, "other")
+        assert is_duplicate(term, 2)
+        term.close()
+
+    def test_without_an_audit_what_is_there_is_known(self, directory: str) -> None:
+        term = QueuedTerm.opened(directory, failover_producers_audit_depth=0)
+        send(term, 1)
+        assert is_queued(term, 2)
+        assert is_duplicate(term, 2)
+        term.close()
+
+    @pytest.mark.parametrize("is_in_the_index", [False, True])
+    def test_a_lower_number_is_not_the_newest_of_what_its_queue_holds(
+        self, directory: str, is_in_the_index: bool
+    ) -> None:
+        """The audit has forgotten the producer."""
+        term = Term(directory, settings=replace(SMALL, max_failover_producers_to_track=1))
+        send(term, 9)
+        send(term, 1, "other")
+        term.close() if is_in_the_index else term.crash()
+        again = QueuedTerm.opened(directory, max_failover_producers_to_track=1)
+        asking = send(again, 4)
+        assert asking.producer is not None
+        assert not asking.is_newest
+        assert is_duplicate(again, 9)
+        assert is_queued(again, 10) is False
+        again.close()
+
+    def test_a_lower_number_is_not_the_newest_while_a_checkpoint_is_written(self, directory: str) -> None:
+        term = QueuedTerm.opened(directory, max_failover_producers_to_track=1)
+        send(term, 9)
+        send(term, 1, "other")
+        owner = term.store.queue(Q)
+
+        def begin(state: State) -> bool:
+            state._ids.freeze()
+            return state.is_newest(owner, "ID:p:1:1:4")
+
+        assert term.store.ask(begin).result() is False
+        term.crash()
+
+    def test_what_came_again_is_known_while_a_checkpoint_is_written(self, directory: str) -> None:
+        """The index knows the first one, which is gone; the audit has forgotten the producer."""
+        term = QueuedTerm.opened(directory, max_failover_producers_to_track=1)
+        first = send(term, 9)
+        for done in term.store.checkpoint():
+            done.result()
+        take(term, first)
+        send(term, 1, "other")
+        assert not is_duplicate(term, 9)
+        owner = term.store.queue(Q)
+
+        def begin(state: State) -> bool:
+            state._ids.freeze()
+            return state.has_id(owner, first.message.message_id)
+
+        assert term.store.ask(begin).result() is True
+        term.crash()
+
+    def test_a_lower_number_is_not_the_newest_of_what_was_consumed(self, directory: str) -> None:
+        term = Term(directory)
+        take(term, send(term, 9))
+        term.close()
+        again = QueuedTerm.opened(directory)
+        assert not send(again, 4).is_newest
+        assert is_duplicate(again, 9)
+        again.close()
+
+    @pytest.mark.parametrize("id", ["\0", "p" * 401])
+    def test_a_producer_that_the_index_cannot_sort_is_always_looked_up(self, directory: str, id: str) -> None:
+        term = QueuedTerm.opened(directory)
+        add = message_of(term.store.queue(Q), 1, id=f"ID:{id}:1:1:1")
+        append(term, add)
+        assert add.producer is not None
+        assert not add.is_newest
+        term.close()
+
+    def test_what_was_in_doubt_is_known_when_it_was_committed(self, directory: str) -> None:
+        term = Term(directory)
+        prepared = message_of(term.store.queue(Q), 9, transaction=XID)
+        append(term, PrepareTransaction(XID, [prepared], encode_prepare(XID)))
+        term.crash()
+        again = QueuedTerm.opened(directory)
+        send(again, 4)
+        assert is_queued(again, 5)
+        append(again, EndTransaction(XID, True, encode_commit(XID)))
+        assert is_duplicate(again, 9)
+        again.close()
+
+
+def test_a_copy_whose_queue_has_it_still_is_a_duplicate_where_the_audit_forgot_it(directory: str) -> None:
+    """Sent to two queues again after one of them consumed it, by a producer that the audit does not know any more: who
+    replays the journal takes the second for a duplicate, and so does the store."""
+    term = Term(directory, settings=replace(SMALL, max_failover_producers_to_track=1))
+    kept = send(term, 9)
+    send(term, 1, "other")
+    local = LocalTransactionId("ID:c", 1)
+    parts = [message_of(term.store.queue(queue), 9, destination=queue, transaction=local) for queue in (OTHER_QUEUE, Q)]
+    append(term, Atomic(parts, encode_commit(local)))
+    assert [part.is_duplicate for part in parts] == [False, True]
+    take(term, kept)
+    term.close()
+    assert check(directory).is_clean
+
+
+class History:
+    """What a few clients do, the same for each term that is asked to do it: messages with numbers that mostly grow,
+    sent again, sent twice at once, by two connections of one producer, together, prepared; and consumed."""
+
+    def __init__(self, seed: int, term: Term) -> None:
+        self._chance = random.Random(seed)
+        self.term = term
+        self._sent = dict.fromkeys(("p", "q", "r"), 0)
+        self._held: list[AddMessage] = []
+        self._awaited: list[AddMessage] = []
+        self._transactions = 0
+        self.outcomes: list[tuple[str, bool]] = []
+        self.stored: list[tuple[Destination, str]] = []  # copies of one transaction have one id
+
+    def _message(self, transaction: TransactionId | None = None) -> AddMessage:
+        chance = self._chance
+        producer = chance.choice("ppqr")
+        highest = self._sent[producer]
+        number = highest + 1 if chance.random() < 0.8 else max(0, highest + chance.randint(-6, 3))
+        self._sent[producer] = max(highest, number)
+        destination = chance.choice((Q, Q, OTHER_QUEUE))
+        add = message_of(self.term.store.queue(destination), number, producer, destination, transaction)
+        self._awaited.append(add)
+        return add
+
+    def turn(self) -> None:
+        chance, store = self._chance, self.term.store
+        deed = chance.choices(["send", "together", "prepare", "take"], [14, 2, 1, 3])[0]
+        if deed == "send":
+            for _ in range(chance.choice((1, 1, 1, 2, 6))):
+                store.append(self._message())
+        elif deed == "take":
+            self.wait()
+            for add in chance.sample(self._held, min(len(self._held), chance.choice((1, 4)))):
+                self._held.remove(add)
+                self.term.remove(add, add.owners[0])
+        else:
+            self._transactions += 1
+            if deed == "together":
+                local = LocalTransactionId("ID:c", self._transactions)
+                parts = [self._message(local) for _ in range(chance.randint(1, 4))]
+                store.append(Atomic(parts, encode_commit(local)))
+            else:
+                self._prepare(XaTransactionId(1, b"%d" % self._transactions, b"branch"))
+        self.term.end_turn()
+        # Sent again in one batch with its removal it is found, in the next one not, if the audit forgot its producer.
+        if chance.random() < 0.6 or deed == "take":
+            self.wait()
+
+    def _prepare(self, xid: XaTransactionId) -> None:
+        parts = [self._message(xid) for _ in range(self._chance.randint(1, 3))]
+        prepare = PrepareTransaction(xid, parts, encode_prepare(xid))
+        is_commit = self._chance.random() < 0.6
+        end = EndTransaction(xid, is_commit, (encode_commit if is_commit else encode_rollback)(xid))
+        append(self.term, prepare)
+        held = list(self._held)
+        self._note()
+        self._held = held + [add for add in self._held[len(held) :] if add not in parts]  # nobody takes them
+        if not is_commit:
+            again = {add.message.message_id for add in parts if not add.is_duplicate}
+            self.stored = [place for place in self.stored if place[1] not in again]
+        append(self.term, end)
+
+    def wait(self) -> None:
+        term = self.term
+        term.wait(lambda: not term.store.has_pending)
+        self._note()
+
+    def _note(self) -> None:
+        for add in self._awaited:
+            self.outcomes.append((add.message.message_id, add.is_duplicate))
+            if not add.is_duplicate:
+                self._held.append(add)
+                self.stored.append((add.message.destination, add.message.message_id))
+        self._awaited = []
+
+    def ids(self) -> dict[str, list[str]]:
+        """What each queue holds."""
+        found = {}
+        for queue in (Q, OTHER_QUEUE):
+            page = self.term.page(self.term.store.queue(queue), count=10_000)
+            found[queue.name] = [each.message.message_id for each in page.messages]
+        return found
+
+
+@pytest.mark.usefixtures("native")
+def test_any_history_has_the_outcome_that_it_has_without_a_queue(tmp_path: Path) -> None:
+    """With an audit that remembers all producers, or too few; over several terms, with checkpoints and new files."""
+    print(f"TANDEMMQ_SEED={SEED}")
+    chance = random.Random(SEED)
+    through_the_queue = 0
+    for number in range(rounds(3, 200)):
+        producers = chance.choice((1, 2, 64))
+        settings = replace(
+            SMALL,
+            journal_max_file_length=32 * KIB,
+            max_failover_producers_to_track=producers,
+            checkpoint_interval=chance.choice((0.0, 3600.0)),
+            clock_mark_interval=3600.0,
+        )
+        seed = chance.randrange(1 << 32)
+        told: list[tuple[object, object]] = []
+        # Which producer was used longest ago is known behind a crash as of the last checkpoint.
+        ends = [chance.choice(["close", "crash"]) if producers == 64 else "close" for _ in range(3)]
+        for kind in (Term, QueuedTerm):
+            directory = tmp_path / f"{number}-{kind.__name__}"
+            directory.mkdir()
+            history = History(seed, kind(str(directory), settings=settings))
+            for end in ends:
+                for _ in range(40):
+                    history.turn()
+                history.wait()
+                left = history.ids()
+                if isinstance(history.term, QueuedTerm):
+                    through_the_queue += history.term.served
+                history.term.close() if end == "close" else history.term.crash()
+                history.term = kind(str(directory), settings=settings)
+                assert history.ids() == left
+            told.append((history.outcomes, left))
+            history.term.close()
+            report = check(str(directory))
+            assert report.is_clean, report.problems
+        assert told[0] == told[1], f"{producers} {ends} {settings.checkpoint_interval}"
+        if producers == 64:
+            assert len(set(history.stored)) == len(history.stored), "nothing was stored twice"
+    assert through_the_queue > 5
