@@ -16,13 +16,16 @@ from typing import Any
 import click
 
 from tandemmq.broker.admin.token import SUFFIX, read_token
-from tandemmq.cli.status import ANSWER_BYTES_MAX, EXIT_NO_BROKER, answer_to, json_object, without_user
+from tandemmq.cli.connect import credentials
+from tandemmq.cli.failures import Unreachable
+from tandemmq.cli.status import ANSWER_BYTES_MAX, answer_to, json_object, reason_of, without_user
+
+#: Where the API of operators is.
+API = "api/v1/"
 
 
-class NoMaster(click.ClickException):
+class NoMaster(Unreachable):
     """No broker answers at that address, or one that is not master."""
-
-    exit_code = EXIT_NO_BROKER
 
 
 def call(
@@ -30,14 +33,15 @@ def call(
     page: str,
     query: Mapping[str, str | None],
     *,
-    is_post: bool = False,
+    method: str = "GET",
     body: Mapping[str, Any] | None = None,
     seconds_max: float,
 ) -> dict[str, Any]:
     """The JSON of a page; otherwise ends the command, with 3 when there is no broker or no master there.
 
-    What is None in ``query`` is left out. A POST proves that it may: by the user in ``admin``, by the variable
-    TANDEMMQ_ADMIN_TOKEN, or by the token in the file that the broker names, if that may be read here.
+    What is None in ``query`` is left out. What is no GET, or is a page of the API,
+    proves that it may: by the user in ``admin``, by --login, by the variable TANDEMMQ_ADMIN_TOKEN, or by the token in
+    the file that the broker names, if that may be read here.
     """
     asked = urllib.parse.urlencode({name: value for name, value in query.items() if value is not None})
     place, authorization = _authority(admin)
@@ -45,9 +49,9 @@ def call(
         f"{place}/{page}{'?' if asked else ''}{asked}",
         data=None if body is None else json.dumps(body).encode(),
         headers={"Accept": "application/json", "Content-Type": "application/json"},
-        method="POST" if is_post else "GET",
+        method=method,
     )
-    if is_post and authorization is not None:
+    if (request.method != "GET" or page.startswith(API)) and authorization is not None:
         request.add_header("Authorization", authorization)
     try:
         try:
@@ -60,7 +64,7 @@ def call(
     except urllib.error.HTTPError as error:
         raise _refusal(place, page, error) from error
     except (OSError, ValueError) as error:
-        raise NoMaster(f"no broker answers at {place}: {getattr(error, 'reason', None) or error}") from error
+        raise NoMaster(f"no broker answers at {place}: {reason_of(error)}") from error
     if answer is None:
         raise click.ClickException(f"{place} answers, but not as a broker does")
     return answer
@@ -78,10 +82,13 @@ def answer_understood(admin: str) -> Iterator[None]:
 def _authority(admin: str) -> tuple[str, str | None]:
     """The address without user and password, and what is shown there; None: nothing yet."""
     parts = urllib.parse.urlsplit(admin.rstrip("/"))
-    token = os.environ.get("TANDEMMQ_ADMIN_TOKEN")
-    if parts.username is None:
+    login, passcode = credentials()
+    if parts.username is not None:
+        login, passcode = urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or "")
+    if login is None:
+        token = os.environ.get("TANDEMMQ_ADMIN_TOKEN")
         return without_user(admin), None if token is None else f"Bearer {token}"
-    user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+    user = f"{login}:{passcode or ''}"
     return without_user(admin), f"Basic {base64.b64encode(user.encode()).decode()}"
 
 
@@ -96,7 +103,7 @@ def _token_of(admin: str, error: urllib.error.HTTPError) -> str:
     if token is None:
         raise click.ClickException(
             f"{admin} wants its admin token, in {path or 'no file that it names'}: {reason}. Run this as the broker's "
-            "user, set TANDEMMQ_ADMIN_TOKEN, or name a user with admin rights: --admin http://USER:PASSWORD@HOST:PORT"
+            "user, set TANDEMMQ_ADMIN_TOKEN, or name a user with admin rights: --login NAME"
         )
     return token
 

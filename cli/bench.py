@@ -2,6 +2,8 @@
 
 import json
 import os
+import socket
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,21 +16,26 @@ from tandemmq.bench.load import run_load
 from tandemmq.bench.outage import endpoints_of, run_outage
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.report import backlog_lines, load_lines, outage_lines
+from tandemmq.cli.answers import json_option
+from tandemmq.cli.connect import connect_options, credentials, tls, tls_files
+from tandemmq.cli.failures import EXIT_FAILED, Failed, Unreachable
 from tandemmq.client.failover_url import FailoverUrl, UrlError
 
-EXIT_FAILED = 1
+GUEST = "guest"
 DEFAULT_BACKLOG = 1_000_000
+CONNECT_SECONDS_MAX = 5.0
 # Of a scenario, where they are other than LoadPlan's.
 DEFAULTS: dict[str, dict[str, Any]] = {"waiting": {"producers": 16, "window": 1}, "backlog": {"queues": 1}}
 
 
 @click.command("bench")
 @click.argument("scenario", type=click.Choice(["windowed", "waiting", "backlog", "outage"]), default="windowed")
-@click.option("--url", help="stomp://host:port, or failover:(...): the first address, or for outage all of them.")
+@click.option(
+    "--url", help="stomp://host:port, stomp+ssl://..., or failover:(...): its first address, for outage all of them."
+)
 @click.option("--host", default="127.0.0.1")
 @click.option("--port", default=61613)
-@click.option("--login", default="guest")
-@click.option("--passcode", default="guest")
+@connect_options
 @click.option("--stomp-version", type=click.Choice(["1.1", "1.2"]), default="1.2")
 @click.option("--producers", type=click.IntRange(0), help="Default: 4; waiting: 16.")
 @click.option("--consumers", type=click.IntRange(0), default=4)
@@ -53,15 +60,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {"waiting": {"producers": 16, "window": 1}
     "--pid", "server_pid", type=int, help="The server's process, to measure (with its children); outage: to kill."
 )
 @click.option("--admin", "admin_url", help="http://host:port of a TandemMQ broker, for messages per sync.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@json_option
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
 def bench(
     scenario: str,
     url: str | None,
     host: str,
     port: int,
-    login: str,
-    passcode: str,
     stomp_version: str,
     turn_ms: float | None,
     as_json: bool,
@@ -76,13 +81,23 @@ def bench(
     backlog: --count messages with nobody reading, then a drain that checks each message and its place.
     outage: kill -9 of --pid while a client sends; --url names both brokers.
     """
+    who = credentials()
+    has_certificate = tls_files().certificate is not None
+    login = who.login or ("" if has_certificate else GUEST)
+    passcode = GUEST if who.passcode is None else who.passcode
     endpoint = Endpoint(host, port, login, passcode, version=stomp_version)
     addresses = [(host, port)]
     if url is not None:
         try:
-            addresses = [(address.host, address.port) for address in FailoverUrl.parse(url).addresses]
+            found = FailoverUrl.parse(url).addresses
         except UrlError as error:
             raise click.BadParameter(str(error), param_hint="--url") from None
+        addresses = [(address.host, address.port) for address in found]
+        if any(address.is_tls for address in found):
+            if not all(address.is_tls for address in found):
+                raise click.BadParameter("either all addresses have TLS, or none", param_hint="--url")
+            tls()  # files that are wrong are told before anything begins
+            endpoint = replace(endpoint, tls=tls_files())
         endpoint = endpoints_of(endpoint, addresses)[0]
     is_backlog = scenario == "backlog"
     given = {name: value for name, value in load.items() if value is not None}
@@ -92,6 +107,7 @@ def bench(
     if plan.producers == 0 and plan.consumers == 0:
         raise click.UsageError("nothing to do: no producers and no consumers")
     try:
+        _demand_broker(addresses)
         if scenario == "outage":
             if plan.server_pid is None:
                 raise click.UsageError("outage needs --pid, the process to kill")
@@ -107,11 +123,23 @@ def bench(
             done = run_load(plan)
             figures, lines = done.figures(), load_lines(done)
     except (BenchError, OSError) as error:
-        click.echo(f"bench: {error}", err=True)
-        raise SystemExit(EXIT_FAILED) from None
+        raise Failed(str(error)) from None
     text = json.dumps({"scenario": scenario, **figures}, indent=2)
     if report is not None:
         report.write_text(text + "\n")
     click.echo(text if as_json else "\n".join(lines))
     if is_backlog and not backlog.is_complete:
         raise SystemExit(EXIT_FAILED)
+
+
+def _demand_broker(addresses: Sequence[tuple[str, int]]) -> None:
+    """Unreachable unless somebody listens at one of these; what a run would tell of it is one failure of many."""
+    problem = ""
+    for host, port in addresses:
+        try:
+            socket.create_connection((host, port), CONNECT_SECONDS_MAX).close()
+        except OSError as error:
+            problem = problem or f"{host}:{port}: {error.strerror or error}"
+        else:
+            return
+    raise Unreachable(f"no broker answers at {problem}")

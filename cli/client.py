@@ -12,19 +12,20 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 import uvloop
 
 from tandemmq.broker.protocols.stomp.messages import SEND_ID
+from tandemmq.cli.answers import json_option
+from tandemmq.cli.connect import connect_options, credentials, tls
+from tandemmq.cli.failures import Failed, Unreachable
 from tandemmq.client import PREFETCH_DEFAULT, WINDOW_DEFAULT, Client, ClientError, NoBroker, Received
 from tandemmq.client.failover_url import FailoverUrl, UrlError
 from tandemmq.client.frames import RESERVED
 
 DEFAULT_URL = "failover:(stomp://127.0.0.1:61613)"
-EXIT_FAILED = 1
-EXIT_NO_BROKER = 3
 # Few are asked for: take one at a time, so that none but these is marked as delivered.
 ONE_BY_ONE_MAX = 100
 # Lines are read in pieces of this size, one ahead: what waits is not read, and a pipe's writer waits with it.
@@ -37,10 +38,10 @@ _CONNECTION = (
         "--url",
         default=DEFAULT_URL,
         metavar="URL",
-        help="stomp://host:port or failover:(stomp://a:61613,stomp://b:61613)?maxReconnectAttempts=5",
+        help="stomp://host:port, stomp+ssl://host:port, or failover:(stomp://a:61613,stomp://b:61613)"
+        "?maxReconnectAttempts=5",
     ),
-    click.option("--login", help="Who we say we are."),
-    click.option("--passcode", help="The password for --login."),
+    connect_options,
     click.option("--quiet", is_flag=True, help="Say nothing about connections."),
 )
 
@@ -49,15 +50,15 @@ def _with_client(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a connection; it is called with the client that they make."""
 
     @functools.wraps(command)
-    def with_client(
-        url: str, login: str | None, passcode: str | None, window: int = WINDOW_DEFAULT, **rest: Any
-    ) -> None:
+    def with_client(url: str, window: int = WINDOW_DEFAULT, **rest: Any) -> None:
         try:
             parsed = FailoverUrl.parse(url)
         except UrlError as problem:
             raise click.BadParameter(str(problem), param_hint="--url") from None
         notice: Callable[[str], None] = (lambda _: None) if rest["quiet"] else _say
-        command(Client(parsed, login=login, passcode=passcode, window=window, notice=notice), **rest)
+        login, passcode = credentials()
+        context = tls()  # also where no address has it: files that are wrong are told
+        command(Client(parsed, login=login, passcode=passcode, tls=context, window=window, notice=notice), **rest)
 
     for option in reversed(_CONNECTION):
         with_client = option(with_client)
@@ -75,7 +76,7 @@ def _with_client(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--persistent/--no-persistent", default=True)
 @click.option("--window", type=click.IntRange(1), default=WINDOW_DEFAULT, help="Receipts waited for.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@json_option
 def send(
     client: Client,
     destination: str,
@@ -107,17 +108,22 @@ def send(
         given["priority"] = str(priority)
     started_at = time.monotonic()
     done = _run(_send_all(client, _destination(destination), given, _paced(_bodies(body, count, source), rate)))
-    if done.is_interrupted:
-        _say(f"interrupted: {done.count} sent, {client.unconfirmed} without a receipt")
+    figures = {name: getattr(client, name) for name in ("confirmed", "refused", "unconfirmed", "resent")}
+    figures["sent"] = figures.pop("confirmed")  # what is not stored for sure was not sent
+    figures["seconds"] = round(time.monotonic() - started_at, 3)
+    told = f"{client.confirmed} sent and confirmed"
+    told += f", {client.refused} refused" if client.refused else ""
+    told += f", {client.unconfirmed} without a receipt" if client.unconfirmed else ""
     if done.problem is not None:
-        _fail(done.problem, f" – {done.count} sent, {client.unconfirmed} without a receipt")
-    if as_json:
-        told = {"sent": done.count, "unconfirmed": client.unconfirmed, "resent": client.resent}
-        click.echo(json.dumps({**told, "seconds": round(time.monotonic() - started_at, 3)}))
-    elif not quiet:
-        _say(f"{done.count - client.unconfirmed} sent and confirmed in {time.monotonic() - started_at:.2f} s")
+        raise _failure(done.problem, told, figures)
+    if done.is_interrupted:
+        raise Failed(f"interrupted – {told}", **figures)
     if client.unconfirmed:
-        raise SystemExit(EXIT_FAILED)
+        raise Failed(told, **figures)
+    if as_json:
+        click.echo(json.dumps(figures))
+    elif not quiet:
+        _say(f"{told} in {figures['seconds']:.2f} s")
 
 
 @click.command("receive")
@@ -127,7 +133,7 @@ def send(
 @click.option("--timeout", type=click.FloatRange(0), help="End when none came for so many seconds.")
 @click.option("--ack/--no-ack", default=True, help="--no-ack: look, and leave them where they are.")
 @click.option("--selector", help="Only messages whose headers fit.")
-@click.option("--json", "as_json", is_flag=True, help="Print headers and body as one line of JSON each.")
+@json_option
 def receive(client: Client, destination: str, quiet: bool, count: int | None, as_json: bool, **how: Any) -> None:
     """Print the messages of DEST, one a line, and acknowledge each after it is printed. Ends with Ctrl-C.
 
@@ -138,9 +144,9 @@ def receive(client: Client, destination: str, quiet: bool, count: int | None, as
     if not done.is_confirmed:
         _say("the connection was lost before the acknowledgements were confirmed: some messages may come again")
     if done.problem is not None:
-        _fail(done.problem, f" – {done.count} received")
+        raise _failure(done.problem, f"{done.count} received", {"received": done.count})
     if count is not None and done.count < count:
-        raise SystemExit(EXIT_FAILED)
+        raise Failed(f"{done.count} of {count} received", received=done.count)
 
 
 @dataclass(slots=True)
@@ -159,7 +165,6 @@ async def _send_all(client: Client, destination: str, headers: dict[str, str], b
         await client.connect()
         async for each in bodies:
             await client.send(destination, each, headers)
-            done.count += 1
         await client.flush()
     except asyncio.CancelledError:  # Ctrl-C
         done.is_interrupted = True
@@ -199,7 +204,7 @@ async def _receive_all(
     except asyncio.CancelledError:  # Ctrl-C is the way to end it
         _go_on()
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away, `head` for one; nothing more to say to it
+        pass  # the reader of our output went away, `head` for one: as good a way to end it as Ctrl-C
     except ClientError as problem:
         done.problem = problem
     done.is_confirmed = await client.close()
@@ -313,6 +318,6 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _fail(problem: ClientError, detail: str) -> NoReturn:
-    _say(f"{problem}{detail}")
-    raise SystemExit(EXIT_NO_BROKER if isinstance(problem, NoBroker) else EXIT_FAILED) from None
+def _failure(problem: ClientError, told: str, figures: dict[str, Any]) -> Failed:
+    kind = Unreachable if isinstance(problem, NoBroker) else Failed
+    return kind(f"{problem} – {told}", **figures)

@@ -6,10 +6,11 @@ import json
 
 import click
 
-from tandemmq.cli.lines import say_each
+from tandemmq.cli.answers import json_option, tell
+from tandemmq.cli.from_xml import from_xml
 from tandemmq.cli.options import settings_options
+from tandemmq.config import show as showing
 from tandemmq.config.settings import Settings
-from tandemmq.config.show import as_json, show
 
 
 @click.group()
@@ -17,18 +18,25 @@ def config() -> None:
     """Check and show settings."""
 
 
+config.add_command(from_xml)
+
+
 @config.command()
+@json_option
 @settings_options
-def check(settings: Settings) -> None:
+def check(settings: Settings, as_json: bool) -> None:
     """Say whether the settings are right. Exit code 2, and why, when they are not."""
     listeners = [f"{connector.scheme} on {connector.address}" for connector in settings.connectors]
-    click.echo(f"settings are right: broker {settings.broker.name}, {', '.join(listeners) or 'no connectors'}")
-    say_each("", settings.notes)
+    sentence = f"settings are right: broker {settings.broker.name}, {', '.join(listeners) or 'no connectors'}"
+    tell(as_json, {"broker": settings.broker.name, "notes": settings.notes}, sentence, *settings.notes)
 
 
 @config.command(name="show")
-@click.option("--json", "is_json", is_flag=True, help="For a machine: times in ms, sizes in bytes.")
+@json_option
 @settings_options
-def show_command(settings: Settings, is_json: bool) -> None:
-    """Print the settings that hold, and where each was read, as a settings file."""
-    click.echo(json.dumps(as_json(settings), indent=2) if is_json else show(settings), nl=is_json)
+def show_command(settings: Settings, as_json: bool) -> None:
+    """Print the settings that hold, and where each was read, as a settings file.
+
+    With --json times are in ms, sizes in bytes.
+    """
+    click.echo(json.dumps(showing.as_json(settings), indent=2) if as_json else showing.show(settings), nl=as_json)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -12,9 +11,11 @@ from typing import Any, Final
 import click
 
 from tandemmq.broker.admin.events import SUFFIX, Clock, Event, Moment, event_of, moment_of, read_ring, rings_in
+from tandemmq.cli.answers import json_option
 from tandemmq.cli.failover_timeline import MEANING, PHASES, Happening, Outage, Reading, merge, outages
+from tandemmq.cli.failures import Unreachable
 from tandemmq.cli.lines import say_each
-from tandemmq.cli.status import DEFAULT_ADMIN, EXIT_NO_BROKER, NoBroker, NotABroker, admins_option, ask, ask_around
+from tandemmq.cli.status import DEFAULT_ADMIN, NoBroker, NotABroker, admins_option, ask, ask_around
 from tandemmq.config.units import milliseconds
 
 #: Requests that compare a broker's clock with ours; the shortest round trip counts.
@@ -53,7 +54,7 @@ def failover() -> None:
 )
 @click.option("--last", type=click.IntRange(1), default=1, help="So many outages, the latest.")
 @click.option("--since", callback=_since, metavar="TIME", help="All since then: 10min (ago), or 2026-11-21T18:40.")
-@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+@json_option
 def explain(
     admins: tuple[str, ...], directories: tuple[str, ...], last: int, since: float | None, as_json: bool
 ) -> None:
@@ -67,11 +68,9 @@ def explain(
         admins = (DEFAULT_ADMIN,)
     readings, complaints = _ask_all(admins)
     readings += _from_files(directories, {reading.name for reading in readings}, complaints)
-    say_each("", complaints, is_error=True)
     if not readings:
-        if not complaints:
-            click.echo(f"no events of a broker in {', '.join(directories)}", err=True)
-        sys.exit(EXIT_NO_BROKER)
+        raise Unreachable("\n".join(complaints) or f"no events of a broker in {', '.join(directories)}")
+    say_each("", complaints, is_error=True)
     here = Clock().now()
     happenings, notes = merge(readings, here)
     found = outages(happenings)

@@ -10,7 +10,9 @@ from typing import Any, Final, NamedTuple
 import click
 
 from tandemmq.cli.admin_call import call
-from tandemmq.cli.status import EXIT_FAILED, NoBroker, NotABroker, admin_option, ask
+from tandemmq.cli.answers import json_option
+from tandemmq.cli.failures import EXIT_FAILED
+from tandemmq.cli.status import NoBroker, NotABroker, admin_option, ask
 
 #: The broker itself gives up after 30 s; its answer is to come before ours is given up.
 HANDOVER_SECONDS_MAX: Final = 35.0
@@ -39,7 +41,7 @@ class Successor(NamedTuple):
     metavar="SECONDS",
     help="For the next master; 0: only until the lock is free.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+@json_option
 def handover(admin: str, to: str | None, wait_seconds: float, as_json: bool) -> None:
     """Have the master hand over, and tell who took over and how long it took.
 
@@ -48,7 +50,7 @@ def handover(admin: str, to: str | None, wait_seconds: float, as_json: bool) -> 
     broker that is not master it ends with 3 and names the one that is.
     """
     began = time.monotonic()
-    done = call(admin, "handover", {"to": to}, is_post=True, seconds_max=HANDOVER_SECONDS_MAX)
+    done = call(admin, "handover", {"to": to}, method="POST", seconds_max=HANDOVER_SECONDS_MAX)
     answer: dict[str, Any] = {
         "former": done["name"],
         "former_epoch": done["epoch"],

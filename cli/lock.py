@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,17 +12,12 @@ from typing import Any, Final
 import click
 
 from tandemmq.broker.ha.locks import make_locker
+from tandemmq.cli.answers import json_option
+from tandemmq.cli.failures import Failed, Unreachable
 from tandemmq.cli.lines import say_each
 from tandemmq.cli.options import WrongSettings, load_settings
-from tandemmq.cli.status import (
-    DEFAULT_ADMIN,
-    EXIT_FAILED,
-    EXIT_NO_BROKER,
-    admins_option,
-    ask,
-    ask_around,
-    holder_in_words,
-)
+from tandemmq.cli.status import DEFAULT_ADMIN, admins_option, ask, ask_around, holder_in_words
+from tandemmq.cli.table import print_facts
 from tandemmq.config.load import Flags
 from tandemmq.config.settings import Settings
 from tandemmq.locker.contract import LockError, LockSettingsError, LockUnavailable
@@ -44,7 +38,7 @@ def lock() -> None:
 @click.option("--config", metavar="FILE", help="Ask the lock of these settings itself.")
 @click.option("--data", metavar="DIR", help="The same, of this data directory.")
 @click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+@json_option
 def status(
     admins: tuple[str, ...], config: str | None, data: str | None, overrides: tuple[str, ...], as_json: bool
 ) -> None:
@@ -57,10 +51,10 @@ def status(
     has_settings = config is not None or data is not None or bool(overrides)
     # Whoever answers at the default address may be of another pair than these settings.
     answers, complaints = _ask_all(admins or (() if has_settings else (DEFAULT_ADMIN,)))
-    if answers or not has_settings:
-        say_each("", complaints, is_error=True)
     if not answers and not has_settings:
-        sys.exit(EXIT_NO_BROKER)
+        raise Unreachable("\n".join(complaints))
+    if answers:
+        say_each("", complaints, is_error=True)
     shown = merge(answers) if answers else _ask_lock_or_end(load_settings(config, overrides, Flags(data=data)))
     if as_json:
         click.echo(json.dumps(shown, indent=2))
@@ -98,7 +92,17 @@ def merge(answers: Sequence[Answer]) -> Answer:
     told = [answer["waiters"] for answer in answers if answer.get("waiters") is not None]
     for waiter in (waiter for waiters in told for waiter in waiters):
         waiting.setdefault(waiter["name"], {"name": waiter["name"], "admin": waiter.get("admin")})
-    keys = ("kind", "where", "holder", "proof", "lease_seconds", "poll_seconds", "keep_alive_seconds", "unsafe")
+    keys = (
+        "kind",
+        "where",
+        "holder",
+        "holder_silent_seconds",
+        "proof",
+        "lease_seconds",
+        "poll_seconds",
+        "keep_alive_seconds",
+        "unsafe",
+    )
     shown = {key: first.get(key) for key in keys}
     shown["waiting"] = list(waiting.values())
     # A kind that knows who waits lists them all; else there may be more than those who were asked.
@@ -119,8 +123,7 @@ def _ask_lock_or_end(settings: Settings) -> Answer:
     except LockSettingsError as error:
         raise WrongSettings(str(error)) from error
     except LockError as error:
-        click.echo(str(error), err=True)
-        sys.exit(EXIT_FAILED)
+        raise Failed(str(error)) from error
     holder = shown["holder"]
     answers, _ = _ask_all([holder["admin"]] if holder is not None and holder.get("admin") else [])
     return merge(answers) if any(answer["is_ours"] for answer in answers) else shown
@@ -164,6 +167,9 @@ def _ask_lock(settings: Settings) -> Answer:
 
 def _print(shown: Answer) -> None:
     lines = [("lock", f"{shown['kind']}, {shown['where']}"), ("holder", _who(shown["holder"]))]
+    if shown.get("holder_silent_seconds") is not None:
+        silence = shown["holder_silent_seconds"]
+        lines.append(("silent", f"the holder has shown no sign of life for {silence:.0f} s, and keeps the lock"))
     proof = shown["proof"]
     if proof is not None:
         holds = proof["holds_for_seconds"]
@@ -176,8 +182,7 @@ def _print(shown: Answer) -> None:
     lines.append(("waiting", ", ".join(waiting) or nobody))
     if shown["unsafe"]:
         lines.append(("unsafe", str(shown["unsafe"])))
-    for heading, text in lines:
-        click.echo(f"{heading:<9}{text}")
+    print_facts(lines)
 
 
 def _who(holder: Answer | None) -> str:

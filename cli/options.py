@@ -9,21 +9,20 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from tandemmq.cli.failures import EXIT_WRONG_USAGE, Failed
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.load import Flags, load
 from tandemmq.config.settings import Settings
 from tandemmq.locker.contract import UnknownLocker
 from tandemmq.locker.kinds import factory
 
-EXIT_WRONG_SETTINGS: Final = 2
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class WrongSettings(click.ClickException):
-    """Said on stderr in one line, and the exit code that goes with it."""
+class WrongSettings(Failed):
+    """Ends the command: what is wrong, a line each, with exit code 2."""
 
-    exit_code = EXIT_WRONG_SETTINGS
+    exit_code = EXIT_WRONG_USAGE
 
 
 def settings_options(command: Command) -> Command:
@@ -54,7 +53,9 @@ def load_settings(config: str | None, overrides: tuple[str, ...] = (), flags: Fl
         settings = load(config, None, overrides, flags)
         # config/ knows no kinds of lock; better now than when the ports are bound.
         factory(settings.locker.type)
-    except (SettingsError, UnknownLocker) as error:
+    except SettingsError as error:
+        raise WrongSettings(str(error), errors=[each.facts() for each in error.all]) from error
+    except UnknownLocker as error:
         raise WrongSettings(str(error)) from error
     return settings
 
@@ -78,7 +79,9 @@ _OPTIONS: Final = (
     click.option("--name", metavar="NAME", help="This broker's name, unique in its pair (broker.name)."),
     click.option("--stomp", metavar="HOST:PORT|off", help="Where STOMP clients connect."),
     click.option("--openwire", metavar="HOST:PORT|off", help="Where OpenWire clients (JMS) connect."),
-    click.option("--admin", metavar="HOST:PORT|off", help="Where status and health are served."),
+    click.option("--mqtt", metavar="HOST:PORT|off", help="Where MQTT clients connect; without: nowhere."),
+    click.option("--ws", metavar="HOST:PORT|off", help="Where browsers connect (WebSocket); without: nowhere."),
+    click.option("--admin", metavar="[https://]HOST:PORT|off", help="Where status and health are served."),
     click.option(
         "--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any other setting; may be repeated."
     ),

@@ -7,10 +7,12 @@ import sys
 
 import click
 
+from tandemmq import log_events
+from tandemmq.broker.admin.events import NameInUse
 from tandemmq.broker.replication.promise import PromiseFileInUse, PromiseUnknown
-from tandemmq.cli.log_lines import LineFormatter
 from tandemmq.cli.options import WrongSettings, read_again, settings_options
 from tandemmq.config.errors import SettingsError
+from tandemmq.config.secrets import secrets_in
 from tandemmq.config.settings import Settings
 from tandemmq.index.errors import IndexTrouble
 from tandemmq.journal.errors import JournalError
@@ -23,7 +25,6 @@ from tandemmq.store.volume import UnsafeVolume
 
 _OF_STORES = (JournalError, JournalLost, RecordDamaged, IndexTrouble, StoresClash, UnsafeVolume, BelongsToSet)
 _OF_SETS = (PromiseFileInUse, PromiseUnknown)
-LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 @click.command()
@@ -31,29 +32,38 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    help="How much is logged, on stderr.",
+    help="How much is logged (logging.level).",
 )
-def run(settings: Settings, log_level: str) -> None:
+def run(settings: Settings, log_level: str | None) -> None:
     """Run a broker.
 
     It is master when the lock of the store directory is free; else it stands by and takes over when the master
     goes. SIGTERM and Ctrl-C hand over: what is waiting is written, and the lock is released last.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(LOG_FORMAT))
-    logging.basicConfig(level=log_level.upper(), handlers=[handler])
     from tandemmq.broker.ha.hung_threads import end_despite_them
+    from tandemmq.broker.process.log import Log
     from tandemmq.broker.run import run_broker
 
+    settings = _with_level(log_level, settings)
+    read = read_again()
+    try:
+        log = Log(settings.logging, int(settings.store.file_mode, 8), set(secrets_in(settings.model_dump())))
+    except SettingsError as error:
+        raise WrongSettings(str(error)) from error
     code = 1
     try:
-        run_broker(settings, read_again())
+        run_broker(settings, lambda: _with_level(log_level, read()), log)
         code = 0
-    except (LockSettingsError, UnknownLocker, SettingsError) as error:
+    except (LockSettingsError, UnknownLocker, SettingsError, NameInUse) as error:
         raise WrongSettings(str(error)) from error
     except (OSError, LockError, *_OF_STORES, *_OF_SETS) as error:
-        logging.getLogger(__name__).error("the broker ends: %s", error)
+        logging.getLogger(__name__).error("the broker ends: %s", error, extra=log_events.ENDED_BY_FAILURE)
         sys.exit(code)
     finally:
+        log.close()
         end_despite_them(code)
+
+
+def _with_level(level: str | None, settings: Settings) -> Settings:
+    """The option wins over the setting, as every option does."""
+    return settings if level is None else settings.with_level(level)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tandemmq.cli.answers import json_option
+from tandemmq.cli.failures import EXIT_FAILED
 from tandemmq.cli.lines import say_each
 from tandemmq.cli.options import WrongSettings, settings_options
 from tandemmq.config.settings import Settings
@@ -29,7 +31,6 @@ SEEDS_PER_LINE = 500
 """How often a long run says on standard error where it is."""
 MIXTURES = ("named", "all", "storms", "mixed")
 COLLECT_AFTER_OBJECTS = 100_000
-EXIT_BROKEN = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class _Task:
 @click.option("--seconds", type=click.FloatRange(min=1), help="Virtual seconds in which faults come.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes.")
 @click.option("--trace", "is_traced", is_flag=True, help="Everything that brokers did and told, with --seed.")
-@click.option("--json", "is_json", is_flag=True, help="For a machine: one object.")
+@json_option
 @settings_options
 def simulate(
     settings: Settings,
@@ -69,7 +70,7 @@ def simulate(
     faults: str | None,
     seconds: float | None,
     jobs: int,
-    is_json: bool,
+    as_json: bool,
     is_replicated: bool,
     **others: Any,
 ) -> None:
@@ -107,14 +108,14 @@ def simulate(
         tally.take({"figures": result.figures})
         if result.problems:
             broken.append(result)
-        if not is_json:
+        if not as_json:
             _show(result, is_alone=len(chosen) == 1)
         if result.seed % SEEDS_PER_LINE == 0 and len(chosen) > SEEDS_PER_LINE:
             click.echo(
                 f"seed {result.seed} of {chosen[-1]}: {len(broken)} broken, {time.monotonic() - began:.0f} s", err=True
             )
     elapsed = time.monotonic() - began
-    if is_json:
+    if as_json:
         _show_json(chosen, broken, result if len(chosen) == 1 else None, tally, elapsed)
     else:
         for group, names in tally.counts().items():
@@ -124,7 +125,7 @@ def simulate(
             f"{elapsed:.1f} s, {elapsed / len(chosen):.3f} s a seed"
         )
     if broken:
-        sys.exit(EXIT_BROKEN)
+        sys.exit(EXIT_FAILED)
 
 
 def _seeds(seed: int | None, seeds: str | None) -> range:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
-import sys
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -12,6 +13,12 @@ from typing import Any, TypeVar
 
 import click
 
+from tandemmq.cli.answers import json_option
+from tandemmq.cli.connect import connect_options, tls
+from tandemmq.cli.failures import Failed, Unreachable
+from tandemmq.cli.table import Column, print_facts, print_table
+from tandemmq.client.tls import reason_of_tls
+
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -19,18 +26,15 @@ DEFAULT_ADMIN = "http://127.0.0.1:8161"
 ANSWER_SECONDS_MAX = 5.0
 ANSWER_BYTES_MAX = 64 << 20
 
-EXIT_FAILED = 1
-EXIT_NO_BROKER = 3
-
 # The columns of the queue table. A column that no queue fills is left out.
 QUEUE_COLUMNS = ("messages", "unacknowledged", "consumers", "enqueued", "dequeued")
 
 
-class NoBroker(Exception):
+class NoBroker(Unreachable):
     """Nothing listens at the address, or it does not answer in time."""
 
 
-class NotABroker(Exception):
+class NotABroker(Failed):
     """Something answers, but it is not a broker's admin server."""
 
 
@@ -43,8 +47,7 @@ def ask(admin: str, page: str = "status") -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         raise NotABroker(f"{admin} answers {error.code} {error.reason} for /{page}") from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise NoBroker(f"no broker answers at {admin}: {reason}") from error
+        raise NoBroker(f"no broker answers at {admin}: {reason_of(error)}") from error
     if answer is None:
         raise NotABroker(f"{admin} answers, but not with JSON: is that a broker's admin address?")
     if "role" not in answer:
@@ -53,11 +56,23 @@ def ask(admin: str, page: str = "status") -> dict[str, Any]:
 
 
 def answer_to(request: urllib.request.Request, seconds_max: float) -> dict[str, Any] | None:
-    """The JSON of a page; None: it is none. OSError as it comes, HTTPError for a refusal."""
+    """The JSON of a page; None: it is none. OSError as it comes, or for what is no HTTP; HTTPError for a refusal."""
     # The admin server is near: no proxy of the environment is asked.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=seconds_max) as response:
-        return json_object(response.read(ANSWER_BYTES_MAX))
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if request.type == "https":
+        handlers.append(urllib.request.HTTPSHandler(context=tls()))
+    opener = urllib.request.build_opener(*handlers)
+    try:
+        with opener.open(request, timeout=seconds_max) as response:
+            return json_object(response.read(ANSWER_BYTES_MAX))
+    except http.client.HTTPException as error:
+        raise OSError(f"it does not speak HTTP ({type(error).__name__}): is it TLS, https://?") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Why there is no answer, in words."""
+    found = getattr(error, "reason", None) or error
+    return reason_of_tls(found) if isinstance(found, ssl.SSLError) else str(found)
 
 
 def json_object(text: bytes) -> dict[str, Any] | None:
@@ -113,7 +128,9 @@ def admin_url(context: click.Context, parameter: click.Parameter, value: str | N
     url = value if "://" in value else f"http://{value}"
     parts = urllib.parse.urlsplit(url)
     try:
-        is_usable = parts.scheme == "http" and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        is_usable = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        )
     except ValueError:
         is_usable = False
     if not is_usable:
@@ -122,28 +139,27 @@ def admin_url(context: click.Context, parameter: click.Parameter, value: str | N
 
 
 def admins_option(help: str) -> Callable[[Command], Command]:
-    """The option that says which brokers are asked."""
-    return click.option("--admin", "admins", metavar="URL", multiple=True, callback=admin_urls, help=help)
+    """The option that says which brokers are asked, and those by which they are reached."""
+    option = click.option("--admin", "admins", metavar="URL", multiple=True, callback=admin_urls, help=help)
+    return lambda command: option(connect_options(command))
 
 
-def admin_option(help: str) -> Callable[[Command], Command]:
-    """The option that says which broker is asked, by default the one on this host."""
-    return click.option("--admin", metavar="URL", default=DEFAULT_ADMIN, callback=admin_url, help=help)
+def admin_option(help: str, default: str | None = DEFAULT_ADMIN) -> Callable[[Command], Command]:
+    """The option that says which broker is asked, by default ``default``, the one on this host; and those by which it
+    is reached."""
+    option = click.option("--admin", metavar="URL", default=default, callback=admin_url, help=help)
+    return lambda command: option(connect_options(command))
 
 
 @click.command()
 @admin_option("The broker's admin address.")
-@click.option("--json", "as_json", is_flag=True, help="Print what the broker says as JSON.")
+@json_option
 def status(admin: str, as_json: bool) -> None:
     """Show the role, epoch, store and queues of a running broker.
 
     Ends with 0 whenever a broker answers, master or standby, and with 3 when none does.
     """
-    try:
-        answer = ask(admin)
-    except (NoBroker, NotABroker) as error:
-        click.echo(str(error), err=True)
-        sys.exit(EXIT_NO_BROKER if isinstance(error, NoBroker) else EXIT_FAILED)
+    answer = ask(admin)
     if as_json:
         click.echo(json.dumps(answer, indent=2))
     else:
@@ -151,29 +167,16 @@ def status(admin: str, as_json: bool) -> None:
 
 
 def _print(answer: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False, markup=False)
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column()
-    facts.add_column(overflow="fold")
-    for heading, text in _facts(answer):
-        facts.add_row(heading, text)
-    console.print(facts)
-
+    print_facts(_facts(answer))
     queues = answer.get("queues") or []
     if not queues:
         return
     columns = [key for key in QUEUE_COLUMNS if any(key in queue for queue in queues)]
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("queue", overflow="fold")
-    for key in columns:
-        table.add_column(key, justify="right")
-    for queue in queues:
-        table.add_row(str(queue.get("name", "?")), *(_figure(queue.get(key)) for key in columns))
-    console.print()
-    console.print(table)
+    click.echo()
+    print_table(
+        [Column("queue"), *(Column(key, is_number=True) for key in columns)],
+        ([str(queue.get("name", "?")), *(queue.get(key) for key in columns)] for queue in queues),
+    )
 
 
 def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
@@ -190,6 +193,7 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
         *_part_in_set(_object(answer, "replication") or {}),
         ("store", answer.get("store", "?")),
         ("serves" if role == "master" else "will serve", ", ".join(map(str, answer.get("connectors") or ()))),
+        *(("bridge", _bridge(each)) for each in answer.get("bridges") or ()),
         ("because", None if is_standby else answer.get("reason")),
         # What is 0 says little to people; --json has it.
         *(
@@ -200,6 +204,14 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
         *(("warning", warning) for warning in answer.get("warnings") or ()),
     ]
     return [(heading, str(text)) for heading, text in facts if text not in (None, "")]
+
+
+def _bridge(said: dict[str, Any]) -> str:
+    """One bridge: whether it is connected, what it carried, and what went wrong last."""
+    where = f"connected to {said.get('address')}" if said.get("connected") else "NOT connected"
+    figures = ", ".join(f"{_figure(said[key])} {key}" for key in ("received", "sent", "refused") if said.get(key))
+    error = "" if said.get("connected") or not said.get("last_error") else f": {said['last_error']}"
+    return f"{said.get('name', '?')} {where}{error}{'; ' if figures else ''}{figures}"
 
 
 def _object(answer: dict[str, Any], key: str) -> dict[str, Any] | None:

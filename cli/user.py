@@ -12,7 +12,9 @@ import click
 
 from tandemmq.broker.security import users
 from tandemmq.broker.security.users import User, Users, UsersError
-from tandemmq.cli.status import EXIT_FAILED
+from tandemmq.cli.answers import json_option, tell
+from tandemmq.cli.failures import Failed
+from tandemmq.cli.table import Column, print_table
 
 WORD_BYTES_MAX: Final = 4096
 
@@ -36,7 +38,10 @@ def user() -> None:
 @_certificate
 @_stdin
 @click.option("--no-password", is_flag=True, help="Known by its certificate alone.")
-def add(name: str, path: str, groups: str | None, certificate: str | None, is_read: bool, no_password: bool) -> None:
+@json_option
+def add(
+    name: str, path: str, groups: str | None, certificate: str | None, is_read: bool, no_password: bool, as_json: bool
+) -> None:
     """Add a user; the file is made if there is none."""
     there = os.path.exists(path)
     text, known = _read(path) if there else ("", Users({}))
@@ -46,18 +51,19 @@ def add(name: str, path: str, groups: str | None, certificate: str | None, is_re
         raise click.UsageError("--no-password needs --certificate: nobody could come as that user")
     made = User(name, None, _groups_of(groups or ""), certificate)
     _write(path, text, _checked(made if no_password else _with_password(made, is_read)))
-    click.echo(f"{name} added to {path}")
+    tell(as_json, {"added": name, "file": path}, f"{name} added to {path}")
 
 
 @user.command()
 @click.argument("name")
 @_file
 @_stdin
-def passwd(name: str, path: str, is_read: bool) -> None:
+@json_option
+def passwd(name: str, path: str, is_read: bool, as_json: bool) -> None:
     """Give a user another password."""
     text, known = _read(path)
     _write(path, text, _with_password(_one(known, name, path), is_read))
-    click.echo(f"{name} has another password")
+    tell(as_json, {"changed": name, "file": path}, f"{name} has another password")
 
 
 @user.command(name="set")
@@ -65,7 +71,8 @@ def passwd(name: str, path: str, is_read: bool) -> None:
 @_file
 @_groups
 @_certificate
-def set_command(name: str, path: str, groups: str | None, certificate: str | None) -> None:
+@json_option
+def set_command(name: str, path: str, groups: str | None, certificate: str | None, as_json: bool) -> None:
     """Change a user's groups or certificate."""
     text, known = _read(path)
     changed = _one(known, name, path)
@@ -74,23 +81,24 @@ def set_command(name: str, path: str, groups: str | None, certificate: str | Non
     if certificate is not None:
         changed = replace(changed, certificate=certificate or None)
     _write(path, text, _checked(changed))
-    click.echo(f"{name} is changed")
+    tell(as_json, {"changed": name, "file": path}, f"{name} is changed")
 
 
 @user.command()
 @click.argument("name")
 @_file
-def remove(name: str, path: str) -> None:
+@json_option
+def remove(name: str, path: str, as_json: bool) -> None:
     """Remove a user. Connections that it has stay."""
     text, known = _read(path)
     _one(known, name, path)
     _save(path, users.without_user(text, name))
-    click.echo(f"{name} removed from {path}")
+    tell(as_json, {"removed": name, "file": path}, f"{name} removed from {path}")
 
 
 @user.command(name="list")
 @_file
-@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+@json_option
 def list_command(path: str, as_json: bool) -> None:
     """Show who there is, with groups and certificates."""
     _, known = _read(path)
@@ -107,17 +115,12 @@ def list_command(path: str, as_json: bool) -> None:
         ]
         click.echo(json.dumps(facts, indent=2))
         return
-    width = max((len(one.name) for one in found), default=0)
-    for one in found:
-        marks = [",".join(sorted(one.groups)) or "no groups"]
-        marks += [one.certificate] if one.certificate else []
-        marks += ["no password"] if one.hash is None else []
-        click.echo(f"{one.name:<{width}}  {'  '.join(marks)}")
+    rows = ([one.name, ",".join(sorted(one.groups)) or "none", one.hash is not None, one.certificate] for one in found)
+    print_table([Column("user"), Column("groups"), Column("password"), Column("certificate")], rows)
 
 
 def _fail(text: str) -> NoReturn:
-    click.echo(text, err=True)
-    sys.exit(EXIT_FAILED)
+    raise Failed(text)
 
 
 def _with_password(one: User, is_read: bool) -> User:

@@ -15,13 +15,15 @@ in doubt.
 
 Rooms: ``connection`` is one connection, ``search`` finds the master, ``link`` goes from one connection to the next,
 ``outbox`` keeps what has no receipt, ``subscription`` and ``transaction`` are what their names say, and ``client`` is
-what a program calls.
+what a program calls. ``tls`` makes the TLS of a
+``stomp+ssl://`` address.
 """
 
 from tandemmq.client.client import PREFETCH_DEFAULT, WINDOW_DEFAULT, Client
-from tandemmq.client.errors import BrokerError, ClientError, Closed, InDoubt, NoBroker, TransactionLost
+from tandemmq.client.errors import BrokerError, ClientError, Closed, InDoubt, NoBroker, TlsError, TransactionLost
 from tandemmq.client.failover_url import Address, FailoverUrl, UrlError
 from tandemmq.client.subscription import Received, Subscription
+from tandemmq.client.tls import tls_context
 from tandemmq.client.transaction import Transaction
 
 __all__ = [
@@ -37,7 +39,9 @@ __all__ = [
     "NoBroker",
     "Received",
     "Subscription",
+    "TlsError",
     "Transaction",
     "TransactionLost",
     "UrlError",
+    "tls_context",
 ]

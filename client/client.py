@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Self
@@ -25,6 +26,8 @@ _ACKNOWLEDGEMENTS = ("client-individual", "client")
 class Client:
     """A connection to whichever of the brokers is master. ``notice`` is called with a sentence at each event of it.
 
+    ``tls``: for ``stomp+ssl://`` addresses, as `tls_context` makes it; None: the authorities that the system trusts,
+    and no certificate of our own.
     As ``async with`` it connects, and at the end of the block waits for the receipts of all that was sent and closes;
     when the block raises it only closes. Belongs to the loop it was connected on.
     """
@@ -37,6 +40,7 @@ class Client:
         passcode: str | None = None,
         client_id: str | None = None,
         host: str = "/",
+        tls: ssl.SSLContext | None = None,
         window: int = WINDOW_DEFAULT,
         notice: Callable[[str], None] = lambda text: None,
         chance: random.Random | None = None,
@@ -50,7 +54,7 @@ class Client:
         self._notice = notice
         self._numbering = Numbering(f"client-{uuid.uuid4().hex}")
         self._outbox = Outbox(self._numbering)
-        self._link = Link(self.url, greeting, self._outbox, notice, chance or random.Random())
+        self._link = Link(self.url, greeting, self._outbox, notice, chance or random.Random(), tls)
         self._link.restore = self._restore
         self._link.on_message = self._arrived
         self._link.on_lost = self._drop_messages
@@ -103,6 +107,16 @@ class Client:
     def unconfirmed(self) -> int:
         """How many messages were sent and have no receipt yet, those of transactions left out."""
         return len(self._outbox)
+
+    @property
+    def confirmed(self) -> int:
+        """How many messages have their receipt, those of transactions left out."""
+        return self._outbox.confirmed_total
+
+    @property
+    def refused(self) -> int:
+        """How many messages the broker refused, those of transactions left out; none of them is stored."""
+        return self._outbox.refused_total
 
     @property
     def resent(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -18,6 +19,7 @@ from tandemmq.broker.protocols.stomp.frames import V12, FrameParser, Headers
 from tandemmq.client.errors import BrokerError, NoBroker
 from tandemmq.client.failover_url import Address
 from tandemmq.client.frames import BODIED, HEART_BEAT, LIMITS, connect_frame
+from tandemmq.client.tls import reason_of_tls, tls_context
 
 if TYPE_CHECKING:
     from tandemmq.client.link import Link
@@ -132,6 +134,9 @@ class Connection(asyncio.Protocol):
             self._ticker.cancel()
         reason = self._reason or (reason_of(error) if error is not None else "connection closed")
         if not self.answer.done():
+            if error is None and self._reason is None and self.address.is_tls:
+                # TLS 1.3: a server refuses a certificate after the handshake, and the loop keeps its reason.
+                reason = f"{reason}: does it want a certificate that it trusts?"
             self.answer.set_exception(NoBroker(reason))
             self.answer.exception()  # whoever opened it may have gone away
         owner, self.owner = self.owner, None
@@ -214,10 +219,15 @@ class Connection(asyncio.Protocol):
         self._schedule_tick()
 
 
-async def open_connection(address: Address, number: int, greeting: Greeting, timeout_seconds: float) -> Connection:
-    """Connect and say hello; NoBroker with the reason when there is no answer, BrokerError when the broker says no."""
+async def open_connection(
+    address: Address, number: int, greeting: Greeting, timeout_seconds: float, tls: ssl.SSLContext | None = None
+) -> Connection:
+    """Connect and say hello; NoBroker with the reason when there is no answer, or none that is trusted, BrokerError
+    when the broker says no. ``tls``: of addresses that have it; None: the system's authorities, and nothing to show."""
     connection: Connection | None = None
     is_made = False
+    if address.is_tls and tls is None:
+        tls = tls_context()
 
     def make() -> Connection:
         nonlocal connection
@@ -226,7 +236,9 @@ async def open_connection(address: Address, number: int, greeting: Greeting, tim
 
     try:
         async with asyncio.timeout(timeout_seconds):
-            await asyncio.get_running_loop().create_connection(make, address.host, address.port)
+            await asyncio.get_running_loop().create_connection(
+                make, address.host, address.port, ssl=tls if address.is_tls else None
+            )
             assert connection is not None, "the factory was called"
             await connection.answer
         is_made = True
@@ -248,6 +260,8 @@ def error_text(headers: Mapping[str, str], body: bytes) -> str:
 
 def reason_of(problem: Exception) -> str:
     """The system's word for what went wrong, without the address that asyncio adds."""
+    if isinstance(problem, ssl.SSLError):  # its errno is OpenSSL's
+        return reason_of_tls(problem)
     number = problem.errno if isinstance(problem, OSError) else None
     if number is not None and number in errno.errorcode:
         return os.strerror(number)

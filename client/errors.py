@@ -13,6 +13,10 @@ class BrokerError(ClientError):
     """The broker refused something; the message is what its ERROR frame says. What was refused is not sent again."""
 
 
+class TlsError(ClientError):
+    """A certificate or a key cannot be used; the message names the file. Nothing was connected to."""
+
+
 class TransactionLost(ClientError):
     """The connection was lost and the transaction with it: nothing of it was done. Begin again."""
 

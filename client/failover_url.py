@@ -1,6 +1,7 @@
 """The URL of one broker, or of a pair: what it says and which addresses to try when. Pure.
 
     stomp://host:port
+    stomp+ssl://host:port
     failover:(stomp://a:61613,stomp://b:61613)?initialReconnectDelay=10&randomize=false
 
 Option names, defaults and meanings are those of ActiveMQ's failover transport (FailoverTransport.java, 5.17).
@@ -21,6 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 __all__ = ["OPTIONS", "Address", "FailoverUrl", "Fate", "Option", "UrlError"]
 
 DEFAULT_STOMP_PORT = 61613
+DEFAULT_STOMP_SSL_PORT = 61614
 UNLIMITED = -1
 _SCHEMES = ("stomp", "tcp")
 _ENCRYPTED_SCHEMES = ("stomp+ssl", "stomp+nio+ssl", "ssl", "nio+ssl")
@@ -39,10 +41,11 @@ class Address:
 
     host: str
     port: int
+    is_tls: bool = False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"stomp://{host}:{self.port}"
+        return f"stomp{'+ssl' if self.is_tls else ''}://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +75,9 @@ class FailoverUrl:
 
     @classmethod
     def parse(cls, text: str) -> FailoverUrl:
-        """Read a ``stomp://`` or a ``failover:`` URL; raises UrlError for all else.
+        """Read a ``stomp://``, ``stomp+ssl://`` or ``failover:`` URL; raises UrlError for all else.
 
-        A plain ``stomp://`` URL is one address tried once: for reconnects use ``failover:``.
+        A URL without ``failover:`` is one address tried once: for reconnects use ``failover:``.
         """
         text = text.strip()
         if not text.startswith("failover:"):
@@ -185,17 +188,18 @@ def _address(text: str) -> Address:
         port = parts.port
     except ValueError as problem:
         raise UrlError(f"{text!r}: {problem}") from None
-    if parts.scheme in _ENCRYPTED_SCHEMES:
-        raise UrlError(f"{text!r}: TLS ({parts.scheme}) is not there yet; expected stomp://host:port")
-    if parts.scheme not in _SCHEMES or not parts.hostname:
-        raise UrlError(f"{text!r}: expected stomp://host:port")
+    is_tls = parts.scheme in _ENCRYPTED_SCHEMES
+    if not (is_tls or parts.scheme in _SCHEMES) or not parts.hostname:
+        raise UrlError(f"{text!r}: expected stomp://host:port or stomp+ssl://host:port")
     if parts.username or parts.path.strip("/"):
         raise UrlError(f"{text!r}: expected nothing but host and port; give login and passcode as options")
     if parts.query or parts.fragment:
         raise UrlError(f"{text!r}: options of one address are not read; for all of them say ?nested.<option>=")
     if port == 0:
         raise UrlError(f"{text!r}: port 0 is not an address")
-    return Address(parts.hostname, port if port is not None else DEFAULT_STOMP_PORT)
+    if port is None:
+        port = DEFAULT_STOMP_SSL_PORT if is_tls else DEFAULT_STOMP_PORT
+    return Address(parts.hostname, port, is_tls)
 
 
 def _flag(text: str) -> bool:

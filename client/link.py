@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -43,6 +44,7 @@ class Link:
     _outbox: Outbox
     _notice: Callable[[str], None]
     _chance: random.Random
+    _tls: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
         self.connection: Connection | None = None
@@ -161,7 +163,8 @@ class Link:
         self._wake()
 
     async def _attempt(self, address: Address) -> Connection:
-        return await open_connection(address, next(self._numbers), self._greeting, self.url.connect_timeout_ms / 1000)
+        seconds = self.url.connect_timeout_ms / 1000
+        return await open_connection(address, next(self._numbers), self._greeting, seconds, self._tls)
 
     # ---- for those who wait
 

@@ -66,9 +66,11 @@ class Numbering:
 
 
 class Outbox:
-    """Messages without a receipt, in the order of sending."""
+    """Messages without a receipt, in the order of sending; and how many had one, or were refused."""
 
     def __init__(self, numbering: Numbering) -> None:
+        self.confirmed_total = 0
+        self.refused_total = 0
         self._numbering = numbering
         self._waiting: dict[str, Outgoing] = {}
         self._refusals: list[BrokerError] = []
@@ -92,6 +94,7 @@ class Outbox:
         message = self._waiting.pop(receipt, None)
         if message is None:
             return False
+        self.confirmed_total += 1
         if message.confirmation is not None and not message.confirmation.done():
             message.confirmation.set_result(None)
         return True
@@ -101,6 +104,7 @@ class Outbox:
         message = self._waiting.pop(receipt, None)
         if message is None:
             return False
+        self.refused_total += 1
         if message.confirmation is not None:
             if not message.confirmation.done():
                 message.confirmation.set_exception(error)

@@ -16,6 +16,7 @@ import click
 
 from tandemmq.broker.ha import states
 from tandemmq.broker.ha.waits import BOUNDS, Wait
+from tandemmq.cli.answers import json_option
 from tandemmq.locker.sql import states as sql_states
 
 
@@ -139,7 +140,7 @@ DATABASES: Final = (
 
 @click.command()
 @click.option("--markdown", "as_markdown", is_flag=True, help="As in the documentation.")
-@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+@json_option
 def errors(as_markdown: bool, as_json: bool) -> None:
     """Print which failures there are, by what each is known, and what it leads to in each phase."""
     if as_json:

@@ -7,17 +7,18 @@ import sys
 
 import click
 
+from tandemmq.cli.answers import json_option
 from tandemmq.cli.doctor.report import Report, Verdict, as_lines
 from tandemmq.cli.doctor.set_checks import examine
+from tandemmq.cli.failures import EXIT_FAILED
 from tandemmq.cli.options import WrongSettings, load_settings
-from tandemmq.cli.status import EXIT_FAILED
 from tandemmq.config.errors import SettingsError
 
 
 @click.command()
 @click.option("--config", metavar="FILE", envvar="TANDEMMQ_CONFIG", help="The node's settings file (TOML).")
 @click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@json_option
 def replication(config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
     """Examine the settings of a node of a replicated set, on its host: token, bind, hostname, ZooKeeper, members.
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from tandemmq.cli.table import Column, lines
+
 
 class Verdict(enum.IntEnum):
     """Ordered: the verdict of a report is that of its worst check."""
@@ -50,8 +52,8 @@ class Check(NamedTuple):
 
 def as_lines(checks: Sequence[Check]) -> list[str]:
     """One a check."""
-    wide = max((len(check.name) for check in checks), default=0)
-    return [f"{finding.verdict.word:<4}  {name:<{wide}}  {finding.sentence}" for name, finding in checks]
+    rows = ([finding.verdict.word, name, finding.sentence] for name, finding in checks)
+    return lines([Column("verdict"), Column("check"), Column("sentence")], rows, None, has_head=False)
 
 
 @dataclass(frozen=True, slots=True)

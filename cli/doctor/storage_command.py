@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from types import FrameType
+from typing import NoReturn
 
 import click
 
+from tandemmq.cli.answers import json_option, tell
 from tandemmq.cli.doctor.remote_probe import NoRemoteProbe, connect, listen
 from tandemmq.cli.doctor.report import Report, Verdict, as_lines
 from tandemmq.cli.doctor.storage import UNTESTED, examine
+from tandemmq.cli.failures import EXIT_FAILED, Failed
 
-EXIT_FAILED = 1
-EXIT_TERMINATED = 128 + signal.SIGTERM
 PORT_MAX = 65535
 
 
@@ -39,7 +41,7 @@ def address(context: click.Context, parameter: click.Parameter, value: str | Non
     callback=address,
     help="Be the other host for one examination with --peer.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@json_option
 def storage(directory: str, peer: tuple[str, int] | None, listens: tuple[str, int] | None, as_json: bool) -> None:
     """Examine the volume that DIRECTORY is on: may a pair of brokers have its store there?
 
@@ -51,10 +53,10 @@ def storage(directory: str, peer: tuple[str, int] | None, listens: tuple[str, in
     if peer is not None and listens is not None:
         raise click.UsageError("--peer and --listen are for two hosts: give one of them")
     # As Ctrl-C: whatever ends it politely, the scratch directory goes.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_TERMINATED))
+    signal.signal(signal.SIGTERM, _ended)
     try:
         if listens is not None:
-            _listen(directory, *listens)
+            _listen(directory, *listens, as_json)
             return
         remote_probe = None if peer is None else connect(*peer)
         report = examine(directory, remote_probe, _progress if sys.stderr.isatty() else lambda name: None)
@@ -64,12 +66,17 @@ def storage(directory: str, peer: tuple[str, int] | None, listens: tuple[str, in
     sys.exit(EXIT_FAILED if report.verdict is Verdict.FAIL else 0)
 
 
-def _listen(directory: str, host: str, port: int) -> None:
+def _ended(number: int, frame: FrameType | None) -> NoReturn:
+    raise Failed("ended by SIGTERM")
+
+
+def _listen(directory: str, host: str, port: int, as_json: bool) -> None:
     def say(port: int) -> None:
-        click.echo(f"listening on {host}:{port}; on the other host: tandemmq doctor storage DIR --peer HOST:{port}")
+        hint = f"listening on {host}:{port}; on the other host: tandemmq doctor storage DIR --peer HOST:{port}"
+        click.echo(hint, err=as_json)
 
     examiner = listen(directory, host, port, say)
-    click.echo(f"examined together with {examiner}; the report is there")
+    tell(as_json, {"examiner": examiner}, f"examined together with {examiner}; the report is there")
 
 
 def _progress(name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,7 +10,9 @@ import click
 
 from tandemmq.broker.replication.leaving import Leaver, NotMember, Standing, leaver
 from tandemmq.broker.replication.promise import PromiseFileInUse, PromiseUnknown
-from tandemmq.cli.status import EXIT_FAILED
+from tandemmq.cli.answers import json_option, tell
+from tandemmq.cli.failures import Failed
+from tandemmq.cli.lines import say_each
 from tandemmq.journal.errors import JournalError
 
 DIRECTORY = click.Path(exists=True, file_okay=False)
@@ -19,7 +20,8 @@ DIRECTORY = click.Path(exists=True, file_okay=False)
 
 @click.command()
 @click.argument("directory", type=DIRECTORY)
-def leave(directory: str) -> None:
+@json_option
+def leave(directory: str, as_json: bool) -> None:
     """End the membership of DIRECTORY, whose node is stopped. A broker without [replication] may then have it.
 
     Tells what was not known to be final: it counts from now on, though the set may not have confirmed it. Refused when
@@ -30,17 +32,19 @@ def leave(directory: str) -> None:
         standing = stopped.standing()
         ahead = standing.ahead()
         if standing.damage is not None or ahead:
-            _tell(_lacks(standing))
-            click.echo(f"not left; to do it all the same: tandemmq replication forget {directory} --yes", err=True)
-            sys.exit(EXIT_FAILED)
-        _tell([*_has(standing), *_not_final(standing)])
-        click.echo(f"left: the promise is in {stopped.leave()}")
+            _tell(_lacks(standing), as_json)
+            raise Failed(f"not left; to do it all the same: tandemmq replication forget {directory} --yes")
+        said = [*_has(standing), *_not_final(standing)]
+        _tell(said, as_json)
+        kept = stopped.leave()
+        tell(as_json, {"left": directory, "promise": kept, "said": said}, f"left: the promise is in {kept}")
 
 
 @click.command()
 @click.argument("directory", type=DIRECTORY)
 @click.option("--yes", "is_sure", is_flag=True, help="What is said to be lost may be lost.")
-def forget(directory: str, is_sure: bool) -> None:
+@json_option
+def forget(directory: str, is_sure: bool, as_json: bool) -> None:
     """Go on with what DIRECTORY has, when the quorum of its set is gone for ever.
 
     What other nodes had confirmed beyond it is lost: it says who had more, as far as this node knew. Without --yes it
@@ -48,11 +52,12 @@ def forget(directory: str, is_sure: bool) -> None:
     """
     with _stopped(directory) as stopped:
         standing = stopped.standing()
-        _tell([*_has(standing), *_not_final(standing), *_lacks(standing), *_unknown(standing)])
+        said = [*_has(standing), *_not_final(standing), *_lacks(standing), *_unknown(standing)]
+        _tell(said, as_json)
         if not is_sure:
-            click.echo("nothing was done; with --yes it goes on with this", err=True)
-            sys.exit(EXIT_FAILED)
-        click.echo(f"forgotten: the promise is in {stopped.leave()}")
+            raise Failed("nothing was done; with --yes it goes on with this")
+        kept = stopped.leave()
+        tell(as_json, {"forgotten": directory, "promise": kept, "said": said}, f"forgotten: the promise is in {kept}")
 
 
 @contextmanager
@@ -65,9 +70,9 @@ def _stopped(directory: str) -> Iterator[Leaver]:
         raise click.ClickException(str(error)) from error
 
 
-def _tell(sentences: Iterable[str]) -> None:
-    for sentence in sentences:
-        click.echo(sentence)
+def _tell(sentences: Iterable[str], as_json: bool) -> None:
+    """For people; to a program the answer at the end says it all."""
+    say_each("", sentences, is_error=as_json)
 
 
 def _has(standing: Standing) -> Iterator[str]:

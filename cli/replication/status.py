@@ -9,8 +9,12 @@ from typing import Any
 
 import click
 
+from tandemmq.cli.answers import json_option
+from tandemmq.cli.failures import EXIT_FAILED, Unreachable
+from tandemmq.cli.lines import say_each
 from tandemmq.cli.replication.reasons import SILENT_SECONDS, Seen, master_of, why_no_master
-from tandemmq.cli.status import DEFAULT_ADMIN, EXIT_FAILED, EXIT_NO_BROKER, NoBroker, NotABroker, admins_option, ask
+from tandemmq.cli.status import DEFAULT_ADMIN, NoBroker, NotABroker, admins_option, ask
+from tandemmq.cli.table import Column, print_table
 
 Answer = dict[str, Any]
 COLUMNS = ("node", "role", "epoch", "position", "final", "behind", "vote", "whole", "weight", "store", "admin")
@@ -18,7 +22,7 @@ COLUMNS = ("node", "role", "epoch", "position", "final", "behind", "vote", "whol
 
 @click.command()
 @admins_option(f"A member's admin address; may be repeated. Default: {DEFAULT_ADMIN}.")
-@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+@json_option
 def status(admins: tuple[str, ...], as_json: bool) -> None:
     """Show each member of a set: role, epoch, position, how far it is behind, whether it counts.
 
@@ -27,10 +31,9 @@ def status(admins: tuple[str, ...], as_json: bool) -> None:
     with 3 when no member answers.
     """
     answers, complaints = ask_members(admins or (DEFAULT_ADMIN,))
-    for complaint in complaints:
-        click.echo(complaint, err=True)
     if not answers:
-        sys.exit(EXIT_NO_BROKER)
+        raise Unreachable("\n".join(complaints))
+    say_each("", complaints, is_error=True)
     members = seen(answers)
     master = master_of(members)
     why = why_no_master(members)
@@ -126,31 +129,20 @@ def _admins(answers: Sequence[Answer]) -> dict[str, str]:
 
 
 def _print(answers: Sequence[Answer], members: Sequence[Seen], master: Seen | None, why: Sequence[str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False, markup=False, soft_wrap=True)
     sets = sorted({answer["set"] for answer in answers if answer["set"]})
-    console.print(f"set {answers[0]['broker']} {', '.join(sets) or '(not founded yet)'}")
-    console.print(f"master: {'nobody' if master is None else master.node}")
+    click.echo(f"set {answers[0]['broker']} {', '.join(sets) or '(not founded yet)'}")
+    click.echo(f"master: {'nobody' if master is None else master.node}")
     for reason in why:
-        console.print(f"  {reason}")
+        click.echo(f"  {reason}")
     rows = [_row(member, master, _admins(answers)) for member in members]
-    table = Table(box=None, padding=(0, 2, 0, 0))
     shown = [number for number in range(len(COLUMNS)) if any(row[number] for row in rows)]
-    for number in shown:
-        table.add_column(COLUMNS[number], no_wrap=True)
-    for row in rows:
-        table.add_row(*(row[number] for number in shown))
-    console.print()
-    # Whole, also where it is wider than the screen: a store id is there to be copied.
-    wide = Console(highlight=False, markup=False, width=max(console.width, 220))
-    wide.print(table)
+    click.echo()
+    print_table([Column(COLUMNS[number]) for number in shown], ([row[number] for number in shown] for row in rows))
     for member in members:
         said = member.said or {}
         for key in ("problem", "zookeeper"):
             if said.get(key):
-                console.print(f"{member.node}: {said[key]}")
+                click.echo(f"{member.node}: {said[key]}")
 
 
 def _as_json(answers: Sequence[Answer], members: Sequence[Seen], master: Seen | None, why: Sequence[str]) -> Answer:

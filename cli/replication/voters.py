@@ -9,13 +9,14 @@ from typing import Any, Final
 import click
 
 from tandemmq.cli.admin_call import NoMaster, call
+from tandemmq.cli.answers import json_option
 from tandemmq.cli.status import NoBroker, NotABroker, admin_option, ask
 
 #: The broker itself gives up after 30 s.
 CHANGE_SECONDS_MAX: Final = 35.0
 
 _admin = admin_option("A member's admin address; the master is found from there.")
-_json = click.option("--json", "as_json", is_flag=True, help="For a machine.")
+_json = json_option
 
 
 @click.command()
@@ -45,7 +46,7 @@ def remove(who: str, admin: str, as_json: bool) -> None:
 
 def _change(verb: str, who: str, admin: str, as_json: bool) -> None:
     answer = call(
-        master_at(admin), "replication/voters", {}, is_post=True, body={verb: who}, seconds_max=CHANGE_SECONDS_MAX
+        master_at(admin), "replication/voters", {}, method="POST", body={verb: who}, seconds_max=CHANGE_SECONDS_MAX
     )
     voters: dict[str, Any] = answer["voters"]
     if as_json:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import click
 
+from tandemmq.cli.answers import json_option
 from tandemmq.cli.lines import say_each
 from tandemmq.cli.store.directory import DIRECTORY, demand_names, demand_unheld
 from tandemmq.cli.store.progress import progress
@@ -21,7 +22,7 @@ from tandemmq.store.tools.why.words import bytes_of
 @click.command()
 @click.argument("directory", type=DIRECTORY)
 @click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@json_option
 def check(directory: str, index_root: str | None, as_json: bool) -> None:
     """Read everything in DIRECTORY and say what does not agree. Exit code 1 if anything does not.
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 import click
 
 from tandemmq.cli.admin_call import answer_understood, call
+from tandemmq.cli.answers import json_option
 from tandemmq.cli.options import load_settings
-from tandemmq.cli.status import DEFAULT_ADMIN, admin_url
+from tandemmq.cli.status import DEFAULT_ADMIN, admin_option
 from tandemmq.cli.store.directory import DIRECTORY, failures_told, file_length, known_files, locked
 from tandemmq.cli.store.progress import watched
 from tandemmq.config.settings import Settings
@@ -35,12 +36,12 @@ _FROM_SETTINGS = (
 
 @click.command()
 @click.argument("directory", type=DIRECTORY, required=False)
-@click.option("--admin", metavar="URL", callback=admin_url, help=f"Have a running broker do it ({DEFAULT_ADMIN}).")
+@admin_option(f"Have a running broker do it ({DEFAULT_ADMIN}).", None)
 @click.option("--store", metavar="NAME", help="With --admin: only this of several stores.")
 @click.option("--config", metavar="FILE", help="The broker's settings: its kind of lock, files, indexes, archive.")
 @click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
 @click.option("--name", metavar="NAME", help="The broker in whose name it is done.")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@json_option
 def compact(
     directory: str | None,
     admin: str | None,
@@ -77,7 +78,7 @@ def compact(
 
 
 def _by_broker(admin: str, store: str | None) -> CompactionReport:
-    answer = call(admin, "store/compact", {"store": store}, is_post=True, seconds_max=ANSWER_SECONDS_MAX)
+    answer = call(admin, "store/compact", {"store": store}, method="POST", seconds_max=ANSWER_SECONDS_MAX)
     with answer_understood(admin):
         return CompactionReport(**answer | {"files": tuple(answer["files"])})
 

@@ -8,6 +8,7 @@ import tempfile
 
 import click
 
+from tandemmq.cli.answers import json_option
 from tandemmq.cli.store.directory import DIRECTORY, demand_journal, demand_unheld, failures_told, locked
 from tandemmq.cli.store.progress import progress
 from tandemmq.cli.store.transfers import show
@@ -21,7 +22,7 @@ from tandemmq.store.records.loose import OPENWIRE_VERSION
 @click.option("--to", "target", metavar="TARGET", required=True, type=click.Path(file_okay=False))
 @click.option("--destination", metavar="PATTERN", help="Only these: queue://ORDERS.*, topic://>, NEWS.> ...")
 @click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@json_option
 def export(directory: str, target: str, destination: str | None, scratch: str | None, as_json: bool) -> None:
     """Write TARGET, a fresh directory with all live messages of DIRECTORY in their order, and prove it.
 

@@ -9,6 +9,7 @@ import tempfile
 
 import click
 
+from tandemmq.cli.answers import json_option
 from tandemmq.cli.lines import say_each
 from tandemmq.cli.options import load_settings
 from tandemmq.cli.store.directory import DIRECTORY, demand_journal, demand_unheld, failures_told, locked
@@ -22,7 +23,7 @@ from tandemmq.store.migration.handback_report import Report
 @click.option("--accept-order", is_flag=True, help="Hand back though ActiveMQ would deliver in another order.")
 @click.option("--config", metavar="FILE", help="The broker's settings, for its kind of lock.")
 @click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@json_option
 def handback(
     directory: str, dry_run: bool, accept_order: bool, config: str | None, scratch: str | None, as_json: bool
 ) -> None:

@@ -9,6 +9,7 @@ import tempfile
 
 import click
 
+from tandemmq.cli.answers import json_option
 from tandemmq.cli.lines import say_each
 from tandemmq.cli.options import load_settings
 from tandemmq.cli.store.directory import (
@@ -21,7 +22,8 @@ from tandemmq.cli.store.directory import (
     locked,
 )
 from tandemmq.cli.store.progress import progress
-from tandemmq.cli.store.transfers import in_words, proof_as_json, show
+from tandemmq.cli.store.transfers import SUM_COLUMNS, cells, proof_as_json, show
+from tandemmq.cli.table import Column, print_table
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.migration.survey import Survey, survey
 from tandemmq.store.migration.transfer import carry_over
@@ -35,7 +37,7 @@ from tandemmq.store.tools.inspect import read_headers
 @click.option("--dry-run", is_flag=True, help="Only look at SOURCE and say what is in it.")
 @click.option("--config", metavar="FILE", help="Our broker's settings: its kind of lock, the length of its files.")
 @click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@json_option
 def import_(
     source: str, data: str | None, dry_run: bool, config: str | None, scratch: str | None, as_json: bool
 ) -> None:
@@ -105,8 +107,7 @@ def _as_json(found: Survey) -> dict[str, object]:
 
 def _tell(found: Survey) -> None:
     say_each("DAMAGED: ", found.damage)
-    for name, sum in found.proof.items():
-        click.echo(f"{in_words(sum)}  {name}")
+    print_table([Column("destination"), *SUM_COLUMNS], ([name, *cells(sum)] for name, sum in found.proof.items()))
     for share in found.files:
         held = [f"{count} of {name}" for name, (count, _) in share.holders.items()]
         if share.pins:

@@ -11,8 +11,10 @@ from typing import Any
 
 import click
 
+from tandemmq.cli.answers import json_option
 from tandemmq.cli.store.directory import DIRECTORY, demand_names, holder_of, journal_file
 from tandemmq.cli.store.progress import progress, unseen
+from tandemmq.cli.table import Column, print_table
 from tandemmq.disk import irregular
 from tandemmq.journal.errors import JournalMissing
 from tandemmq.journal.files import JournalFiles
@@ -49,7 +51,7 @@ def _file(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--id", "message_id", metavar="ID", help="The life of one message: all records that tell of it.")
 @click.option("--bodies", is_flag=True, help="Messages with their headers and bodies.")
 @click.option("--summary", is_flag=True, help="No records, but how many bytes each type takes.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+@json_option
 def inspect(
     directory: str,
     only: int | None,
@@ -249,9 +251,19 @@ def _print_summary(counted: Summary, as_json: bool) -> None:
     rows.append(("batches", counted.batches, counted.batch_bytes))
     if counted.dead_bytes:
         rows.append(("do not count", 0, counted.dead_bytes))
-    for name, number, size in rows:
-        click.echo(f"{name:<20} {number or '':>12} {bytes_of(size):>12} {size / max(written, 1):>8.1%}")
-    click.echo(f"{'unused':<20} {'':>12} {bytes_of(counted.unused_bytes):>12}")
+    sizes = (Column("size", is_number=True), Column("share", is_number=True))
+    print_table(
+        [Column("type"), Column("records", is_number=True), *sizes],
+        [
+            *([name, number or None, bytes_of(size), f"{size / max(written, 1):.1%}"] for name, number, size in rows),
+            ["unused", None, bytes_of(counted.unused_bytes), None],
+        ],
+    )
     click.echo("")
-    for name, size in sorted(counted.shares().items(), key=lambda share: -share[1]):
-        click.echo(f"{name:<33} {bytes_of(size):>12} {size / max(written, 1):>8.1%}")
+    print_table(
+        [Column("what"), *sizes],
+        (
+            [name, bytes_of(size), f"{size / max(written, 1):.1%}"]
+            for name, size in sorted(counted.shares().items(), key=lambda share: -share[1])
+        ),
+    )

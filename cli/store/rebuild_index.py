@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import click
 
+from tandemmq.cli.answers import json_option
 from tandemmq.cli.store.directory import DIRECTORY, demand_single, failures_told, holder_of, known_files
 from tandemmq.cli.store.progress import watched
 from tandemmq.index.errors import IndexInUse
@@ -22,7 +23,7 @@ from tandemmq.store.tools.why.words import counted
 @click.argument("directory", type=DIRECTORY)
 @click.option("--index-root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
 @click.option("--name", metavar="NAME", help="The broker whose index it is; needed where there is not just one.")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@json_option
 def rebuild_index(directory: str, index_root: str | None, name: str | None, as_json: bool) -> None:
     """Replay the journal in DIRECTORY into a fresh index, and put it in the place of the old one, which is set aside.
 

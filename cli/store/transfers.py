@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tandemmq.cli.lines import say_each
+from tandemmq.cli.table import Column, print_table
 from tandemmq.store.migration.proof import Proof, Sum
 from tandemmq.store.migration.transfer import Carried
 
@@ -36,10 +37,14 @@ def show(carried: Carried, notes: list[str], as_json: bool) -> None:
             )
         )
         return
-    for name, sum in done.source.items():
-        click.echo(name)
-        click.echo(f"  source  {in_words(sum)}")
-        click.echo(f"  target  {in_words(carried.target.get(name))}")
+    print_table(
+        [Column("destination"), Column("in"), *SUM_COLUMNS],
+        (
+            [name, side, *cells(sum)]
+            for name, source in done.source.items()
+            for side, sum in (("source", source), ("target", carried.target.get(name)))
+        ),
+    )
     say_each("left aside: ", (*done.left_aside, *notes))
     say_each("DIFFERENT: ", carried.differences)
     click.echo(
@@ -54,9 +59,13 @@ def described(sum: Sum | None) -> dict[str, Any] | None:
     return None if sum is None else {"messages": sum.count, "bytes": sum.bytes, "sha256": sum.digest}
 
 
-def in_words(sum: Sum | None) -> str:
-    """A Sum for a person."""
-    return "nothing" if sum is None else f"{sum.count:>10} messages {sum.bytes:>14} bytes  {sum.digest[:HASH_CHARS]}"
+#: Of a Sum in a table.
+SUM_COLUMNS = (Column("messages", is_number=True), Column("bytes", is_number=True), Column("sha256"))
+
+
+def cells(sum: Sum | None) -> list[object]:
+    """A Sum for a person, below SUM_COLUMNS."""
+    return [0, 0, None] if sum is None else [sum.count, sum.bytes, sum.digest[:HASH_CHARS]]
 
 
 def proof_as_json(proof: Proof) -> list[dict[str, Any]]:

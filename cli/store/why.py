@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from tandemmq.cli.admin_call import answer_understood, call
+from tandemmq.cli.answers import json_option
 from tandemmq.cli.lines import say_each
-from tandemmq.cli.status import DEFAULT_ADMIN, admin_url
+from tandemmq.cli.status import DEFAULT_ADMIN, admin_option
 from tandemmq.cli.store.directory import demand_journal, failures_told, file_length, holder_of, journal_file
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.state.state import State
@@ -29,12 +30,10 @@ ANSWER_SECONDS_MAX = 60.0
 @click.command()
 @click.argument("directory", required=False)
 @click.argument("file", required=False)
-@click.option(
-    "--admin", metavar="URL", callback=admin_url, help=f"Ask a running broker ({DEFAULT_ADMIN}), not the files."
-)
+@admin_option(f"Ask a running broker ({DEFAULT_ADMIN}), not the files.", None)
 @click.option("--store", metavar="NAME", help="With --admin: which store, where the broker has several.")
 @click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
-@click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON.")
+@json_option
 def why(
     directory: str | None,
     file: str | None,

@@ -40,6 +40,7 @@ class Node:
         self.reason = "as the test says"
         self.holder: Holder | None = None
         self.waiters: list[Holder] | None = None
+        self.holder_silent_seconds: float | None = None
         self.on_handover: Callable[[], None] = lambda: None
         self.ring = EventRing(name, None)
         self.clock = ManualClock()

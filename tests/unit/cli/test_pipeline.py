@@ -59,11 +59,11 @@ def test_results_do_not_go_into_another_store(store: Path, tmp_path: Path) -> No
     assert "holds a journal" in done.output
 
 
-def test_the_newest_file_alone_wants_the_option(store: Path, tmp_path: Path) -> None:
+def test_closed_files_alone_leave_nothing_of_a_store_with_one_file(store: Path, tmp_path: Path) -> None:
     (store / "db-1.log").unlink()
-    done = CliRunner().invoke(main, ["pipeline", "verify", str(store), "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(main, ["pipeline", "verify", str(store), "--closed", "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
-    assert "--tail" in done.output
+    assert "--closed" in done.output
 
 
 def test_a_setting_of_spark_has_a_key_and_a_value(store: Path, tmp_path: Path) -> None:

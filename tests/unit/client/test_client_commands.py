@@ -68,6 +68,15 @@ def test_no_message_in_time_is_a_failure_only_if_some_were_asked_for(broker: Ser
     assert run("receive", "cli.none", "--timeout", "0.2", "--count", "1", "--url", url(broker)).returncode == 1
 
 
+def test_what_was_refused_is_not_counted_as_sent(broker: Server) -> None:
+    wrong = ("send", "cli.refused", "x", "--header", "expires:soon", "--url", url(broker))
+    refused = run(*wrong, "--count", "3", "--json")
+    answer = json.loads(refused.stdout)
+    assert (refused.returncode, answer["code"], answer["sent"], answer["refused"]) == (1, 1, 0, 3)
+    assert "expires" in answer["error"]
+    assert "0 sent and confirmed, 1 refused" in run(*wrong).stderr
+
+
 @pytest.mark.parametrize("command", [("send", "a", "x"), ("receive", "a")])
 def test_no_broker_is_exit_code_3(command: tuple[str, ...]) -> None:
     ended = run(*command, "--url", f"stomp://{HOST}:{free_port()}")
@@ -85,7 +94,9 @@ def test_no_broker_is_exit_code_3(command: tuple[str, ...]) -> None:
         ("send", "a", "x", "--file", "-"),
         ("send", "a", "--file", "-", "--count", "2"),
         ("send", "a", "x", "--header", "receipt:1"),
-        ("send", "a", "x", "--url", "stomp+ssl://127.0.0.1:61614"),
+        ("send", "a", "x", "--ca-file", "/nowhere.pem"),
+        ("send", "a", "x", "--passcode", "a", "--passcode-file", "/dev/null"),
+        ("send", "a", "x", "--login", "a", "--passcode-file", "/nowhere"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
@@ -105,6 +116,20 @@ def test_control_c_ends_receive_cleanly(broker: Server) -> None:
     assert "Traceback" not in rest
 
 
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--count", "5"), 1)])
+def test_a_reader_that_goes_away_ends_receive_quietly(broker: Server, options: tuple[str, ...], code: int) -> None:
+    queue = f"cli.cut.{code}"
+    assert run("send", queue, "x", "--url", url(broker)).returncode == 0
+    command = [*COMMAND, "receive", queue, "--quiet", "--url", url(broker), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as receiver:
+        assert receiver.stdout is not None
+        assert receiver.stderr is not None
+        receiver.stdout.close()
+        said = receiver.stderr.read()
+    assert (receiver.returncode, said) == (code, "Error: 0 of 5 received\n" if code else "")
+    assert run("receive", queue, "--count", "1", "--url", url(broker)).stdout == "x\n", "it was not acknowledged"
+
+
 def test_control_c_ends_send_and_says_how_far_it_came(broker: Server) -> None:
     with subprocess.Popen(
         [*COMMAND, "send", "cli.interrupted", "--url", url(broker)],
@@ -122,7 +147,7 @@ def test_control_c_ends_send_and_says_how_far_it_came(broker: Server) -> None:
         rest = sender.stderr.read()
 
     assert received.stdout == "one\ntwo\n", "a line is sent when it is whole, not when the input ends"
-    assert "interrupted: 2 sent, 0 without a receipt" in rest
+    assert "interrupted – 2 sent and confirmed" in rest
     assert "Traceback" not in rest
 
 

@@ -14,7 +14,7 @@ from tandemmq.client.failover_url import OPTIONS, Address, FailoverUrl, Fate, Ur
 DOCS = Path(__file__).parents[3] / "docs" / "clients.md"
 
 hosts = st.from_regex(r"[a-z][a-z0-9]{0,8}(\.[a-z]{2,3})?", fullmatch=True) | st.just("127.0.0.1") | st.just("::1")
-addresses = st.builds(Address, hosts, st.integers(1, 65535))
+addresses = st.builds(Address, hosts, st.integers(1, 65535), st.booleans())
 urls = st.builds(
     FailoverUrl,
     st.lists(addresses, min_size=1, max_size=4, unique=True).map(tuple),
@@ -191,8 +191,7 @@ def test_the_table_of_the_docs_is_the_table_of_the_code() -> None:
         ("stomp://a:0", "port 0"),
         ("stomp://me:secret@a:1", "nothing but host and port"),
         ("", "expected stomp://host:port"),
-        ("stomp+ssl://a:1", r"TLS \(stomp\+ssl\) is not there yet"),
-        ("failover:(ssl://a:1)", "TLS"),
+        ("wss://a:1", r"expected stomp://host:port or stomp\+ssl://host:port"),
         ("failover:(stomp://a:1?soTimeout=1)", "nested"),
         ("failover:(stomp://a:1)?updateURIsURL=file:/x", "refused: addresses are not read"),
         ("failover:(stomp://a:1)?nested.soTimeout=5", "refused: only the nested options"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -256,8 +257,8 @@ def test_the_worst_check_decides_and_each_has_its_line(findings: list[Finding], 
     report = Report("/srv", "two", [Check(f"check {number}", each) for number, each in enumerate(findings)])
     lines = as_text(report).splitlines()
     assert lines[0] == "/srv, together with two"
-    assert lines[2:-3] == [
-        f"{each.verdict.word:<4}  check {number}  {each.sentence}" for number, each in enumerate(findings)
+    assert [re.split(" {2,}", line) for line in lines[2:-3]] == [
+        [each.verdict.word, f"check {number}", each.sentence] for number, each in enumerate(findings)
     ]
     assert conclusion in lines
     assert report.as_json()["verdict"] == max(each.verdict for each in findings).word

@@ -1,0 +1,95 @@
+"""Calls of the admin API (docs/api.md): lists page by page, and tasks that are waited for."""
+
+from __future__ import annotations
+
+import sys
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+
+from tandemmq.cli.admin_call import API, call
+from tandemmq.cli.answers import tell
+from tandemmq.cli.failures import Failed
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Row = dict[str, Any]
+
+PAGE_ROWS: Final = 1_000
+SECONDS_MAX: Final = 60.0
+#: The broker answers with what a task has done by then, and is asked again.
+WAIT_SECONDS: Final = 10.0
+
+
+class Listing(click.Group):
+    """Verbs of which ``list`` is meant where none is said."""
+
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        is_help = bool(arguments) and arguments[0] in context.help_option_names
+        if not arguments or (arguments[0].startswith("-") and not is_help):
+            arguments = ["list", *arguments]
+        return super().parse_args(context, arguments)
+
+
+def get(admin: str, path: str, **query: object) -> Row:
+    """What GET answers. Ends the command with 3 where there is no master."""
+    return call(admin, API + path, _texts(query), seconds_max=SECONDS_MAX)
+
+
+def change(admin: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Row:
+    """What a change answers."""
+    return call(admin, API + path, {}, method=method, body=body, seconds_max=SECONDS_MAX)
+
+
+def rows(admin: str, path: str, limit: int | None, **query: object) -> Iterator[Row]:
+    """Of a list, all or the first ``limit``, asked for page by page."""
+    after: str | None = None
+    left = limit
+    while True:
+        size = PAGE_ROWS if left is None else min(PAGE_ROWS, left)
+        page = get(admin, path, limit=size, after=after, **query)
+        yield from page["items"]
+        after = page["following"]
+        left = None if left is None else left - len(page["items"])
+        if after is None or left == 0:
+            return
+
+
+def place(*parts: str) -> str:
+    """A path of the API; parts are names, whatever is in them."""
+    return "/".join(urllib.parse.quote(part, safe="") for part in parts)
+
+
+def carry_out(admin: str, path: str, body: Mapping[str, Any], as_json: bool) -> None:
+    """Begin a task, wait for its end, and tell what was done. Ctrl-C leaves it running, and says how to stop it."""
+    task = change(admin, "POST", path, {**body, "wait": WAIT_SECONDS})
+    try:
+        while task["state"] == "running":
+            if sys.stderr.isatty():
+                click.echo(f"\r{_counts(task)}", err=True, nl=False)
+            task = get(admin, f"tasks/{task['id']}", wait=WAIT_SECONDS)
+    except KeyboardInterrupt:
+        raise Failed(f"task {task['id']} goes on: tandemmq tasks stop {task['id']}", task=task) from None
+    if task["state"] == "failed":
+        raise Failed(f"{task['error']} ({_counts(task)})", task=task)
+    if task["state"] == "stopped":
+        raise Failed("; ".join([f"stopped before its end ({_counts(task)})", *task["notes"]]), task=task)
+    tell(as_json, task, _counts(task), *task["notes"])
+
+
+def _counts(task: Row) -> str:
+    counts = ", ".join(f"{count:,} {word.replace('_', ' ')}" for word, count in task["counts"].items())
+    return counts or "nothing to do"
+
+
+def _texts(query: Mapping[str, object]) -> dict[str, str | None]:
+    return {name: None if value is None else str(value) for name, value in query.items()}
+
+
+def limit_option(help: str) -> Callable[[Command], Command]:
+    return click.option("--limit", type=click.IntRange(1), metavar="COUNT", help=help)
+
+
+def filter_option(command: Command) -> Command:
+    return click.option("--filter", "pattern", metavar="PATTERN", help="Names like this: 'orders.*'.")(command)

@@ -1,0 +1,42 @@
+"""The options that say which messages of a queue are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def choice_options(command: Command) -> Command:
+    """``--selector``, ``--id``, ``--limit``, ``--all``; for ``chosen``."""
+    for option in (
+        click.option("--all", "is_all", is_flag=True, help="All of them."),
+        click.option("--limit", type=click.IntRange(1), metavar="COUNT", help="At most so many, the oldest first."),
+        click.option("--id", "ids", multiple=True, metavar="ID", help="The message of this id; may be said again."),
+        click.option(
+            "--selector", metavar="CONDITION", help="Those that match, as a JMS selector: \"colour = 'red'\"."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def chosen(
+    selector: str | None, ids: Sequence[str], limit: int | None, is_all: bool, *, is_all_meant: bool = False
+) -> dict[str, Any]:
+    """As the API wants it. UsageError when nothing says which, unless all ``is_all_meant`` then."""
+    said: dict[str, Any] = {}
+    if selector is not None:
+        said["selector"] = selector
+    if ids:
+        said["ids"] = list(ids)
+    if limit is not None:
+        said["limit"] = limit
+    if is_all and said:
+        raise click.UsageError("--all goes with no other choice")
+    if not said and not (is_all or is_all_meant):
+        raise click.UsageError("--selector, --id or --limit say which messages, or --all")
+    return said or {"all": True}

@@ -1,0 +1,140 @@
+"""The options by which a command reaches a broker: who we say we are, and TLS. The same for messages and for the admin
+server.
+
+They are no arguments of the command: whoever opens a connection asks `credentials` and `tls` here, and gets what the
+running command was given.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import sys
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from tandemmq.client.errors import TlsError
+from tandemmq.client.tls import TlsFiles, first_line, tls_context
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PASSCODE_VARIABLE: Final = "TANDEMMQ_PASSCODE"
+
+_GIVEN: Final = "tandemmq.cli.connect.given"
+_CREDENTIALS: Final = "tandemmq.cli.connect.credentials"
+_TLS: Final = "tandemmq.cli.connect.tls"
+
+
+class Login(NamedTuple):
+    """Who we say we are. None: nobody, and no password."""
+
+    login: str | None = None
+    passcode: str | None = None
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    assert parameter.name is not None, "an option has a name"
+    context.meta.setdefault(_GIVEN, {})[parameter.name] = value
+
+
+def _option(*names: str, **how: Any) -> Callable[[Command], Command]:
+    return click.option(*names, expose_value=False, callback=_keep, **how)
+
+
+def _file(name: str, help: str, variable: str | None = None) -> Callable[[Command], Command]:
+    return _option(name, metavar="FILE", type=click.Path(exists=True, dir_okay=False), envvar=variable, help=help)
+
+
+_LOGIN: Final = (
+    _option("--login", metavar="NAME", envvar="TANDEMMQ_LOGIN", help="Who we say we are."),
+    _option(
+        "--passcode",
+        metavar="WORD",
+        help="The password for --login. Others on this machine see it in the list of processes: better "
+        f"{PASSCODE_VARIABLE} in the environment, or --passcode-file; a terminal is asked for it.",
+    ),
+    _file("--passcode-file", "The password for --login is its first line."),
+)
+_OF_TLS: Final = (
+    _file("--ca-file", "Of TLS: who signs brokers' certificates (PEM). Default: the system's.", "TANDEMMQ_CA_FILE"),
+    _file("--cert", "Of TLS: our certificate (PEM), if the broker wants one.", "TANDEMMQ_CERT"),
+    _file("--key", "Of TLS: its key, if that is not in the file of the certificate.", "TANDEMMQ_KEY"),
+    _file("--key-password-file", "Of TLS: the key's password is its first line."),
+    _option(
+        "--check-host/--no-check-host",
+        default=True,
+        help="Of TLS: the broker's certificate must name the host that is connected to.",
+    ),
+)  # fmt: skip
+
+
+def connect_options(command: Command) -> Command:
+    """Give a command all of the options."""
+    command = tls_options(command)
+    for option in reversed(_LOGIN):
+        command = option(command)
+    return command
+
+
+def tls_options(command: Command) -> Command:
+    """Give a command those of TLS."""
+    for option in reversed(_OF_TLS):
+        command = option(command)
+    return command
+
+
+def credentials() -> Login:
+    """Who the running command says it is. A terminal is asked for a password once, where --login alone was given."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return Login()
+    found: Login | None = context.meta.get(_CREDENTIALS)
+    if found is None:
+        found = context.meta[_CREDENTIALS] = _credentials(context.meta.get(_GIVEN, {}))
+    return found
+
+
+def _credentials(given: dict[str, Any]) -> Login:
+    login, passcode, path = (given.get(name) for name in ("login", "passcode", "passcode_file"))
+    if passcode is not None and path is not None:
+        raise click.UsageError("--passcode or --passcode-file, not both")
+    if path is not None:
+        passcode = _passcode_in(path)
+    if login is not None and passcode is None:
+        passcode = os.environ.get(PASSCODE_VARIABLE)
+        if passcode is None and sys.stdin.isatty():
+            passcode = click.prompt(f"Passcode of {login}", hide_input=True, err=True)
+    return Login(login, passcode)
+
+
+def tls() -> ssl.SSLContext:
+    """The TLS of the running command. Files that are wrong end it with exit code 2."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return tls_context()
+    found: ssl.SSLContext | None = context.meta.get(_TLS)
+    if found is None:
+        try:
+            found = context.meta[_TLS] = tls_files().context()
+        except TlsError as error:
+            raise click.UsageError(str(error)) from error
+    return found
+
+
+def tls_files() -> TlsFiles:
+    """The files of TLS that the running command was given."""
+    context = click.get_current_context(silent=True)
+    given: dict[str, Any] = {} if context is None else context.meta.get(_GIVEN, {})
+    certificate, key, password_file = (given.get(name) for name in ("cert", "key", "key_password_file"))
+    if certificate is None and (key is not None or password_file is not None):
+        raise click.UsageError("--key and --key-password-file go with --cert")
+    return TlsFiles(given.get("ca_file"), certificate, key, password_file, given.get("check_host", True))
+
+
+def _passcode_in(path: str) -> str:
+    try:
+        return first_line(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error

@@ -1,0 +1,126 @@
+"""``tandemmq connections``, ``consumers``, ``subscriptions`` and ``tasks``: who is there, and what runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import click
+
+from tandemmq.cli.answers import json_option, tell
+from tandemmq.cli.api import Listing, change, filter_option, get, limit_option, place, rows
+from tandemmq.cli.status import admin_option
+from tandemmq.cli.table import Column, print_table
+
+_BROKER: Final = "The master's admin address."
+_NUMBERS: Final = frozenset(
+    ("consumers", "producers", "held_bytes", "prefetch", "unacknowledged", "pending", "messages", "seconds")
+)
+
+
+def _show(found: Iterable[dict[str, Any]], names: Sequence[str], as_json: bool) -> None:
+    items = list(found)
+    if as_json:
+        click.echo(json.dumps({"items": items}, indent=2))
+        return
+    print_table(
+        [Column(name, name in _NUMBERS) for name in names], ([_cell(row.get(name)) for name in names] for row in items)
+    )
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    return value
+
+
+@click.group(cls=Listing)
+def connections() -> None:
+    """Who is connected: list, close. Without a verb they are listed."""
+
+
+@connections.command("list")
+@admin_option(_BROKER)
+@filter_option
+@limit_option("At most so many.")
+@json_option
+def list_connections(admin: str, pattern: str | None, limit: int | None, as_json: bool) -> None:
+    """All connections of clients."""
+    names = ("id", "peer", "user", "client_id", "connector", "consumers", "producers", "held_bytes")
+    _show(rows(admin, "connections", limit, filter=pattern), names, as_json)
+
+
+@connections.command()
+@click.argument("id")
+@admin_option(_BROKER)
+@json_option
+def close(id: str, admin: str, as_json: bool) -> None:
+    """Hang up on a client. What it did not acknowledge goes to others; it may connect again."""
+    change(admin, "DELETE", place("connections", id))
+    tell(as_json, {"id": id, "closed": True}, f"connection {id} is closed")
+
+
+@click.command()
+@click.option("--queue", metavar="NAME", help="Of this queue alone.")
+@click.option("--topic", metavar="NAME", help="Of this topic alone.")
+@admin_option(_BROKER)
+@limit_option("At most so many.")
+@json_option
+def consumers(queue: str | None, topic: str | None, admin: str, limit: int | None, as_json: bool) -> None:
+    """Who takes messages, and why somebody is slow."""
+    names = ("connection", "id", "user", "destinations", "prefetch", "unacknowledged", "pending", "selector", "slow")
+    _show(rows(admin, "consumers", limit, queue=queue, topic=topic), names, as_json)
+
+
+@click.group(cls=Listing)
+def subscriptions() -> None:
+    """Durable subscriptions: list, delete. Without a verb they are listed."""
+
+
+@subscriptions.command("list")
+@admin_option(_BROKER)
+@filter_option
+@limit_option("At most so many.")
+@json_option
+def list_subscriptions(admin: str, pattern: str | None, limit: int | None, as_json: bool) -> None:
+    """All of them, with what waits for them."""
+    names = ("client_id", "name", "topic", "messages", "unacknowledged", "consumers", "selector")
+    _show(rows(admin, "subscriptions", limit, filter=pattern), names, as_json)
+
+
+@subscriptions.command()
+@click.argument("client_id")
+@click.argument("name")
+@admin_option(_BROKER)
+@json_option
+def delete(client_id: str, name: str, admin: str, as_json: bool) -> None:
+    """Delete one with all that waits for it. Refused while its client is connected."""
+    change(admin, "DELETE", place("subscriptions", client_id, name))
+    said = {"client_id": client_id, "name": name, "deleted": True}
+    tell(as_json, said, f"the durable subscription {name} of {client_id} is deleted, with all it held")
+
+
+@click.group(cls=Listing)
+def tasks() -> None:
+    """What was begun by move, copy, purge and retry: list, stop. Without a verb they are listed."""
+
+
+@tasks.command("list")
+@admin_option(_BROKER)
+@json_option
+def list_tasks(admin: str, as_json: bool) -> None:
+    """Those that run, and the last ones that are over."""
+    names = ("id", "kind", "destination", "by", "state", "seconds", "counts", "error")
+    _show(get(admin, "tasks")["items"], names, as_json)
+
+
+@tasks.command()
+@click.argument("id", type=click.IntRange(1))
+@admin_option(_BROKER)
+@json_option
+def stop(id: int, admin: str, as_json: bool) -> None:
+    """Have a task end between two messages; what it did stays done."""
+    tell(as_json, change(admin, "DELETE", f"tasks/{id}"), f"task {id} is to stop")

@@ -1,0 +1,109 @@
+"""``tandemmq queues`` and ``tandemmq topics``: what there is, and its beginning and end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from tandemmq.cli.answers import json_option, tell
+from tandemmq.cli.api import Listing, carry_out, change, filter_option, limit_option, place, rows
+from tandemmq.cli.choice import choice_options, chosen
+from tandemmq.cli.status import admin_option
+from tandemmq.cli.table import Column, print_table
+
+_BROKER: Final = "The master's admin address."
+
+
+def _paused(row: dict[str, Any]) -> str:
+    return ", ".join(who for who in ("consumers", "producers") if row.get(f"{who}_paused"))
+
+
+def _group(kind: str, figures: Sequence[str], help: str, refused: str) -> click.Group:
+    """The verbs that queues and topics have both."""
+
+    group = Listing(f"{kind}s", help=f"{help} Without a verb they are listed.")
+
+    @group.command("list", help=f"All {kind}s with their figures.")
+    @admin_option(_BROKER)
+    @filter_option
+    @limit_option("At most so many.")
+    @json_option
+    def listed(admin: str, pattern: str | None, limit: int | None, as_json: bool) -> None:
+        found = list(rows(admin, f"destinations/{kind}", limit, filter=pattern))
+        if as_json:
+            click.echo(json.dumps({"items": found}, indent=2))
+            return
+        columns = [Column("name"), *(Column(each, is_number=True) for each in figures)]
+        if any(_paused(row) for row in found):
+            columns.append(Column("paused"))
+        print_table(columns, ([row["name"], *(row.get(each) for each in figures), _paused(row)] for row in found))
+
+    @group.command(help=f"Create a {kind}; one that is there stays as it is.")
+    @click.argument("name")
+    @admin_option(_BROKER)
+    @json_option
+    def create(name: str, admin: str, as_json: bool) -> None:
+        found = change(admin, "POST", "destinations", {"kind": kind, "name": name})
+        tell(as_json, found, f"{kind}://{name} is there")
+
+    @group.command(help=f"Delete a {kind} with all it holds. Refused while {refused}.")
+    @click.argument("name")
+    @admin_option(_BROKER)
+    @json_option
+    def delete(name: str, admin: str, as_json: bool) -> None:
+        change(admin, "DELETE", place("destinations", kind, name))
+        tell(as_json, {"kind": kind, "name": name, "deleted": True}, f"{kind}://{name} is deleted, with all it held")
+
+    return group
+
+
+queues = _group(
+    "queue",
+    ("messages", "unacknowledged", "consumers", "producers", "enqueued", "dequeued"),
+    "Queues: list, create, delete, purge, pause, resume.",
+    "it has consumers",
+)
+topics = _group(
+    "topic",
+    ("consumers", "durable_subscriptions", "producers", "enqueued", "dispatched", "dropped"),
+    "Topics: list, create, delete.",
+    "somebody is subscribed to it",
+)
+
+
+@queues.command()
+@click.argument("name")
+@choice_options
+@admin_option(_BROKER)
+@json_option
+def purge(name: str, admin: str, as_json: bool, **choice: Any) -> None:
+    """Delete messages of a queue: all, or those that are chosen. What consumers hold is left to them."""
+    said = chosen(**choice, is_all_meant=True)
+    if said == {"all": True}:
+        carry_out(admin, place("destinations", "queue", name, "purge"), {}, as_json)
+    else:
+        carry_out(admin, place("destinations", "queue", name, "messages", "delete"), said, as_json)
+
+
+def _pausing(verb: str, help: str) -> None:
+    @queues.command(verb, help=help)
+    @click.argument("name")
+    @click.option("--consumers/--no-consumers", default=True, help="Those who take from it.", show_default=True)
+    @click.option("--producers/--no-producers", default=False, help="Those who send to it.", show_default=True)
+    @admin_option(_BROKER)
+    @json_option
+    def command(name: str, consumers: bool, producers: bool, admin: str, as_json: bool) -> None:
+        body = {"consumers": consumers, "producers": producers}
+        row = change(admin, "POST", place("destinations", "queue", name, verb), body)
+        tell(as_json, row, f"queue://{name}: paused are {_paused(row) or 'neither consumers nor producers'}")
+
+
+_pausing(
+    "pause",
+    "Let a queue give out nothing (its consumers stay), or let its producers wait. Holds until this broker is master "
+    "no more. Commands of operators, such as move, reach its messages all the same.",
+)
+_pausing("resume", "Let a queue that was paused go on.")
