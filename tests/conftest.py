@@ -15,7 +15,9 @@ from hypothesis import settings
 
 from tests.support.prove import IS_PROOF
 
-pytest_plugins = ("tests.support.services.databases",)
+pytest_plugins = (
+    "tests.support.services.browser", "tests.support.services.databases", "tests.support.services.images",
+)  # fmt: skip
 
 SERVICES = "TANDEMMQ_SERVICES"
 REQUIRE_SERVICES = "TANDEMMQ_REQUIRE_SERVICES"
@@ -85,11 +87,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("services"):
         os.environ[SERVICES] = "1"  # for those that tests start
-    # Who starts us with & in a script has us ignore Ctrl-C, and with us all programs that tests start and interrupt.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    _take_signals()
     if sys.dont_write_bytecode:
         _keep_bytecode(config)
+
+
+def _take_signals() -> None:
+    """As in a terminal. Who starts us with & in a script has us ignore Ctrl-C, others have us block signals; with us
+    all programs do so that tests start, tell to end, and wait for."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def _keep_bytecode(config: pytest.Config) -> None:

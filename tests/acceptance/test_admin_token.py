@@ -83,4 +83,4 @@ def test_another_user_of_the_host_is_told_what_he_lacks(broker: BrokerProcess) -
     done = handover(f"http://127.0.0.1:{broker.admin}", under)
     assert done.returncode == 1
     assert f"wants its admin token, in {token}: Permission denied" in done.stderr
-    assert "--admin http://USER:PASSWORD@HOST:PORT" in done.stderr
+    assert "--login NAME" in done.stderr

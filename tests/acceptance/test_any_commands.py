@@ -1,5 +1,6 @@
-"""A running broker against connections that say anything, damaged or valid; ``python -m tests.support.fuzz.commands``
-and ``python -m tests.support.fuzz.valid_frames`` go on longer."""
+"""A running broker against connections that say anything, damaged or valid; ``python -m tests.support.fuzz.commands``,
+``python -m tests.support.fuzz.valid_frames`` and ``python -m tests.support.fuzz.valid_packets`` go on longer. Of what
+is valid TANDEMMQ_PROVE says how much there is to be."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import random
 import pytest
 
 from tests.conftest import IS_THOROUGH
-from tests.support.fuzz import commands, valid_frames
+from tests.support.fuzz import commands, valid_frames, valid_packets
+from tests.support.prove import IS_PROOF, SEED, rounds
 
 ROUNDS_MAX = 10
 
@@ -20,11 +22,12 @@ def test_a_broker_survives_any_commands() -> None:
     commands.run(seed, 200)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.prove
+@pytest.mark.timeout(7200 if IS_PROOF else 600)
 def test_valid_frames_in_any_order_lose_nothing_and_harm_nobody() -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    examples, steps = (6, 60) if IS_THOROUGH else (2, 40)
-    print(f"seed {seed}, {examples} examples, {steps} steps")
+    seed = SEED
+    examples, steps = rounds(6 if IS_THOROUGH else 2, 200), 60 if IS_THOROUGH else 40
+    print(f"seed {seed}, {examples} examples, {steps} steps (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
     wanted = {"stomp send", "stomp acknowledge", "openwire send", "openwire acknowledge"}
     for number in range(ROUNDS_MAX):  # chance may leave something out of a few short examples
         valid_frames.run(seed + number, examples, steps)
@@ -32,3 +35,12 @@ def test_valid_frames_in_any_order_lose_nothing_and_harm_nobody() -> None:
         if wanted <= done:
             break
     assert wanted <= done
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(7200 if IS_PROOF else 300)
+def test_valid_packets_of_mqtt_in_any_order_harm_nobody() -> None:
+    cases = rounds(200 if IS_THOROUGH else 60, 5_000)
+    print(f"seed {SEED}, {cases} cases (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
+    valid_packets.run(SEED, cases)
+    assert {"heard: PUBCOMP", "heard: SUBACK", "heard: PUBREL"} <= valid_packets.DONE.keys()

@@ -20,13 +20,14 @@ from tests.support.acceptance.good_client import GoodClient, living, run
 
 
 class AttackedBroker(BrokerProcess):
-    """One that speaks OpenWire, too."""
+    """One that speaks OpenWire and MQTT, too."""
 
     def __init__(self, data: Path) -> None:
         super().__init__(data, "a")
         self.openwire = free_port()
         self.leaves_stomp_to_settings = True
-        self.ports = (self.stomp, self.admin, self.openwire)
+        self.mqtt = free_port()
+        self.ports = (self.stomp, self.admin, self.openwire, self.mqtt)
         self.options = ("--stomp", f"127.0.0.1:{self.stomp}", "--openwire", f"127.0.0.1:{self.openwire}")
 
 

@@ -20,7 +20,7 @@ import stomp
 from stomp.utils import Frame
 
 from tests.support.acceptance.compose_pair import Pair
-from tests.support.acceptance.docker_image import TREE, base_image, built, demand_docker, run, until
+from tests.support.acceptance.docker_image import TREE, Image, base_image, run, size_of, until
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.reachable_database import reachable_postgres
 from tests.support.acceptance.under_load import demand_kept, under_load, wait_for_receipts
@@ -33,6 +33,9 @@ MESSAGES_BEFORE = 200
 MESSAGES_AFTER = 200
 #: A master that sleeps for so long has lost its lease (2 s by default), and its successor is at work.
 PAUSE_SECONDS = 5.0
+#: What an image is to take at most, and its base, for python:3.11-slim has about 125 MB.
+IMAGE_BYTES_MAX = 250_000_000
+BASE_BYTES_MAX = 130_000_000
 LEASE_FILE = TREE / "deploy" / "docker-compose.lease.yml"
 
 #: So many rounds of killing and stopping, and the stories that need a minute each; none: one round, without those.
@@ -42,11 +45,9 @@ PROOF = pytest.mark.skipif(not ROUNDS, reason="TANDEMMQ_PROVE is not set")
 pytestmark = [pytest.mark.service, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]) -> Iterator[str]:
-    demand_docker(require_service)
-    with built(base_image(), tmp_path_factory.mktemp("context")) as name:
-        yield name
+@pytest.fixture
+def image(broker_image: Image) -> str:
+    return broker_image.name
 
 
 @pytest.fixture
@@ -64,6 +65,19 @@ def started(pair: Pair, image: str) -> Iterator[Pair]:
     finally:
         print(pair.compose("logs", "--no-color", "--tail", "60"))
         pair.down()
+
+
+def test_the_image_is_small_and_has_all_that_a_broker_needs(broker_image: Image, image: str) -> None:
+    """On a base of the size of python:3.11-slim, with two extras."""
+    base, whole = size_of(base_image()), size_of(image)
+    print(f"{whole / 1e6:.0f} MB, of which base {base / 1e6:.0f} MB; built in {broker_image.build_seconds:.1f} s")
+    assert base <= BASE_BYTES_MAX
+    assert whole <= IMAGE_BYTES_MAX
+    assert run("docker", "run", "--rm", image, "--version").startswith("tandemmq, version ")
+    python = ("docker", "run", "--rm", "--entrypoint", "python3", image)
+    run(*python, "-c", "import kazoo, psycopg, uvloop, tandemmq.cli.doctor")
+    asked = "import importlib.util as u; print([n for n in ('pip', 'setuptools') if u.find_spec(n)])"
+    assert run(*python, "-c", asked).strip() == "[]"
 
 
 # -- the client --------------------------------------------------------------------------------------------------------

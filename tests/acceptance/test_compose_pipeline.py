@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from tests.support.acceptance.docker_image import (
     JAVA,
     PIPELINE,
     TREE,
+    Image,
     base_image,
     built,
     compose_command,
-    demand_docker,
     run,
     until,
 )
@@ -110,17 +110,10 @@ def test_its_command_is_one_that_the_command_line_takes(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def images(
-    tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]
-) -> Iterator[tuple[str, str]]:
+def images(broker_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Of the broker, and of the jobs."""
-    demand_docker(require_service)
-    base = base_image("pipeline", JAVA)
-    with (
-        built(base_image(), tmp_path_factory.mktemp("broker")) as broker,
-        built(base, tmp_path_factory.mktemp("pipeline"), PIPELINE) as pipeline,
-    ):
-        yield broker, pipeline
+    with built(base_image("java", JAVA), tmp_path_factory.mktemp("pipeline"), PIPELINE) as pipeline:
+        yield broker_image.name, pipeline.name
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ How the images are made stands in docker_image.py and zookeeper_image.py. The bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tests.support.acceptance.compose_set import BROKERS, ComposeSet
-from tests.support.acceptance.docker_image import base_image, built, demand_docker, run, until
+from tests.support.acceptance.docker_image import Image, run, until
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.under_load import demand_kept, under_load
 from tests.support.acceptance.zookeeper_image import zookeeper_image
@@ -19,29 +19,22 @@ pytestmark = [pytest.mark.service, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]) -> Iterator[str]:
-    demand_docker(require_service)
-    with built(base_image(), tmp_path_factory.mktemp("context")) as name:
-        yield name
-
-
-@pytest.fixture(scope="module")
-def zookeeper(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def zookeeper(broker_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with zookeeper_image(tmp_path_factory.mktemp("zookeeper")) as name:
         yield name
 
 
 @pytest.fixture
-def brokers(image: str, zookeeper: str) -> Iterator[ComposeSet]:
+def brokers(broker_image: Image, zookeeper: str) -> Iterator[ComposeSet]:
     """A set that is founded; at the end its logs are shown, its volumes are checked, and nothing is left of it."""
-    brokers = ComposeSet(image, zookeeper)
+    brokers = ComposeSet(broker_image.name, zookeeper)
     try:
         brokers.compose("up", "-d", "--no-build")
         brokers.until_complete()
         yield brokers
         brokers.compose("stop", *BROKERS)
         for each in BROKERS:
-            assert brokers.check(image, each)["problems"] == []
+            assert brokers.check(broker_image.name, each)["problems"] == []
     finally:
         print(brokers.compose("logs", "--no-color", "--tail", "60"))
         brokers.down()

@@ -314,7 +314,7 @@ async def test_a_write_that_finds_no_room_costs_the_role_and_nothing_else(broker
     done = asyncio.Event()
     consuming = asyncio.create_task(consume(books, [broker.stomp], QUEUE, done))
     await asyncio.to_thread(wait_until, lambda: (broker.status() or {}).get("role") != "master", "it gave up its role")
-    assert "No space left on device" in broker.log.read_text()
+    await asyncio.to_thread(broker.wait_log, "No space left on device")
     assert len(books.acknowledged) < len(books.stored)
     ballast.unlink()
     assert broker.wait_role("master", 30)["epoch"] > epoch

@@ -225,7 +225,7 @@ def test_a_broker_does_not_start_on_a_known_bad_mount_unless_told_so_by_name(
     broker = BrokerProcess(place / "data", "a")
     try:
         assert broker.start().wait() == 1
-        assert 'store.ignore_unsafe_volume = ["sshfs"]' in broker.log.read_text()
+        broker.wait_log('store.ignore_unsafe_volume = ["sshfs"]')
         (tmp_path / "tandemmq.toml").write_text('[store]\nignore_unsafe_volume = ["sshfs"]\n')
         broker.options = ("--config", str(tmp_path / "tandemmq.toml"))
         warnings = broker.start().wait_role("master", 60.0)["warnings"]

@@ -223,7 +223,7 @@ async def a_handover_under_load(master: BrokerProcess, standby: BrokerProcess, n
     living = asyncio.gather(*(client.live() for client in clients))
     await asyncio.sleep(LOAD_SECONDS)
     if how == "page":
-        answer = await asyncio.to_thread(call, admin_of(master), "handover", {}, is_post=True, seconds_max=60)
+        answer = await asyncio.to_thread(call, admin_of(master), "handover", {}, method="POST", seconds_max=60)
         assert answer["name"] == master.name
     else:
         os.kill(master.pid, signal.SIGTERM)

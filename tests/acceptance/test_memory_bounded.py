@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tandemmq.bench.peers.ports import free_port
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.acceptance.good_client import GoodClient, living, run
@@ -20,7 +21,9 @@ LIMIT = 64 * MIB
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    made = BrokerProcess(tmp_path / "data", "a", "--set", f"broker.memory_limit={LIMIT}").start()
+    made = BrokerProcess(tmp_path / "data", "a", "--set", f"broker.memory_limit={LIMIT}")
+    made.mqtt = free_port()
+    made.start()
     made.wait_role("master")
     yield made
     assert made.terminate() == 0
@@ -48,7 +51,7 @@ async def test_memory_stays_below_its_limit_and_a_good_client_is_served(broker: 
         await asyncio.sleep(0.5)
         before = resident(broker, "VmRSS")
         forget_peak(broker)
-        await run("memory_attacks", attack, broker.stomp, broker.admin)
+        await run("memory_attacks", attack, broker.stomp, broker.admin, broker.mqtt or 0)
         count = len(client.round_trips)
         async with asyncio.timeout(20):
             while len(client.round_trips) < count + 20:  # noqa: ASYNC110 - what is waited for has no event

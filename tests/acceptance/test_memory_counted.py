@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from tandemmq.bench.peers.ports import free_port
+from tandemmq.broker.protocols.mqtt.packets import Will
+from tandemmq.broker.protocols.mqtt.properties import Properties
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.store.records.message import Destination, DestinationKind
+from tests.support.acceptance import mqtt_attacks
 from tests.support.acceptance.attacks import CONNECT
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.acceptance.openwire_wire import OpenWire
@@ -28,7 +31,9 @@ KINDS = {
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
-    broker = BrokerProcess(tmp_path / "data", "a", "--set", "broker.memory_limit=1gb").start()
+    broker = BrokerProcess(tmp_path / "data", "a", "--set", "broker.memory_limit=1gb")
+    broker.mqtt = free_port()
+    broker.start()
     await asyncio.to_thread(broker.wait_role, "master")
     yield broker
     broker.stop()
@@ -65,6 +70,50 @@ async def test_memory_is_counted_within_a_quarter_of_what_is_held(broker: Broker
     print(f"{kind}: {lines / MIB:.0f} MiB counted, {held / MIB:.0f} MiB held")
     assert 0.75 < lines / held < 1.34
     writer.close()
+
+
+async def retained(port: int) -> None:
+    pieces = [mqtt_attacks.publish(f"r/{number}", b"r" * 10_000, retain=True) for number in range(3_000)]
+    await mqtt_attacks.says(port, "retains", *pieces)
+
+
+async def packet_ids(port: int) -> None:
+    for number in range(3):
+        await mqtt_attacks.unreleased(port, 40_000, f"unreleased-{number}")
+
+
+async def wills(port: int) -> None:
+    later = Properties(will_delay=mqtt_attacks.HOUR, user=(("a", "b"),) * 10)
+    for number in range(2_000):
+        will = Will("w", b"w" * 20_000, 1, False, later)
+        _, writer = await mqtt_attacks.connected(port, f"w-{number}", lasts=True, will=will)
+        writer.transport.abort()
+
+
+async def sessions(port: int) -> None:
+    streams = []
+    for number in range(1_000):
+        streams.append(await mqtt_attacks.connected(port, f"s-{number}", lasts=True))
+        streams[-1][1].write(mqtt_attacks.subscribe(f"news/{number % 10}", 1))
+        await mqtt_attacks.packet(streams[-1][0])
+    mqtt_attacks.keep(streams)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", [retained, packet_ids, wills, sessions])
+async def test_memory_of_mqtt_is_counted_within_a_quarter_of_what_is_held(
+    broker: BrokerProcess, kind: Callable[[int], Awaitable[None]]
+) -> None:
+    assert broker.mqtt is not None
+    for number in range(20):
+        await mqtt_attacks.says(
+            broker.mqtt, f"first-{number}", mqtt_attacks.publish("t", b"x", retain=True), lasts=True
+        )
+    before = resident(broker), counted(broker, "used")
+    await kind(broker.mqtt)
+    held, lines = resident(broker) - before[0], counted(broker, "used") - before[1]
+    print(f"{kind.__name__}: {lines / MIB:.0f} MiB counted, {held / MIB:.0f} MiB held")
+    assert 0.75 < lines / held < 1.34
 
 
 async def test_the_parts_of_a_composite_of_a_jms_client_share_their_body(broker: BrokerProcess) -> None:

@@ -54,10 +54,6 @@ def following(path: Path) -> Path:
     return path.with_name(f"db-{int(path.name[3:-4]) + 1}.log")
 
 
-def says(broker: BrokerProcess, text: str) -> None:
-    wait_until(lambda: text in broker.log.read_text(), text)
-
-
 def ends_well(broker: BrokerProcess) -> None:
     assert broker.terminate() == 0
     assert "Traceback" not in broker.log.read_text()
@@ -102,7 +98,7 @@ def test_it_goes_on_without_what_it_can_spare(broker: BrokerProcess, kind: str) 
     broker.start().wait_role("master")
     assert holds(broker, *map(str, range(len(PRIVATE))))
     ends_well(broker)
-    assert f"index directory {broker.data}/index/a is stepped over" in broker.log.read_text()
+    broker.wait_log(f"index directory {broker.data}/index/a is stepped over")
     assert check(broker.data).problems == []
 
 
@@ -128,8 +124,8 @@ def test_a_pair_waits_until_the_name_of_the_next_file_is_free(
     path = following(journal(broker)[-1])
     reason = put(kind, path)
     if kind != "dangling":  # which is seen when the next file is to be made
-        says(broker, f"{path.name} exists")
-    says(standby, reason)
+        broker.wait_log(f"{path.name} exists")
+    standby.wait_log(reason)
     files = len(journal(broker))
     path.unlink() if not path.is_dir() or path.is_symlink() else path.rmdir()
     assert len(journal(broker)) <= files, "nobody put up a fence meanwhile"
@@ -150,7 +146,7 @@ def test_a_master_whose_file_became_something_else_lets_go(broker: BrokerProcess
     kept = path.with_name("kept")
     path.rename(kept)
     reason = put("fifo", path)
-    says(broker, reason)
+    broker.wait_log(reason)
     path.unlink()
     kept.rename(path)
     serves(broker, "after")
@@ -165,7 +161,7 @@ def test_a_file_of_users_that_becomes_something_else_changes_nothing(broker: Bro
     broker.options += ("--set", f"security.users_file={users}")
     broker.start().wait_role("master")
     put(kind, users)
-    says(broker, f"{users}: cannot be read: is {'a device' if kind == 'endless' else STRANGE[kind][1]}")
+    broker.wait_log(f"{users}: cannot be read: is {'a device' if kind == 'endless' else STRANGE[kind][1]}")
 
     async def logs_in() -> None:
         (await Wire.open(broker.stomp, login="ann", passcode="secret")).close()

@@ -111,7 +111,7 @@ def machines(
         stack.callback(run, "docker", "volume", "rm", "--force", volume)
         made = []
         for name, port in (("one", free_port()), ("two", free_port())):
-            made.append(Machine(image, name, volume, port, tmp_path))
+            made.append(Machine(image.name, name, volume, port, tmp_path))
             stack.callback(made[-1].remove)
         yield made[0], made[1]
         for machine in made:

@@ -17,7 +17,7 @@ import stomp
 
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.security.passwords import make
-from tests.interop.jms.conftest import classes as classes  # the fixture
+from tests.interop.conftest import classes as classes  # the fixture
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.interop.jms.jvm import JmsError, Jvm
 from tests.support.security.authority import Authority
@@ -90,9 +90,6 @@ class Encrypted(BrokerProcess):
             if not heard:
                 raise ConnectionError("hung up")
             return heard
-
-    def logged(self, text: str) -> None:
-        wait_until(lambda: text in self.log.read_text(), f"the log says {text!r}")
 
 
 @pytest.fixture(scope="module")
@@ -195,8 +192,8 @@ def test_who_must_show_a_certificate_and_has_none_or_a_wrong_one_gets_nowhere(
     for certificate in (None, others.certificate("orders", at=f"stranger{int(version)}")):
         with pytest.raises(OSError):  # noqa: PT011 an alert, a reset or an end, as the version has it
             broker.ask(broker.context(certificate, maximum_version=version), broker.need_stomp)
-    broker.logged("PEER_DID_NOT_RETURN_A_CERTIFICATE")
-    broker.logged("CERTIFICATE_VERIFY_FAILED")
+    broker.wait_log("PEER_DID_NOT_RETURN_A_CERTIFICATE")
+    broker.wait_log("CERTIFICATE_VERIFY_FAILED")
 
 
 def test_an_expired_certificate_is_none(broker: Encrypted) -> None:
@@ -213,7 +210,7 @@ def test_an_expired_certificate_is_none(broker: Encrypted) -> None:
 def test_a_client_that_trusts_another_authority_hangs_up(broker: Encrypted) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         broker.ask(ssl.create_default_context())
-    broker.logged("UNKNOWN_CA")
+    broker.wait_log("UNKNOWN_CA")
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
@@ -223,7 +220,7 @@ def test_an_old_version_is_refused(broker: Encrypted) -> None:
     context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     with pytest.raises(OSError):  # noqa: PT011
         broker.ask(context)
-    broker.logged("UNSUPPORTED_PROTOCOL")
+    broker.wait_log("UNSUPPORTED_PROTOCOL")
 
 
 # ---- no TLS at all
@@ -238,14 +235,13 @@ def test_plain_text_is_told_in_the_log_and_costs_no_place(broker: Encrypted) -> 
                     pass
             except ConnectionError:
                 pass
-    text = broker.log.read_text()
-    assert text.count("connector stomp+ssl: no TLS with 127.0.0.1:") >= 2 * CONNECTIONS_MAX
+    broker.wait_log("connector stomp+ssl: no TLS with 127.0.0.1:", 2 * CONNECTIONS_MAX)
     assert broker.ask(broker.context()).startswith(b"CONNECTED")
 
 
 def test_who_begins_no_handshake_has_a_time_and_a_bound(broker: Encrypted) -> None:
     silent = [socket.create_connection(("127.0.0.1", broker.stomp), 20) for _ in range(CONNECTIONS_MAX + 1)]
-    broker.logged(f"more than {CONNECTIONS_MAX} handshakes at once, one dropped")
+    broker.wait_log(f"more than {CONNECTIONS_MAX} handshakes at once, one dropped")
     for each in silent:
         try:
             assert each.recv(100) == b""
@@ -291,6 +287,6 @@ def test_a_certificate_that_is_wrong_changes_nothing(broker: Encrypted) -> None:
     right = broker.certificate.read_bytes()
     before = _subject(broker)
     broker.certificate.write_bytes(b"no certificate\n")
-    broker.logged("TLS stays as it was")
+    broker.wait_log("TLS stays as it was")
     assert _subject(broker) == before
     broker.certificate.write_bytes(right)

@@ -1,25 +1,26 @@
-"""A durable subscription of a pattern goes from us to the real ActiveMQ and back: each topic's messages, once."""
+"""A durable subscription of a pattern that no topic matched goes from us to the real ActiveMQ and back, and gathers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tandemmq.broker.core.commands import Connect
+from tandemmq.broker.core.names import PATTERNS
 from tandemmq.store.migration.handback import hand_back
-from tandemmq.store.operations import AddSubscription
-from tandemmq.store.records.commands import encode_subscription
-from tandemmq.store.records.hints import with_user_hint
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.tools.check import check
+from tests.support.broker.engine_term import EngineTerm
 from tests.support.interop.scripted import Script, compiled
-from tests.support.store.store_harness import Term
+from tests.unit.broker.engine.conftest import Client
 
 pytestmark = pytest.mark.service
 
-PATTERN = Destination(DestinationKind.TOPIC, "W.>")
-TOPICS = [Destination(DestinationKind.TOPIC, f"W.{name}") for name in "AB"]
+PATTERN, TOPIC = Destination(DestinationKind.TOPIC, "S.>"), Destination(DestinationKind.TOPIC, "S.A")
 
 
 @pytest.fixture(scope="module")
@@ -27,40 +28,33 @@ def script(require_service: Callable[[object, str], None], tmp_path_factory: pyt
     return compiled(require_service, tmp_path_factory.mktemp("classes"))
 
 
-def test_activemq_serves_a_subscription_of_a_pattern_that_we_wrote(script: Script, tmp_path: Path) -> None:
+numbers = count(1)
+
+
+def join(term: EngineTerm) -> Any:
+    client: Any = Client(term, f"ID:test-1-{next(numbers)}")  # type: ignore[arg-type]
+    client.handle(Connect("me"))
+    client.subscribe("s", PATTERN, durable_name="d", receipt="r")
+    term.wait(lambda: client.receipts == ["r"])
+    return client
+
+
+def test_activemq_gathers_for_it(script: Script, tmp_path: Path) -> None:
     directory = tmp_path / "data"
-    term = Term(str(directory))
-    held = {}
-    for topic in TOPICS:
-        owner = term.store.subscription("c", "wild", topic)
-        payload = encode_subscription(topic, "c", "wild", "JMSPriority < 9", subscribed=PATTERN)
-        term.store.append(AddSubscription(owner, with_user_hint(payload, "ann")))  # which ActiveMQ steps over
-        added = [term.add(topic, owners=(owner,)) for _ in range(4)]
-        held[f"{topic.name} for c:wild"] = [operation.message.message_id for operation in added]
-    term.wait_durable(10)
+    term = EngineTerm(str(directory))
+    join(term).vanish()
     term.close()
     hand_back(str(directory), str(tmp_path / "scratch"))
 
     opened = {"do": "open", "directory": str(directory)}
-    wild = {"topic": "W.>", "client": "c", "name": "wild", "selector": "JMSPriority < 9"}
-    before = script(opened, {"do": "dump"}, {"do": "stop"})
-    after = script(
-        opened,
-        {"do": "take", **wild, "count": 6},
-        {"do": "send", "to": "topic://W.C"},
-        {"do": "dump"},
-        {"do": "stop"},
-    )
+    script(opened, {"do": "send", "to": "topic://S.A"}, {"do": "stop"})
 
-    assert before.held == held
-    assert sum(map(len, after.held.values())) == 3
-    assert len(after.held["W.C for c:wild"]) == 1
-    again = Term(str(directory), "b")
-    assert {f"{o.destination.name} for c:wild": o.count for o in again.owners} == {
-        name: len(ids) for name, ids in after.held.items()
-    }
-    assert {(o.selector, o.pattern) for o in again.owners} == {("JMSPriority < 9", "W.>")}
-    # ActiveMQ wrote the record of the topic that it met, and nobody's name.
-    assert {o.destination.name: o.user for o in again.owners} == {"W.A": "ann", "W.B": "ann", "W.C": None}
+    again = EngineTerm(str(directory), "b")
+    found = {(each.client_id, each.destination): each.count for each in again.owners if each.client_id is not None}
+    assert found == {("me", TOPIC): 1, ("me", PATTERNS): 0}
+    client = join(again)
+    again.wait(lambda: len(client.bodies) == 1)
+    client.unsubscribe("s", durable_name="d", receipt="left")
+    again.wait(lambda: client.receipts == ["r", "left"])
     again.close()
-    assert check(str(directory)).is_clean
+    assert check(str(directory)).problems == []

@@ -24,6 +24,7 @@ _LEASES = (
     "tests/contract/locker/test_lease_rows.py",
 )
 _SUBMISSIONS = ("tests/unit/store/writer/test_submissions.py",)
+_NEW_MESSAGES = ("tests/unit/store/writer/test_new_messages.py",)
 _END = (
     "tests/unit/store/writer/test_journal_end.py",
     "tests/unit/store/writer/test_storage_thread.py",
@@ -38,6 +39,8 @@ _PROMOTION = (
     "tests/unit/store/recovery/test_fence.py",
     "tests/unit/store/recovery/test_standby.py",
 )
+_MQTT = "tests/unit/broker/protocols/mqtt"
+_MQTT_CRASHES = (f"{_MQTT}/test_session_crashes.py", "tests/crash/test_mqtt_sessions.py")
 _HORIZON = "tests/unit/store/recovery/test_horizon.py"
 _AUTHORITY = "tests/contract/test_authority.py"
 _SET = "tests/unit/broker/replication"
@@ -52,8 +55,16 @@ _RECLAIMING = (
 )
 
 BY_MODULE: Final[Mapping[str, tuple[str, ...]]] = {
+    "broker/admin/api/message_work.py": ("tests/unit/broker/admin/api/test_messages.py",),
+    "broker/engine/dead_letters.py": ("tests/unit/broker/engine/test_dead_letters.py",),
     "broker/ha/mastership.py": ("tests/unit/broker/ha/test_hanging.py", "tests/unit/broker/ha/test_mastership.py"),
+    "broker/mqtt/endings.py": ("tests/unit/broker/mqtt/test_endings.py", "tests/crash/test_mqtt_sessions.py"),
     "broker/net/transport.py": ("tests/unit/broker/net/test_server.py", "tests/unit/broker/net/test_transport.py"),
+    "broker/protocols/mqtt/delivering.py": (f"{_MQTT}/test_session_delivering.py", *_MQTT_CRASHES),
+    "broker/protocols/mqtt/kept_records.py": (f"{_MQTT}/test_session_subscribing.py", *_MQTT_CRASHES),
+    "broker/protocols/mqtt/outgoing.py": (f"{_MQTT}/test_session_delivering.py", *_MQTT_CRASHES),
+    "broker/protocols/mqtt/publishing.py": (f"{_MQTT}/test_session_publishing.py", *_MQTT_CRASHES),
+    "broker/protocols/mqtt/subscribing.py": (f"{_MQTT}/test_session_subscribing.py",),
     "broker/replication/authority.py": (f"{_SET}/test_authority.py", _AUTHORITY),
     "broker/replication/copy.py": (f"{_SET}/test_copy.py",),
     "broker/replication/election.py": (f"{_SET}/test_election.py",),
@@ -120,8 +131,10 @@ BY_MODULE: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/unit/store/damage/test_damage.py",
     ),
     "store/writer/journal_end.py": _END,
+    "store/writer/new_messages.py": _NEW_MESSAGES,
     "store/writer/submissions.py": _SUBMISSIONS,
     "store/writer/outcomes.py": ("tests/unit/store/maintenance/test_decided_stays_decided.py",),
+    "store/state/copies.py": ("tests/unit/store/state/test_copies.py",),
     "store/kahadb/minimal.py": ("tests/crash/test_replacements.py", "tests/unit/store/kahadb/test_index.py"),
     "store/migration/offline_epoch.py": ("tests/unit/store/migration/test_offline_epoch.py",),
     "store/state/open_transactions.py": _RECLAIMING,
@@ -146,6 +159,10 @@ BY_NAME: Final[Mapping[str, tuple[str, ...]]] = {
     "index-waits-for-final": (_HORIZON,),
     "leader-heard-before-write": (f"{_ZOOKEEPER}::test_a_renewal_syncs_before_it_writes",),
     "needed-by-the-index-stays": (_HORIZON,),
+    "newest-is-sorted": _NEW_MESSAGES,
+    "newest-of-the-audit": _NEW_MESSAGES,
+    "newest-of-the-index": _NEW_MESSAGES,
+    "newest-of-the-tails": _NEW_MESSAGES,
     "node-is-still-ours": (
         f"{_ZOOKEEPER}::test_a_write_that_was_not_answered_is_found_to_be_ours",
         f"{_ZOOKEEPER}::test_a_node_that_says_another_name_is_not_ours",
@@ -164,6 +181,7 @@ BY_NAME: Final[Mapping[str, tuple[str, ...]]] = {
     "promotion-is-final": (_AUTHORITY,),
     "promotions-end-marker-where-it-may-be": (_AUTHORITY,),
     "read-up-to-the-horizon": (_HORIZON,),
+    "submitted-is-known": _NEW_MESSAGES,
     "the-end-pins-its-messages": ("tests/unit/store/maintenance/test_reclaiming.py",),
     "who-ended-has-no-entries": _ENDED_OWNERS,
     "who-ended-holds-nothing": _ENDED_OWNERS,

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+from tandemmq.broker.ha.states import Trouble
 from tandemmq.cli import main
 from tests.support.tree import DIRECTORIES
 from tests.support.tree import ROOT as TREE
@@ -25,13 +26,14 @@ PAGES_WITH_COMMANDS = [
     TREE / "docs/migration.md",
     TREE / "docs/operations.md",
 ]
+GUIDES = ["high-availability.md", "troubleshooting.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 #: The directories whose files pages name, and the file names that they name alone.
 ROOTS = (*DIRECTORIES, "tandemmq", "tests", "docs", "examples", "deploy")
 PATH = re.compile(rf"(?<![\w./<>:-])((?:{'|'.join(ROOTS)})/[\w./-]*)(?![\w*<>{{-])")
 FILE = re.compile(r"`(\w+\.py)`")
 #: Not of this tree: a user's program, a distribution, what there was once.
-ELSEWHERE = {"config.py", "store.py", "stomp.py", "tandemmq/_app/"}
+ELSEWHERE = {"config.py", "shop.py", "store.py", "stomp.py", "tandemmq/_app/"}
 PROOF = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`|`…::(\w+)`")
 
 
@@ -53,6 +55,18 @@ def commands(page: Path) -> Iterator[list[str]]:
         for part in re.split(r"&&|;(?![^\"]*\")", line):
             if part.strip().startswith("tandemmq "):
                 yield shlex.split(part, comments=True)[1:]
+
+
+def exists(page: Path, words: list[str]) -> None:
+    """The command that they are, and its flags."""
+    command: click.Command = main
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, f"{page.name} names `tandemmq {' '.join(words)}`: there is no {words[0]!r}"
+        command, words = found, words[1:]
+    known = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
+    flags = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help"}
+    assert flags <= known | {"--version"}, f"{page.name}: `tandemmq {command.name}` has no {flags - known}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TREE)))
@@ -92,6 +106,13 @@ def test_the_index_has_every_page() -> None:
     assert [str(page.relative_to(TREE)) for page in TREE.glob("docs/**/*.md") if page not in {*linked, index}] == []
 
 
+def test_the_site_leads_to_every_page() -> None:
+    """Whether the pages make a site, and each link leads somewhere there, says `make docs`."""
+    named = re.findall(r"^ +- (?:.+: )?([\w./-]+\.md)$", (TREE / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    assert len(named) == len(set(named))
+    assert {TREE / name for name in named} == {*PAGES}
+
+
 @pytest.mark.parametrize("page", [*PAGES, TREE / "Makefile"], ids=lambda page: str(page.relative_to(TREE)))
 def test_files_that_are_named_exist(page: Path) -> None:
     """`store/writer/batch.py`, `broker/core/`, and `schema.py` where it is clear whose that is. NAME is any."""
@@ -107,14 +128,29 @@ def test_commands_and_their_flags_exist(page: Path) -> None:
     shown = list(commands(page))
     assert shown, "a page with commands shows at least one"
     for words in shown:
-        command: click.Command = main
-        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-            found = command.get_command(click.Context(command), words[0])
-            assert found is not None, f"{page.name} names `tandemmq {' '.join(words)}`: there is no {words[0]!r}"
-            command, words = found, words[1:]
-        known = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
-        flags = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help"}
-        assert flags <= known | {"--version"}, f"{page.name}: `tandemmq {command.name}` has no {flags - known}"
+        exists(page, words)
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_commands_that_an_operator_is_sent_to_exist(name: str) -> None:
+    page = TREE / "docs" / name
+    named = [shlex.split(words) for words in re.findall(r"`tandemmq ([^`]+)`", page.read_text())]
+    assert named
+    for words in named:
+        exists(page, words)
+
+
+def test_the_guide_has_every_failure() -> None:
+    guide = (TREE / "docs/high-availability.md").read_text()
+    assert [trouble.name for trouble in Trouble if f"`{trouble.name}`" not in guide] == []
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_metrics_that_an_operator_is_sent_to_exist(name: str) -> None:
+    there = (TREE / "docs/metrics.md").read_text()
+    named = set(re.findall(r"tandemmq_[a-z_]+", (TREE / "docs" / name).read_text()))
+    assert named
+    assert [metric for metric in sorted(named) if not re.search(rf"\b{metric}\b", there)] == []
 
 
 def test_every_command_has_its_place_on_the_page_of_commands() -> None:
@@ -126,7 +162,7 @@ def test_every_command_has_its_place_on_the_page_of_commands() -> None:
 def test_every_verb_of_the_makefile_is_there() -> None:
     result = subprocess.run(["make", "-s", "-C", str(TREE), "help"], capture_output=True, text=True, check=True)
     verbs = {line.split()[0] for line in result.stdout.splitlines() if "\t" in line}
-    assert verbs == {"setup", "check", "test", "test-all", "bench", "run", "prove"}
+    assert verbs == {"setup", "check", "test", "test-all", "bench", "run", "prove", "docs"}
     named = {
         verb for page in PAGES for verb in re.findall(r"`make ([a-z-]+)|^    make ([a-z-]+)", page.read_text(), re.M)
     }

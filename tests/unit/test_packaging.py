@@ -14,7 +14,8 @@ from tests.support.tree import DIRECTORIES
 from tests.support.tree import ROOT as TREE
 
 ON_TOP = {
-    f"tandemmq/{name}" for name in ("__init__.py", "__main__.py", "compiled.py", "disk.py", "modes.py", "py.typed")
+    f"tandemmq/{name}"
+    for name in ("__init__.py", "__main__.py", "compiled.py", "disk.py", "log_events.py", "modes.py", "py.typed")
 }
 
 
@@ -44,6 +45,8 @@ def test_the_wheel_has_one_package_and_no_flat_name(wheel: Path) -> None:
     assert len(names) == len(set(names))
     assert {name for name in names if name.endswith(".py")} - ON_TOP == modules - left_out
     assert "tandemmq/pipeline/log4j2.properties" in names
+    static = {str(path.relative_to(TREE)) for path in (TREE / "broker" / "admin" / "console" / "static").iterdir()}
+    assert {f"tandemmq/{name}" for name in static} <= set(names)
     assert all(name.startswith("tandemmq/") for name in names)
     assert {name for name in names if name.count("/") == 1} == ON_TOP
 

@@ -480,6 +480,50 @@ def test_a_proof_holds_for_ten_keep_alives_and_five_seconds_at_least(
     locker.release()
 
 
+# Signs of life
+
+
+def test_a_holder_that_stops_touching_the_file_is_silent_until_it_does_again(
+    request_for: Callable[..., LockRequest], other
+) -> None:
+    clock = ManualClock()
+    standby = SharedFileLocker(replace(request_for("b"), clock=clock))
+
+    def look() -> float | None:
+        assert standby.holder() is not None
+        return standby.silence_seconds()
+
+    assert other.say("try") == "True"
+    assert look() is None
+    clock.advance(8.0)
+    before = os.stat(standby.path).st_mtime_ns
+    assert look() == 8.0
+    while os.stat(standby.path).st_mtime_ns == before:  # what the kernel calls now is some milliseconds old
+        assert other.say("keep") == "True"
+    assert look() is None
+    clock.advance(2.5)
+    assert look() is None
+    other.kill()
+    clock.advance(8.0)
+    assert standby.holder() is None
+    assert standby.silence_seconds() is None
+
+
+@pytest.mark.parametrize("holder", ["an ActiveMQ broker", "one without keep-alives"])
+def test_nothing_is_said_of_the_silence_of_a_holder_that_promises_no_signs(
+    request_for: Callable[..., LockRequest], other, holder: str
+) -> None:
+    clock = ManualClock()
+    standby = SharedFileLocker(replace(request_for("b"), clock=clock))
+    assert other.say("try") == "True"
+    ours = encode(Holder("a", since_ms=5), "n", 0.0)
+    Path(standby.path).write_bytes(STAMP.pack(6) + ours[8:] if "ActiveMQ" in holder else ours)
+    for _ in range(2):
+        assert standby.holder() is not None
+        assert standby.silence_seconds() is None
+        clock.advance(100.0)
+
+
 # The content
 
 

@@ -124,7 +124,7 @@ def test_a_message_that_can_never_fit_is_refused_at_once_and_logged(jvm: Jvm, li
     assert raised.value.kind == "ResourceAllocationException"
     assert "never has room" in raised.value.text
     assert "later" not in raised.value.text
-    assert "never has room" in limited.process.log.read_text()
+    limited.process.wait_log("never has room")
     producer.send("what fits", persistent=False)
     connection.close()
 

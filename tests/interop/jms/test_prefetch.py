@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.acceptance.broker_process import wait_until
 from tests.support.interop.jms.jvm import Jvm
 from tests.support.interop.jms.peers import Peer, TandemMQ
 
@@ -167,7 +166,7 @@ def change(peer: TandemMQ, tmp_path: Path, prefetch: int) -> None:
     before = peer.process.log.read_text().count(text)
     (tmp_path / "data.toml").write_text(CHANGING % prefetch)
     peer.process.kill(signal.SIGHUP)
-    wait_until(lambda: peer.process.log.read_text().count(text) > before, text)
+    peer.process.wait_log(text, before + 1)
 
 
 def test_a_consumer_that_is_on_is_given_more_when_the_policy_changes(

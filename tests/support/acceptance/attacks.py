@@ -1,6 +1,6 @@
 """What one client does to a broker that many share. Run as a program, so that it takes nobody's time but its own:
 
-python -m tests.support.acceptance.attacks prepare|attack NAME STOMP_PORT ADMIN_PORT OPENWIRE_PORT
+python -m tests.support.acceptance.attacks prepare|attack NAME STOMP_PORT ADMIN_PORT OPENWIRE_PORT MQTT_PORT
 
 What stands under PREPARATIONS is done before anybody looks: then the attack is the end of it alone.
 """
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.types import ConnectionId
 from tandemmq.store.records.message import Destination, DestinationKind
+from tests.support.acceptance import mqtt_attacks
 from tests.support.acceptance.openwire_wire import OpenWire, queue
 from tests.support.prove import IS_PROOF
 
@@ -35,6 +36,7 @@ RECLAIM_SECONDS = 3.0  # the store is longer at it than those wait who asked for
 DESTINATIONS = 45_000 if IS_PROOF else 15_000  # topics, and as many queues
 CUT_OFF, SUBSCRIPTIONS_OF_CUT_OFF = 250, 40
 UNWANTED = 50_000 if IS_PROOF else 20_000
+SESSIONS, WILLS, RETAINED = 400, 200, 5_000
 COMMITTED, LISTENING = 10_000, 250
 BOMBS, BOMB_BYTES = 10, 50 << 20
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
@@ -46,6 +48,7 @@ class Target(NamedTuple):
     stomp: int
     admin: int
     openwire: int
+    mqtt: int
 
 
 def status(target: Target) -> dict[str, Any]:
@@ -334,6 +337,14 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     f"{2 * SILENT} silent sockets, {DESCRIPTORS} descriptors": silent_sockets,
     f"{FANNED} messages to {SUBSCRIBERS} subscribers": fan_out,
     "4 MB to 100 queues": a_large_composite,
+    f"MQTT: {SENDS} PINGREQ": lambda target: mqtt_attacks.pings(target.mqtt, SENDS),
+    f"MQTT: {SUBSCRIPTIONS // 4} SUBSCRIBE and UNSUBSCRIBE, stored": lambda target: (
+        mqtt_attacks.subscribes_and_unsubscribes(target.mqtt, SUBSCRIPTIONS // 4)
+    ),
+    "MQTT: UNSUBSCRIBE from 1,000 filters, SUBSCRIBE to 100": lambda target: mqtt_attacks.many_filters_at_once(
+        target.mqtt, 2_000
+    ),
+    "MQTT: 900 filters of 120 levels": lambda target: mqtt_attacks.filters_of_many_levels(target.mqtt, 900),
     f"{KEPT} persistent SENDs": persistent_sends,
     DURABLE_ENDS: a_durable_subscription_ends,
     QUEUE_ENDS: a_queue_is_removed,
@@ -349,6 +360,13 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     f"commits of {COMMITTED}, and of {COMMITTED // 10} to {LISTENING}": large_commits,
     f"{BOMBS} bodies that inflate to {BOMB_BYTES >> 20} MiB": large_inflations,
     f"a durable subscription of {DESTINATIONS} topics comes twice": a_durable_pattern,
+    f"MQTT: {SESSIONS} sessions of clients that come once": lambda target: mqtt_attacks.sessions(target.mqtt, SESSIONS),
+    f"MQTT: {SESSIONS} take-overs of a session": lambda target: mqtt_attacks.take_overs(target.mqtt, SESSIONS),
+    f"MQTT: {WILLS} wills at once": lambda target: mqtt_attacks.wills(target.mqtt, WILLS),
+    f"MQTT: {RETAINED} retained messages, and who wants them all": lambda target: mqtt_attacks.retained(
+        target.mqtt, RETAINED
+    ),
+    "MQTT: 65000 packet ids that are not released": lambda target: mqtt_attacks.unreleased(target.mqtt, 65_000),
 }
 # What takes its time by its number, and what is asked of that.
 MASSES = frozenset(list(ATTACKS)[list(ATTACKS).index(f"{KEPT} persistent SENDs") :]) | {f"{SENDS} small SENDs"}

@@ -50,6 +50,7 @@ class BrokerProcess:
         self.log = Path(f"{self.data}-{name}.log")
         self.process: subprocess.Popen[bytes] | None = None
         self.openwire: int | None = None  # the port, if it is to have one
+        self.mqtt: int | None = None  # as well
         self.leaves_stomp_to_settings = False
         self.environment: dict[str, str] = {}  # beside that of the test
         self.runs_under: tuple[str, ...] = ()  # a command that becomes the one behind it
@@ -63,6 +64,8 @@ class BrokerProcess:
         if not self.leaves_stomp_to_settings:
             openwire = "off" if self.openwire is None else f"127.0.0.1:{self.openwire}"
             command += ["--openwire", openwire, "--stomp", f"127.0.0.1:{self.stomp}"]
+        if self.mqtt is not None:
+            command += ["--mqtt", f"127.0.0.1:{self.mqtt}"]
         with open(self.log, "ab") as log:
             environment = {**os.environ, **self.environment}
             self.process = subprocess.Popen(command, stderr=log, stdout=log, cwd=ROOT, env=environment)
@@ -102,6 +105,10 @@ class BrokerProcess:
         found = wait_until(has_role, f"{self.name} is {role}", seconds)
         assert isinstance(found, dict)
         return found
+
+    def wait_log(self, text: str, times: int = 1) -> None:
+        """Until ``text`` stands in the log: a thread of the broker's own writes it, so it may come after the answer."""
+        wait_until(lambda: self.log.read_text().count(text) >= times, f"the log of {self.name} says {text!r}")
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         os.kill(self.pid, number)

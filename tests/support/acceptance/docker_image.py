@@ -16,6 +16,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,7 +31,13 @@ CONTEXT_FILES = ("LICENSE", "hatch_build.py", "Dockerfile", ".dockerignore", "do
 #: What the base has beside Python; another one boots as a machine does, and one runs Spark.
 PYTHON = ("python3", "python3-venv", "ca-certificates")
 SYSTEMD = (*PYTHON, "systemd", "systemd-sysv", "dbus")
-JAVA = (*PYTHON, "default-jre-headless")
+#: What Debian's slim images do not have, either, and python:slim cleans away.
+LEFT_OUT = (
+    *(f"usr/share/{name}" for name in ("doc", "info", "lintian", "locale", "man")),
+    *("var/cache/apt", "var/lib/apt/lists", "tmp"),
+)
+#: What Spark and a ZooKeeper run on.
+JAVA = (*PYTHON, "default-jre-headless", "libzookeeper-java")
 EXTRAS = ("postgres", "zookeeper")
 BROKER = "tandemmq"
 PIPELINE = "tandemmq-pipeline"
@@ -105,9 +112,10 @@ def release() -> tuple[str, str, set[str]]:
 
 
 def base_image(label: str = "base", packages: Sequence[str] = PYTHON) -> str:
-    """The name of an image with the machine's own release and some packages; made once, kept as a tar file."""
+    """The name of an image with the machine's own release and some packages, as slim as Debian's own slim images are;
+    made once, kept as a tar file."""
     codename, mirror, components = release()
-    tar = CACHE / f"{label}-{codename}.tar"
+    tar = CACHE / f"{label}-{codename}-slim.tar"
     if not tar.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         root = CACHE / f"root-{label}-{codename}-{os.getpid()}"
@@ -121,14 +129,17 @@ def base_image(label: str = "base", packages: Sequence[str] = PYTHON) -> str:
                 str(root),
                 mirror,
                 seconds=600,
+                env={"PYTHONPYCACHEPREFIX": "", "PYTHONDONTWRITEBYTECODE": ""},  # of this run, and not of the image
             )
-            shutil.rmtree(root / "var/cache/apt/archives")
+            for left_out in LEFT_OUT:
+                for path in (root / left_out).glob("*"):
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
             (root / "var/cache/apt/archives/partial").mkdir(parents=True)
             run("tar", "-C", str(root), "--numeric-owner", "-cf", f"{tar}.{os.getpid()}", ".")
             os.rename(f"{tar}.{os.getpid()}", tar)
         finally:
             shutil.rmtree(root, ignore_errors=True)
-    name = f"tandemmq-test-{label}:{codename}"
+    name = f"tandemmq-test-{label}:{codename}-slim"
     if subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode != 0:
         run("docker", "import", str(tar), name)
     return name
@@ -162,6 +173,11 @@ def wheels(extras: Sequence[str] = EXTRAS) -> Path:
     return folder
 
 
+def size_of(image: str) -> int:
+    """In bytes, with the layers that it shares with others."""
+    return int(run("docker", "image", "inspect", "--format", "{{.Size}}", image))
+
+
 def nameless_images() -> set[str]:
     return set(run("docker", "image", "ls", "--quiet", "--filter", "dangling=true").split())
 
@@ -174,8 +190,16 @@ def demand_docker(require_service: Callable[[object, str], None]) -> None:
     require_service(shutil.which("debootstrap") and shutil.which("apt-get"), "a base image needs debootstrap and apt")
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """``build_seconds``: of ``docker build`` alone, with base and wheels at hand."""
+
+    name: str
+    build_seconds: float
+
+
 @contextmanager
-def built(base: str, context: Path, target: str = BROKER) -> Iterator[str]:
+def built(base: str, context: Path, target: str = BROKER) -> Iterator[Image]:
     """An image of this tree on a base, by the Dockerfile and the legacy builder, without a network.
 
     ``context`` is an empty directory. The image, and what its building left, is removed at the end.
@@ -197,9 +221,10 @@ def built(base: str, context: Path, target: str = BROKER) -> Iterator[str]:
     name = f"{target}-test:{os.getpid()}-{hashlib.sha256(base.encode()).hexdigest()[:8]}"
     asked = ("--build-arg", f"BASE={base}", "--build-arg", f"EXTRAS=[{','.join(EXTRAS)}]", "--target", target)
     command = ("docker", "build", "--network", "none", "--force-rm", *asked, "-t", name, str(context))
+    started = time.monotonic()
     run(*command, seconds=BUILD_SECONDS_MAX, env={"DOCKER_BUILDKIT": "0"})
     try:
-        yield name
+        yield Image(name, time.monotonic() - started)
     finally:
         run("docker", "image", "rm", "--force", name)
         # What the legacy builder leaves of the stages that are not the last. Another run's may be among them: Docker

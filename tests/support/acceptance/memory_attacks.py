@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 
+from tests.support.acceptance import mqtt_attacks
 from tests.support.acceptance.attacks import CONNECT, SECONDS_MAX, Target, connected
 
 # As long as an attack waits for an answer that may never come.
@@ -136,15 +137,27 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     "40 MB for each of 100 subscribers that do not read": what_is_not_read,
     "receipts that are not read": receipts_that_are_not_read,
     "240 transactions of 2 MB": transactions,
+    "MQTT: nothing is acknowledged": lambda target: mqtt_attacks.nothing_is_acknowledged(target.mqtt),
+    "MQTT: nothing is read": lambda target: mqtt_attacks.nothing_is_read(target.mqtt),
+    "MQTT: packets that are not whole": lambda target: mqtt_attacks.packets_that_are_not_whole(target.mqtt),
+    "MQTT: 2,000 wills of 60 kB": lambda target: mqtt_attacks.wills_that_wait(target.mqtt),
+    "MQTT: 1,500 retained messages of 100 kB": lambda target: mqtt_attacks.retained_messages_that_are_large(
+        target.mqtt
+    ),
+    "MQTT: 390,000 packet ids that are not released": lambda target: mqtt_attacks.unreleased_of_many(target.mqtt),
+    "MQTT: 1,400 messages of 200 kB for 10 sessions": lambda target: mqtt_attacks.sessions_that_gather(target.mqtt),
+    "MQTT: aliases and topics of 500 bytes": lambda target: mqtt_attacks.aliases_of_long_topics(target.mqtt),
 }
 # What takes its time by its number, and what is done with that.
 MASSES = frozenset(ATTACKS) - {
     "1,500 messages of 200 kB, not acknowledged",
     "40 MB for each of 100 subscribers that do not read",
     "240 transactions of 2 MB",
+    "MQTT: nothing is acknowledged",
+    "MQTT: 2,000 wills of 60 kB",
 }
 
 
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
-    asyncio.run(ATTACKS[sys.argv[1]](Target(int(sys.argv[2]), int(sys.argv[3]), 0)))
+    asyncio.run(ATTACKS[sys.argv[1]](Target(int(sys.argv[2]), int(sys.argv[3]), 0, int(sys.argv[4]))))

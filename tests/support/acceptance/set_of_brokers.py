@@ -37,7 +37,7 @@ T_MILLISECONDS = int(os.environ.get("TANDEMMQ_SESSION_TIMEOUT", "500"))
 SETTLED_SECONDS_MAX = 180.0
 #: Longer than a checkpoint takes to come.
 QUIET_SECONDS = 0.5
-STOMP, ADMIN, BIND, OPENWIRE = 7001, 7002, 7003, 7004  # on a host of its own
+STOMP, ADMIN, BIND, OPENWIRE, MQTT = 7001, 7002, 7003, 7004, 7005  # on a host of its own
 LOCALHOST = "127.0.0.1"
 # Small files and frequent checkpoints, so that a fault meets every kind of moment.
 STORE = {"journal_max_file_length": "1mb", "checkpoint_interval": "200ms", "cleanup_interval": "50ms"}
@@ -58,6 +58,7 @@ class MemberProcess(BrokerProcess):
             self.stomp, self.admin = STOMP, ADMIN
         self.bind = BIND if host is not None else free_port()
         self.openwire = OPENWIRE if host is not None else free_port()
+        self.mqtt = MQTT if host is not None else free_port()
 
     @property
     def address(self) -> str:
@@ -89,7 +90,7 @@ class MemberProcess(BrokerProcess):
             f"[{table}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
             for table, values in tables.items()
         )
-        for scheme, port in (("stomp", self.stomp), ("openwire", self.openwire)):
+        for scheme, port in (("stomp", self.stomp), ("openwire", self.openwire), ("mqtt", self.mqtt)):
             text += f'[[connectors]]\nuri = "{scheme}://{self.address}:{port}"\n'
         (self.path / "settings.toml").write_text(text)
 

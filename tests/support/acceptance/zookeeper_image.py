@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.acceptance.docker_image import base_image, run
+from tests.support.acceptance.docker_image import JAVA, base_image, run
 
-PACKAGES = ("libzookeeper-java", "default-jre-headless")
 START = r"""#!/bin/sh
 set -e
 echo "$ZOO_MY_ID" > /data/myid
@@ -40,7 +39,7 @@ ENTRYPOINT ["/start"]
 def zookeeper_image(context: Path) -> Iterator[str]:
     """``context`` is an empty directory. The image is removed at the end, its base is kept."""
     (context / "start").write_text(START)
-    (context / "Dockerfile").write_text(DOCKERFILE.format(base=base_image("zookeeper", PACKAGES)))
+    (context / "Dockerfile").write_text(DOCKERFILE.format(base=base_image("java", JAVA)))
     name = f"zookeeper-test:{os.getpid()}"
     run("docker", "build", "--network", "none", "-t", name, str(context), env={"DOCKER_BUILDKIT": "0"})
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -31,6 +31,7 @@ CALLS = (
     "mkdir",
 )
 SYNCS = ("fsync", "fdatasync")
+WRITES_AND_SYNCS = ("pwrite", *SYNCS)
 SLEEP_SECONDS_MAX = 60.0
 
 
@@ -51,18 +52,25 @@ class Failed:
 
 
 class FailingDisk:
-    """The ``fail_at``-th call fails with this errno (``number``); 0: none does. ``failed`` says which it was.
+    """The ``fail_at``-th of the calls of ``counted`` fails with this errno (``number``); 0: none does. ``failed`` says
+    which it was.
 
     A write that fails leaves half of its bytes, as a torn one; what a failed sync was to make durable never is.
     """
 
     def __init__(
-        self, disk: RecordingDisk, fail_at: int, failure: Failure = Failure.ONCE, number: int = errno.EIO
+        self,
+        disk: RecordingDisk,
+        fail_at: int,
+        failure: Failure = Failure.ONCE,
+        number: int = errno.EIO,
+        counted: Collection[str] = CALLS,
     ) -> None:
         self.disk = disk
         self.fail_at = fail_at
         self.failure = failure
         self.number = number
+        self.counted = counted
         self.count = 0
         self.failed: Failed | None = None
 
@@ -73,9 +81,10 @@ class FailingDisk:
     def _watched(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any, **keywords: Any) -> Any:
             with self.disk.lock:
-                self.count += 1
-                is_it = self.count == self.fail_at
-                is_behind = self.fail_at and self.count > self.fail_at
+                is_counted = call in self.counted
+                self.count += is_counted
+                is_it = is_counted and self.count == self.fail_at
+                is_behind = self.failed is not None
                 if not is_it and not (is_behind and self.failure in (Failure.LASTING, Failure.KILLED)):
                     return real(*arguments, **keywords)
                 if self.failure is Failure.SHORT and call != "pwrite":

@@ -76,6 +76,8 @@ send_advisory_if_no_consumers = true
 
 #: What ActiveMQ turns maps into JSON and XML with.
 TRANSFORMING = [Path("/usr/share/java") / name for name in ("xstream.jar", "jettison.jar", "xpp3.jar")]
+#: What its connector of MQTT reads packets with.
+MQTT = [Path("/usr/share/java") / name for name in ("mqtt-client.jar", "hawtdispatch.jar")]
 OPENED = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.lang", "java.util", "java.text")]
 
 
@@ -94,11 +96,14 @@ class Peer(Protocol):
 class ActiveMQ:
     name = "activemq"
 
-    def __init__(self, directory: Path, classes: Path, port: int = 0, heap: str = "384m") -> None:
-        path = ":".join([class_path(classes), *map(str, TRANSFORMING)])
+    def __init__(
+        self, directory: Path, classes: Path, port: int = 0, heap: str = "384m", mqtt: int | None = None
+    ) -> None:
+        path = ":".join([class_path(classes), *map(str, [*TRANSFORMING, *MQTT])])
+        ports = [str(port)] if mqtt is None else [str(port), str(mqtt)]
         self._process = subprocess.Popen(
             ["java", f"-Xmx{heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, *OPENED,
-             "ActiveMQ", str(directory), str(port)],
+             "ActiveMQ", str(directory), *ports],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         self.port, self.stomp = port, 0

@@ -14,7 +14,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
 /**
  * A real ActiveMQ over the directory of the first argument, with OpenWire (on the port of the second argument,
  * if there is one) and STOMP on free ports of 127.0.0.1, which it prints as "openwire port" and "stomp port" as soon as
- * it is master. It ends when its standard input does.
+ * it is master. A third argument is the port of MQTT. It ends when its standard input does.
  *
  * Its policies are what TandemMQ does by itself (individual dead letters), and for names that say so: queues below
  * PRIORITY. keep priorities, below LIMITED. a producer is stopped at 64 KiB, PULL. consumers are given nothing ahead, SHORT. looks for expired messages each
@@ -92,6 +92,9 @@ public final class ActiveMQ {
 
         String openwire = broker.addConnector("tcp://127.0.0.1:" + (arguments.length > 1 ? arguments[1] : "0")).getPublishableConnectString();
         String stomp = broker.addConnector("stomp://127.0.0.1:0").getPublishableConnectString();
+        if (arguments.length > 2) {
+            broker.addConnector("mqtt://127.0.0.1:" + arguments[2]);
+        }
         broker.start();
         broker.waitUntilStarted();
         System.out.println("openwire " + openwire.substring(openwire.lastIndexOf(':') + 1));

@@ -1,0 +1,109 @@
+"""What the console asks of a running broker, and how it is asked: sessions, and the figures of its pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.acceptance.console_broker import ConsoleBroker, Letters
+
+Client = aiohttp.ClientSession
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleBroker]:
+    broker = ConsoleBroker(tmp_path_factory.mktemp("console"))
+    broker.start().wait_role("master")
+    asyncio.run(Letters(broker.stomp).write())
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+async def client(broker: ConsoleBroker) -> AsyncIterator[Client]:
+    jar = aiohttp.CookieJar(unsafe=True)  # cookies of an address
+    async with Client(f"http://127.0.0.1:{broker.admin}", cookie_jar=jar, trust_env=False) as session:
+        yield session
+
+
+async def log_in(client: Client, name: str) -> str:
+    async with client.post("/api/v1/session", json={"login": name, "passcode": f"{name} secret"}) as answer:
+        assert answer.status == 200
+        found = await answer.json()
+        assert isinstance(found["csrf"], str)
+        return found["csrf"]
+
+
+async def get(client: Client, path: str) -> dict[str, Any]:
+    async with client.get(f"/api/v1{path}") as answer:
+        assert answer.status == 200, await answer.text()
+        found = await answer.json()
+        assert isinstance(found, dict)
+        return found
+
+
+async def test_a_change_without_the_second_secret_of_the_session_is_refused(client: Client) -> None:
+    csrf = await log_in(client, "otto")
+    paused = {"consumers": True}
+    async with client.post("/api/v1/destinations/queue/ORDERS/pause", json=paused) as answer:
+        assert answer.status == 401
+    async with client.post(
+        "/api/v1/destinations/queue/ORDERS/pause", json=paused, headers={"X-CSRF-Token": "x" + csrf[1:]}
+    ) as answer:
+        assert answer.status == 401
+    assert not (await get(client, "/destinations/queue/ORDERS"))["consumers_paused"]
+    for word in ("pause", "resume"):
+        async with client.post(
+            f"/api/v1/destinations/queue/ORDERS/{word}", json=paused, headers={"X-CSRF-Token": csrf}
+        ) as answer:
+            assert answer.status == 200
+
+
+async def test_the_cookie_is_kept_from_scripts_and_from_other_sites(client: Client) -> None:
+    await log_in(client, "vera")
+    (cookie,) = client.cookie_jar
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "Strict"
+    assert (await get(client, "/session"))["name"] == "vera"
+
+
+async def test_two_brokers_of_one_host_have_cookies_of_their_own(client: Client, broker: ConsoleBroker) -> None:
+    await log_in(client, "vera")
+    (cookie,) = client.cookie_jar
+    assert cookie.key == f"tandemmq-session-{broker.admin}"
+
+
+async def test_figures_are_sums_without_a_list_of_destinations(client: Client) -> None:
+    await log_in(client, "vera")
+    figures = await get(client, "/figures")
+    assert figures["messages"] == figures["counts"]["messages"] == Letters.LEFT
+    assert figures["counts"]["enqueued_total"] >= Letters.SENT
+    assert "queues" in figures
+    assert not any(isinstance(value, list) for value in figures.values())
+
+
+async def test_dead_letter_queues_are_found_among_others(client: Client) -> None:
+    await log_in(client, "vera")
+    found = await get(client, "/destinations/queue?dead_letters=true")
+    assert [row["name"] for row in found["items"]] == [Letters.DEAD]
+    assert found["total"] == 1
+    assert (await get(client, "/destinations/queue"))["total"] > 1
+
+
+async def test_slow_consumers_are_found_among_others(client: Client, broker: ConsoleBroker) -> None:
+    await log_in(client, "vera")
+    assert (await get(client, "/consumers?slow=true"))["items"] == []
+    async with Letters(broker.stomp).slow_consumer():
+        (row,) = (await get(client, "/consumers?slow=true"))["items"]
+        assert row["destinations"] == ["queue://ORDERS"]
+        assert "acknowledges too slowly" in row["slow"]
+
+
+async def test_why_files_stay_is_told_by_the_api(client: Client) -> None:
+    await log_in(client, "vera")
+    why = await get(client, "/store/why")
+    assert why["files"][0]["name"] == "db-1.log"

@@ -1,0 +1,40 @@
+"""The console of a replicated set: every node's page leads to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.acceptance.set_of_brokers import SetOfBrokers
+from tests.support.services.zookeeper import zookeeper
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def brokers(tmp_path: Path, require_service: Callable[[object, str], None]) -> Iterator[SetOfBrokers]:
+    with zookeeper(require_service) as server:
+        brokers = SetOfBrokers(tmp_path, zookeepers=[server])
+        try:
+            brokers.start()
+            yield brokers
+        finally:
+            brokers.stop()
+
+
+def test_each_member_is_shown_with_its_role_and_a_link(browser: Browser, brokers: SetOfBrokers) -> None:
+    master = brokers.wait_master()
+    for member in brokers.members:
+        with browser.new_context() as context:
+            window = context.new_page()
+            window.goto(f"http://127.0.0.1:{member.admin}/")
+            table = window.get_by_role("table", name="Members of the set")
+            table.get_by_role("row").filter(has_text=master.node).filter(has_text="master").wait_for()
+            addresses = [link.get_attribute("href") for link in table.get_by_role("link").all()]
+            assert addresses == [f"http://127.0.0.1:{each.admin}" for each in brokers.members]

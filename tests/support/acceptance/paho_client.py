@@ -1,0 +1,111 @@
+"""An MQTT client that remembers what it got: Eclipse Paho's, on a thread of its own."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX, wait_until
+
+
+def properties(packet: int, **values: Any) -> Properties:
+    """Of MQTT 5.0, by Paho's names: ``properties(PacketTypes.CONNECT, SessionExpiryInterval=10)``."""
+    made = Properties(packet)
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+class PahoClient:
+    """One connection. Without ``client_id`` a session of MQTT 5.0 that ends with it. ``expiry``: seconds that its
+    session lasts, of 5.0; ``clean`` False: what was there is gone on with. ``in_flight``: so many may be
+    unconfirmed."""
+
+    def __init__(
+        self,
+        port: int,
+        client_id: str = "",
+        *,
+        version: MQTTProtocolVersion = MQTTProtocolVersion.MQTTv5,
+        clean: bool = True,
+        expiry: int = 0,
+        keep_alive: int = 60,
+        user: tuple[str, str] | None = None,
+        will: tuple[str, bytes, int, bool] | None = None,
+        will_delay: int = 0,
+        in_flight: int = 20,
+    ) -> None:
+        is_5 = version is MQTTProtocolVersion.MQTTv5
+        self.messages: list[mqtt.MQTTMessage] = []
+        self.codes: list[Any] = []  # of answers to SUBSCRIBE
+        self.ended: list[Any] = []  # why connections did
+        self._accepted: list[tuple[Any, Any]] = []
+        self.client = client = mqtt.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id,
+            clean_session=None if is_5 else clean,
+            protocol=version,
+            reconnect_on_failure=False,
+        )
+        client.max_inflight_messages_set(in_flight)
+        client.on_connect = lambda _c, _u, flags, reason, _p: self._accepted.append((flags, reason))
+        client.on_message = lambda _c, _u, message: self.messages.append(message)
+        client.on_subscribe = lambda _c, _u, _m, codes, _p: self.codes.extend(codes)
+        client.on_disconnect = lambda _c, _u, _f, reason, _p: self.ended.append(reason)
+        if user is not None:
+            client.username_pw_set(*user)
+        if will is not None:
+            of_will = properties(PacketTypes.WILLMESSAGE, WillDelayInterval=will_delay) if will_delay else None
+            client.will_set(*will, properties=of_will)
+        asked: dict[str, Any] = {}
+        if is_5:
+            asked = {
+                "clean_start": clean,
+                "properties": properties(PacketTypes.CONNECT, SessionExpiryInterval=expiry) if expiry else None,
+            }
+        client.connect("127.0.0.1", port, keepalive=keep_alive, **asked)
+        client.loop_start()
+        wait_until(lambda: self._accepted, "CONNACK")
+        self.reason = self._accepted[0][1]
+        self.session_present: bool = self._accepted[0][0].session_present
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def subscribe(self, topic_filter: str, qos: int = 1) -> Any:
+        """The answer's code, when it is there."""
+        known = len(self.codes)
+        self.client.subscribe(topic_filter, qos)
+        return wait_until(lambda: self.codes[known:], f"SUBACK for {topic_filter}")[0]
+
+    def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False, **more: Any) -> None:
+        """Returns when it is confirmed."""
+        of_it = properties(PacketTypes.PUBLISH, **more) if more else None
+        self.client.publish(topic, payload, qos, retain, properties=of_it).wait_for_publish(WAIT_SECONDS_MAX)
+
+    def wait_messages(self, count: int, seconds: float = WAIT_SECONDS_MAX) -> list[mqtt.MQTTMessage]:
+        """The first ``count`` that came, when they are there."""
+        wait_until(lambda: len(self.messages) >= count, f"{count} messages", seconds)
+        return self.messages[:count]
+
+    def drop(self) -> None:
+        """The connection is lost, without a word."""
+        self.client.loop_stop()
+        socket = self.client.socket()
+        if socket is not None:
+            socket.close()
+
+    def leave(self, reason: Any = None) -> None:
+        """In order."""
+        self.client.disconnect(reason)
+        self.client.loop_stop()
