@@ -30,7 +30,8 @@ RUN groupadd --gid 61613 tandemmq \
 FROM python AS source
 COPY . /source
 WORKDIR /source
-RUN python3 -m venv /opt/tandemmq
+# What is run has no pip and no setuptools in it, which are 25 MB.
+RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/tandemmq
 
 # -- the broker --------------------------------------------------------------------------------------------------------
 
@@ -47,7 +48,7 @@ RUN if [ "$COMPILE" = 1 ]; then \
      && rm -rf /var/lib/apt/lists/*; \
     fi
 RUN if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
- && TANDEMMQ_COMPILE=$COMPILE /opt/tandemmq/bin/pip install --no-cache-dir --disable-pip-version-check ".${EXTRAS}"
+ && TANDEMMQ_COMPILE=$COMPILE /opt/pip/bin/pip --python /opt/tandemmq/bin/python3 install --no-cache-dir --disable-pip-version-check ".${EXTRAS}"
 
 FROM python AS tandemmq
 COPY --from=build /opt/tandemmq /opt/tandemmq
@@ -67,7 +68,7 @@ CMD ["run", "--data", "/var/lib/tandemmq", "--stomp", "0.0.0.0:61613", "--openwi
 
 FROM source AS pipeline-build
 RUN if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
- && /opt/tandemmq/bin/pip install --no-cache-dir --disable-pip-version-check ".[spark]"
+ && /opt/pip/bin/pip --python /opt/tandemmq/bin/python3 install --no-cache-dir --disable-pip-version-check ".[spark]"
 
 FROM python AS tandemmq-pipeline
 # The release's own Java: 17 or 21, and Spark runs on both.

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup check test test-all bench run prove
+.PHONY: help setup check test test-all bench run prove docs
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -34,3 +34,9 @@ run: ## a broker with its store in ./tandemmq-data
 prove: ## the long proofs in full: hundreds of kills under load, every image a power loss may leave of some forty lives
 	TANDEMMQ_PROVE=full $(BIN)/pytest --services -m prove -s --timeout 7200
 	TANDEMMQ_PROVE=full $(BIN)/pytest --services tests/interop/jms tests/contract/locker -s --timeout 7200
+
+SITE ?= /tmp/tandemmq-site
+docs: ## the pages as a site in $SITE (/tmp/tandemmq-site), with all links checked
+	$(BIN)/pip install -q -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 TANDEMMQ_SITE=$(SITE) $(BIN)/mkdocs build --quiet
+	@echo $(SITE)/index.html
