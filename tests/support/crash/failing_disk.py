@@ -84,7 +84,7 @@ class FailingDisk:
                 is_counted = call in self.counted
                 self.count += is_counted
                 is_it = is_counted and self.count == self.fail_at
-                is_behind = self.failed is not None
+                is_behind = self.fail_at and self.failed is not None
                 if not is_it and not (is_behind and self.failure in (Failure.LASTING, Failure.KILLED)):
                     return real(*arguments, **keywords)
                 if self.failure is Failure.SHORT and call != "pwrite":
