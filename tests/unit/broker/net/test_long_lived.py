@@ -111,6 +111,6 @@ async def test_a_client_that_left_is_freed_without_the_collector(collector: None
     await clients()
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.collect()
-    left = [repr(each) for each in gc.garbage if type(each).__module__.startswith("broker.")]
+    left = [repr(each) for each in gc.garbage if type(each).__module__.startswith("tandemmq.")]
     assert left == []
     await server.abort()
