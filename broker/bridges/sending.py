@@ -17,12 +17,13 @@ from tandemmq import log_events
 from tandemmq.broker.bridges.link import ADVISORIES, PACKET_ID_MAX, Link
 from tandemmq.broker.bridges.mapping import Topic
 from tandemmq.broker.bridges.passed import PASSED, is_at_end, passing
-from tandemmq.broker.core.commands import Ack, AckMode, Begin, Commit, GiveUp, Send, Subscribe, Undeliverable
+from tandemmq.broker.core.commands import Ack, AckMode, Begin, Commit, GiveUp, Send, Subscribe
 from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Waiting
 from tandemmq.broker.protocols.mqtt.kept_records import STATE, KeptRecords
-from tandemmq.broker.protocols.mqtt.messages import BRIDGE, QOS, TakesLong, is_retain, payload_of, properties_of, qos_of
+from tandemmq.broker.protocols.mqtt.messages import BRIDGE, QOS, is_retain, properties_of, qos_of
 from tandemmq.broker.protocols.mqtt.outgoing import Delivery, Flight, Given, Outgoing, Phase, Record, Subscription
 from tandemmq.broker.protocols.mqtt.packets import Filter, PacketType
+from tandemmq.broker.protocols.mqtt.payloads import Payloads, TakesLong
 from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord
 from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_of
 from tandemmq.store.records.message import Message
@@ -48,7 +49,7 @@ class Sending:
         self._subscriptions = {id: _subscription(id, each) for id, each in self._topics.items()}
         self._outgoing = Outgoing(window, PACKET_ID_MAX)
         self._waiting: deque[Delivery] = deque()  # for room, or a connection
-        self._prepared: tuple[Message, bytes | Undeliverable] | None = None
+        self._payloads = Payloads()
 
     @property
     def waiting(self) -> int:
@@ -146,16 +147,10 @@ class Sending:
             if not subscription.is_auto:
                 self._link.later(Ack(subscription_id, tag))
             return None
-        if self._prepared is not None and self._prepared[0] is message:
-            made, self._prepared = self._prepared[1], None
-            if isinstance(made, Undeliverable):
-                raise made
-            payload = made
-        else:
-            try:
-                payload = payload_of(message, PAYLOAD_BYTES_MAX, is_quick=True)
-            except TakesLong:
-                return lambda: self._prepare(message)
+        try:
+            payload = self._payloads.of(message, PAYLOAD_BYTES_MAX)
+        except TakesLong:
+            return lambda: self._payloads.prepare(message, PAYLOAD_BYTES_MAX)
         # What a client of another protocol has stored is not to be lost or doubled for want of a QoS.
         has_qos = properties is not None and isinstance(properties.get(QOS), int)
         qos = min(topic.qos, qos_of(message)) if has_qos or not message.persistent else topic.qos
@@ -179,13 +174,6 @@ class Sending:
         else:
             self._send(delivery)
         return None
-
-    def _prepare(self, message: Message) -> None:
-        """Off the loop."""
-        try:
-            self._prepared = message, payload_of(message, PAYLOAD_BYTES_MAX, is_quick=False)
-        except Undeliverable as reason:
-            self._prepared = message, reason
 
     # ---- and is sent
 

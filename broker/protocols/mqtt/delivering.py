@@ -18,16 +18,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from tandemmq.broker.core.commands import Ack, Begin, Command, Commit, Send, Undeliverable
+from tandemmq.broker.core.commands import Ack, Begin, Command, Commit, Send
 from tandemmq.broker.protocols.mqtt.answers import publish_head
 from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Conversation, Waiting
 from tandemmq.broker.protocols.mqtt.fields import is_text
 from tandemmq.broker.protocols.mqtt.fields import text as string
 from tandemmq.broker.protocols.mqtt.hooks import SentIds
 from tandemmq.broker.protocols.mqtt.kept_records import STATE
-from tandemmq.broker.protocols.mqtt.messages import TakesLong, is_retain, payload_of, properties_of, qos_of, to_own
+from tandemmq.broker.protocols.mqtt.messages import is_retain, properties_of, qos_of, to_own
 from tandemmq.broker.protocols.mqtt.outgoing import Delivery, Flight, Given, Outgoing, Phase, Record, Subscription
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Filter, PacketType, Publish, Version
+from tandemmq.broker.protocols.mqtt.payloads import Payloads, TakesLong, payload_of
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.reasons import Reason
 from tandemmq.broker.protocols.mqtt.retained_sending import INBOX, RetainedSending
@@ -63,7 +64,7 @@ class Delivering:
         self._aliases_max = 0
         self._topics: dict[str, str] = {}  # by name of the destination; "": MQTT has no such topic
         self._encoded: dict[str, bytes] = {}  # topics as strings of a packet
-        self._prepared: tuple[Message, bytes | Undeliverable] | None = None
+        self._payloads = Payloads()
 
     def begin(self, aliases_max: int) -> None:
         """The client said what it takes."""
@@ -157,18 +158,10 @@ class Delivering:
             if acknowledges:
                 self._conversation.later(Ack(subscription_id, tag))
             return None
-        prepared = self._prepared
-        if prepared is not None and prepared[0] is message:
-            self._prepared = None
-            made = prepared[1]
-            if isinstance(made, Undeliverable):
-                raise made
-            payload = made
-        else:
-            try:
-                payload = payload_of(message, self._conversation.limits.packet_bytes_max, is_quick=True)
-            except TakesLong:
-                return lambda: self._prepare(message)
+        try:
+            payload = self._payloads.of(message, self._conversation.limits.packet_bytes_max)
+        except TakesLong:
+            return lambda: self._payloads.prepare(message, self._conversation.limits.packet_bytes_max)
         asked = subscription.filter
         qos = qos_of(message)
         if qos > asked.qos:
@@ -203,14 +196,6 @@ class Delivering:
             self._waiting.append(delivery)
         else:
             self._send(delivery)
-
-    def _prepare(self, message: Message) -> None:
-        """Off the loop."""
-        try:
-            payload = payload_of(message, self._conversation.limits.packet_bytes_max, is_quick=False)
-            self._prepared = message, payload
-        except Undeliverable as reason:
-            self._prepared = message, reason
 
     def _topic(self, name: str) -> str:
         """Of a destination's name; it is remembered. "": MQTT has no such topic (MQTT-3.3.2-2)."""

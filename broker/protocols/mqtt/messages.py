@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.core.names import MQTT_RETAINED
 from tandemmq.broker.core.numbers import property_text
 from tandemmq.broker.protocols.mqtt.fields import Reader, is_text
@@ -17,11 +16,7 @@ from tandemmq.broker.protocols.mqtt.packets import Publish, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, OF_UNSUBSCRIBE, Properties, decode, encode
 from tandemmq.broker.protocols.mqtt.reasons import MqttError
 from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_of
-from tandemmq.broker.protocols.stomp.maps import write_json
-from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
-from tandemmq.store.records.frames import OpenedMessage
 from tandemmq.store.records.message import BodyKind, Destination, Message, PropertyValue
-from tandemmq.store.records.properties import decode_properties
 
 QOS: Final = "ActiveMQ.MQTT.QoS"
 #: The name of the bridge that a message came by. MQTT clients are not told it.
@@ -34,18 +29,12 @@ CONTENT_TYPE: Final = "content-type"
 CORRELATION_DATA: Final = "MQTT.CorrelationData"
 #: User properties as they came, where names occur twice: a message's properties have each name once.
 USER_PROPERTIES: Final = "MQTT.UserProperties"
-#: What a body may have that is inflated on the loop.
-QUICK_BYTES_MAX: Final = 256 * 1024
 #: What a will takes beside its texts, and each of its user properties.
 _WILL_BYTES: Final = 1_000
 _USER_PROPERTY_BYTES: Final = 200
 _OURS: Final = frozenset(
     (QOS, BRIDGE, RETAIN, DELIVERY, "ActiveMQ.Retained", CONTENT_TYPE, CORRELATION_DATA, USER_PROPERTIES)
 )
-
-
-class TakesLong(Exception):
-    """Not for the event loop."""
 
 
 def message_of(publish: Publish | Will, destination: Destination, message_id: str, now: int) -> Message:
@@ -140,30 +129,6 @@ def is_retain(message: Message) -> bool:
     """Whether its publisher had it retained."""
     properties = message.properties
     return properties is not None and properties.get(RETAIN) is True
-
-
-def payload_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
-    """Its body; of a map as JSON, of Java's objects and streams the content as it stands.
-
-    With ``is_quick`` TakesLong is raised for what is inflated and long. Undeliverable: it is damaged, or inflated it
-    would have more than ``bytes_max`` bytes.
-    """
-    if not isinstance(message, OpenedMessage) or (message.body_kind is BodyKind.BYTES and not message.is_compressed):
-        return message.body
-    limit = min(bytes_max, QUICK_BYTES_MAX) if is_quick else bytes_max
-    if is_quick and message.body_kind is BodyKind.MAP and message.size > QUICK_BYTES_MAX // 16:
-        raise TakesLong
-    try:
-        body = message.inflated(limit)
-        if message.body_kind is BodyKind.MAP:
-            return write_json(decode_properties(body) if body else {})
-    except RecordTooLarge as error:
-        if is_quick and limit < bytes_max:
-            raise TakesLong from None
-        raise Undeliverable(str(error)) from None
-    except (RecordDamaged, ValueError) as error:
-        raise Undeliverable(str(error)) from None
-    return body
 
 
 def properties_of(message: Message, now: int) -> Properties:
