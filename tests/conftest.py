@@ -16,6 +16,7 @@ from hypothesis import settings
 from tests.support.prove import IS_PROOF
 
 pytest_plugins = (
+    "tests.support.descriptors",
     "tests.support.services.browser", "tests.support.services.databases", "tests.support.services.images",
 )  # fmt: skip
 

@@ -70,6 +70,7 @@ class Elsewhere:
     def close(self) -> None:
         self._pipe.close()
         self._process.join()
+        self._process.close()
 
 
 def _serve(pipe: Connection) -> None:
