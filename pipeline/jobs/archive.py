@@ -116,7 +116,7 @@ def run(
     with Lake(out, layout or Layout()) as lake:
         archive = Archive(spark, sources, lake, is_lost_skipped, progress, report)
         try:
-            failures = 0
+            failures, is_told = 0, False
             while True:
                 try:
                     archive.round()
@@ -134,6 +134,9 @@ def run(
                 else:
                     if every is None:
                         break
+                    if not is_told:
+                        report(f"looking again every {every:g} s, until SIGTERM or Ctrl-C")
+                        is_told = True
                 pause(RETRY_SECONDS if every is None else every)
         except Stopped:
             progress.is_stopped = True
