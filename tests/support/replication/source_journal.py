@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import ClassVar
 
 from tandemmq.broker.replication.copy import JournalCopy
 from tandemmq.broker.replication.positions import Lineage, Position
@@ -21,6 +22,8 @@ VOTERS = tuple(f"{number:032x}" for number in (1, 2, 3))
 class SourceJournal:
     """Of one epoch, in a directory of its own; ``former`` is one whose files it goes on from, up to ``common``."""
 
+    opened: ClassVar[list[SourceJournal]] = []
+
     def __init__(
         self,
         directory: Path,
@@ -31,6 +34,7 @@ class SourceJournal:
         is_of_set: bool = True,
         voters: tuple[str, ...] = VOTERS,
     ) -> None:
+        SourceJournal.opened.append(self)
         directory.mkdir()
         self.epoch = epoch
         self.files = files = JournalFiles(str(directory))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +55,18 @@ def files(tmp_path: Path) -> JournalFiles:
 
 
 @pytest.fixture
-def new_writer(tmp_path: Path) -> Callable[..., JournalWriter]:
+def new_writer(tmp_path: Path) -> Iterator[Callable[..., JournalWriter]]:
     """A master: it fences with the next free file and writes there."""
+    writers: list[JournalWriter] = []
 
     def promote(broker: str = "a", disk: Any = os, file_length: int = FILE_LENGTH) -> JournalWriter:
         files = JournalFiles(str(tmp_path), disk)
         following = max(files.list(), default=0) + 1
         files.prepare(broker, file_length)
         files.publish(broker, following)
-        return JournalWriter(files, broker, following, file_length_max=file_length)
+        writers.append(JournalWriter(files, broker, following, file_length_max=file_length))
+        return writers[-1]
 
-    return promote
+    yield promote
+    for writer in writers:
+        writer.close()

@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,9 @@ def test_whatever_was_appended_is_found_by_scan_and_by_location(
     ]
     assert scanned == written
     sizes = [(where, RECORD_HEADER_SIZE + len(payload)) for where, payload in written]
-    assert JournalReader(files).read_many(sizes) == [payload for _, payload in written]
+    with closing(JournalReader(files)) as reader:
+        assert reader.read_many(sizes) == [payload for _, payload in written]
+    writer.close()
 
 
 # --- the disk says no ----------------------------------------------------------------------------------------------
