@@ -352,6 +352,7 @@ def test_a_circle_of_bridges_ends_where_it_began(tmp_path: Path) -> None:
             publish(ports[0], "ring/x", ["last"], 2)
             wait_until(lambda: _bridge(circle[0].brokers[0])["circled"] == 21, "as did the last")
             last.wait(["last"])
+            wait_until(lambda: here.came.total() == 2 * 21, "each came when it was published, and from the circle")
         assert set(next.came.values()) == set(last.came.values()) == {1}
         assert set(here.came.values()) == {2}
         assert [_bridge(each.brokers[0])["sent"] for each in circle] == [21, 21, 21]
