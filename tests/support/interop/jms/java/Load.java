@@ -40,6 +40,7 @@ public final class Load {
     private final java.util.Set<String> undecided = java.util.concurrent.ConcurrentHashMap.newKeySet();
     private final ConcurrentLinkedQueue<String> problems = new ConcurrentLinkedQueue<>();
     private final AtomicInteger interruptions = new AtomicInteger();
+    private final AtomicInteger outages = new AtomicInteger(); // those that go on
     private volatile boolean isOver;
     private final String url;
     private final String queue;
@@ -138,6 +139,12 @@ public final class Load {
             @Override
             public void transportInterupted() {
                 interruptions.incrementAndGet();
+                outages.incrementAndGet();
+            }
+
+            @Override
+            public void transportResumed() {
+                outages.decrementAndGet();
             }
         });
         connection.start();
@@ -145,11 +152,15 @@ public final class Load {
         Session session = connection.createSession(isTransacted, acknowledge());
         MessageConsumer consumer = session.createConsumer(session.createQueue(queue + "?consumer.prefetchSize=50"));
         List<String> batch = new ArrayList<>();
+        int before = epoch();
         while (true) {
+            if (batch.isEmpty()) {
+                before = epoch();
+            }
             Message message = consumer.receive(QUIET_MS);
             if (message == null) {
                 if (!batch.isEmpty() && isTransacted) {
-                    decide(session::commit, batch);
+                    decide(session::commit, batch, before);
                 }
                 if (isOver) {
                     break;
@@ -161,13 +172,13 @@ public final class Load {
             batch.add(id);
             switch (mode) {
                 case "TRANSACTED":
-                    if (batch.size() == BATCH && !decide(session::commit, batch)) {
+                    if (batch.size() == BATCH && !decide(session::commit, batch, before)) {
                         session.rollback();
                     }
                     break;
                 case "CLIENT":
                 case "INDIVIDUAL":
-                    decide(message::acknowledge, batch);
+                    decide(message::acknowledge, batch, before);
                     break;
                 default: // the client acknowledged before it gave the message away, or will: nobody is told when
                     undecided.addAll(batch);
@@ -191,9 +202,16 @@ public final class Load {
         void make() throws JMSException;
     }
 
-    /** An answer that came over an outage is of a broker that had not given these messages away: it proves nothing. */
-    private boolean decide(Decision decision, List<String> batch) {
-        int before = interruptions.get();
+    /** How many outages there were; none is like another while one goes on: what the client still had may come then. */
+    private int epoch() {
+        return outages.get() > 0 ? -1 : interruptions.get();
+    }
+
+    /**
+     * An answer of another broker than the one that had given these messages away proves nothing. "before": the epoch
+     * before the first of them came.
+     */
+    private boolean decide(Decision decision, List<String> batch, int before) {
         try {
             decision.make();
             (interruptions.get() == before ? taken : undecided).addAll(batch);
