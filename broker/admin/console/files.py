@@ -22,11 +22,13 @@ CONTENT_TYPES: Final = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
+#: Of the script within the first page: it loads the page again when another part of it did not come.
+FIRST_PAGE_SCRIPT: Final = "'sha256-2+cqgHSxGXladFw/ltodnrmpELdvvu08DfRpcaFq3iA='"
 #: Trusted types: a browser that has them refuses to make markup of text, whatever a script tries.
 CONTENT_SECURITY_POLICY: Final = "; ".join(
     (
         "default-src 'none'",
-        "script-src 'self'",
+        f"script-src 'self' {FIRST_PAGE_SCRIPT}",
         "style-src 'self'",
         "img-src 'self'",
         "connect-src 'self'",

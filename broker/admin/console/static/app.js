@@ -28,7 +28,7 @@ const PAGES = {
 };
 
 const main = document.getElementById("main");
-const state = { broker: null, page: null, ending: null };
+const state = { broker: null, page: null, ending: null, isAnswered: true };
 
 // ---- what this broker is
 
@@ -199,7 +199,7 @@ function showLogin() {
     el("details", { open: session.role !== "nobody" }, el("summary", {}, "With the admin token of this broker"), byToken)));
   document.title = "Log in – TandemMQ";
   state.page = null;
-  mark();
+  frame();
   document.getElementById("login").focus();
 }
 
@@ -207,8 +207,12 @@ async function begin() {
   try {
     await whoAmI();
     state.broker = session.role === "nobody" ? null : await ask("/broker");
+    state.isAnswered = true;
   } catch (error) {
-    main.replaceChildren(el("h1", {}, "No answer"), el("p", {}, error.message), button("Try again", begin));
+    if (state.isAnswered) {
+      main.replaceChildren(el("h1", {}, "No answer"), el("p", {}, error.message), button("Try again", begin));
+    }
+    state.isAnswered = false;
     return;
   }
   drawTop();
@@ -226,5 +230,9 @@ document.addEventListener("logged-out", () => {
   begin();
 });
 window.addEventListener("hashchange", open);
-setInterval(() => session.role !== "nobody" && !document.hidden && look(), LOOK_MS);
+setInterval(() => {
+  if (document.hidden) return;
+  if (!state.isAnswered) begin();
+  else if (session.role !== "nobody") look();
+}, LOOK_MS);
 begin();
