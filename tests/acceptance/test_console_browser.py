@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.console_broker import HOSTILE, ConsoleBroker, Letters
+from tests.support.services.browser import NETWORK_CHANGED, visit
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -89,14 +90,12 @@ def shown(browser: Browser, broker: ConsoleBroker) -> Iterator[Shown]:
         # Tests beside this one make networks of their own; the page asks again by itself.
         window.on(
             "console",
-            lambda message: (
-                "ERR_NETWORK_CHANGED" in message.text or complaints.append(f"{message.type}: {message.text}")
-            ),
+            lambda message: NETWORK_CHANGED in message.text or complaints.append(f"{message.type}: {message.text}"),
         )
         window.on("pageerror", lambda error: complaints.append(f"error: {error}"))
         window.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         window.on("request", lambda request: request.url.startswith(home) or complaints.append(request.url))
-        go_to(window, home)
+        visit(window, home)
         if user is not None:
             log_in(window, user)
             window.goto(f"{home}#/{page}")
@@ -108,15 +107,6 @@ def shown(browser: Browser, broker: ConsoleBroker) -> Iterator[Shown]:
             complaints += window.evaluate("window.violations ?? []")
         context.close()
     assert not [each for each in complaints if not any(part in each for part in expected)]
-
-
-def go_to(window: Page, address: str) -> None:
-    try:
-        window.goto(address)
-    except Exception as error:
-        if "ERR_NETWORK_CHANGED" not in str(error):
-            raise
-        window.goto(address)
 
 
 def log_in(window: Page, user: str, password: str | None = None) -> None:

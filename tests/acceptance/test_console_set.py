@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.acceptance.set_of_brokers import SetOfBrokers
+from tests.support.services.browser import visit
 from tests.support.services.zookeeper import zookeeper
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def test_each_member_is_shown_with_its_role_and_a_link(browser: Browser, brokers
     for member in brokers.members:
         with browser.new_context() as context:
             window = context.new_page()
-            window.goto(f"http://127.0.0.1:{member.admin}/")
+            visit(window, f"http://127.0.0.1:{member.admin}/")
             table = window.get_by_role("table", name="Members of the set")
             table.get_by_role("row").filter(has_text=master.node).filter(has_text="master").wait_for()
             addresses = [link.get_attribute("href") for link in table.get_by_role("link").all()]

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX, wait_until
 from tests.support.acceptance.websocket_broker import WebSocketBroker
+from tests.support.services.browser import visit
 from tests.support.tree import ROOT
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def test_messages_go_on_when_the_master_is_killed(
     page: Page, site: str, pair: tuple[WebSocketBroker, WebSocketBroker]
 ) -> None:
     master, standby = pair
-    page.goto(f"{site}/index.html?urls={master.websocket_url},{standby.websocket_url}")
+    visit(page, f"{site}/index.html?urls={master.websocket_url},{standby.websocket_url}")
     wait_until(lambda: is_connected_to(page, master), "the page found the master")
     page.locator("#body").fill("h\u00e4llo <b>you</b>")
     page.locator("button").click()
@@ -107,6 +108,6 @@ def test_a_page_of_a_foreign_site_does_not_get_in(
 ) -> None:
     master, _ = pair
     port = site.rpartition(":")[2]
-    page.goto(f"http://localhost:{port}/index.html?urls={master.websocket_url}")  # another name is another site
+    visit(page, f"http://localhost:{port}/index.html?urls={master.websocket_url}")  # another name is another site
     master.wait_log("may not connect to")
     assert page.locator("#state").inner_text() == "not connected"

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page, Request
 
 BROWSERS = ("chromium", "google-chrome", "google-chrome-stable")
+NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
+VISITS_MAX = 10
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +35,27 @@ def browser(require_service: Callable[[object, str], None]) -> Iterator[Browser]
         started = playwright.chromium.launch(executable_path=executable, args=arguments)
         yield started
         started.close()
+
+
+def visit(page: Page, address: str) -> None:
+    """Load it with all its parts. Tests beside this one make networks of their own, and a browser gives up what it
+    is loading when the network changes: then it is loaded again."""
+    given_up: list[str] = []
+
+    def note(request: Request) -> None:
+        if NETWORK_CHANGED in (request.failure or ""):
+            given_up.append(request.url)
+
+    page.on("requestfailed", note)
+    for _ in range(VISITS_MAX):
+        given_up.clear()
+        try:
+            page.goto(address)
+        except Exception as error:
+            if NETWORK_CHANGED not in str(error):
+                raise
+            given_up.append(address)
+        if not given_up:
+            break
+    page.remove_listener("requestfailed", note)
+    assert not given_up
