@@ -2,9 +2,10 @@
 baseline commit.
 
 Counted by valgrind (callgrind), which runs the broker some forty times more slowly: what the kernel does, and what a
-cache misses, is not in it, and a busy machine changes nothing. The same code gives the same figure within some percent,
-since how many messages share a batch is chance. So this is what CI holds a change to (bench/budget.toml); what it means
-in time, ``--scenario cpu`` tells.
+cache misses, is not in it. How many messages share a batch is chance, and on a busy machine it is fewer: the same code
+gives the same figure within some percent, and once in a while within twelve. So both sides are counted by turns, and
+what is beyond the budget is counted again before it is believed. This is what CI holds a change to (bench/budget.toml);
+what it means in time, ``--scenario cpu`` tells.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,8 @@ MESSAGES = 500
 START_SECONDS_MAX = 300.0
 STALL_SECONDS_MAX = 120.0
 ROUNDS = 3
+# So many times that many rounds make a case that is beyond the budget.
+TRIALS_MAX = 4
 
 # Cases of MQTT.
 QOS = {"mqtt-qos0": 0, "mqtt-qos1": 1}
@@ -48,7 +51,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
 
 Say = Callable[[str], None]
 # By side, by case, of each round.
-Counts = Mapping[str, Mapping[str, Sequence[float]]]
+Counts = Mapping[str, Mapping[str, list[float]]]
 
 
 class CountedTandemMQ(TandemMQ):
@@ -111,36 +114,63 @@ def instructions(
     if not is_there():
         raise BenchError(f"no {' or no '.join(PROGRAMS)}: the Debian package valgrind")
     baseline = baseline or default_baseline()
-    with ExitStack() as trees:
+    messages = max(1, round(MESSAGES * scale))
+    with ExitStack() as stack:
         sides = {CANDIDATE: TREE}
         if baseline is None:
             say("there is no other commit here: nothing to compare with")
         else:
-            sides[BASELINE] = trees.enter_context(checked_out(baseline))
+            sides[BASELINE] = stack.enter_context(checked_out(baseline))
             say(f"the baseline is {described(baseline)}")
-        counts = {side: _counted(tree, cases, rounds, max(1, round(MESSAGES * scale))) for side, tree in sides.items()}
+        servers = {side: stack.enter_context(CountedTandemMQ(tree)) for side, tree in sides.items()}
+        for server in servers.values():
+            for case in cases:
+                _load(server, case, messages)
+            server.begin()
+        counts = counted(lambda side, case: _count(servers[side], case, messages), sides, cases, rounds, budget)
     told = summary(counts)
-    ratios = {case: figures.get("ratio") for case, figures in told.items()}
     return {
         "scenario": "instructions",
         "machine": machine(),
         "commit": commit(),
         "baseline": described(baseline) if baseline else None,
         "cases": told,
-        "beyond": [] if budget is None else budget.beyond(ratios),
+        "beyond": _beyond(told, budget),
     }
 
 
-def _counted(tree: Path, cases: Sequence[str], rounds: int, messages: int) -> dict[str, list[float]]:
-    with CountedTandemMQ(tree) as server:
-        for case in cases:
-            _load(server, case, messages)
-        server.begin()
-        return {case: [_load(server, case, messages) for _ in range(rounds)] for case in cases}
+def counted(
+    count: Callable[[str, str], float],
+    sides: Collection[str],
+    cases: Sequence[str],
+    rounds: int,
+    budget: Budget | None,
+) -> Counts:
+    """What ``count`` gives for side and case: ``rounds`` times, the sides by turns, and TRIALS_MAX times as often where
+    the medians stay beyond the budget."""
+    counts: Counts = {side: {case: [] for case in cases} for side in sides}
+    doubtful = cases
+    for _ in range(TRIALS_MAX):
+        for case in doubtful:
+            for _ in range(rounds):
+                for side in sides:
+                    counts[side][case].append(count(side, case))
+        doubtful = _beyond(summary(counts), budget)
+    return counts
 
 
-def _load(server: CountedTandemMQ, case: str, messages: int) -> float:
-    """The load of a case; so many instructions a message, if they are counted."""
+def _beyond(told: Mapping[str, Mapping[str, Any]], budget: Budget | None) -> list[str]:
+    return [] if budget is None else budget.beyond({case: figures.get("ratio") for case, figures in told.items()})
+
+
+def _count(server: CountedTandemMQ, case: str, messages: int) -> float:
+    """So many instructions a message."""
+    server.taken()  # while the other side was asked
+    _load(server, case, messages)
+    return server.taken() / messages
+
+
+def _load(server: CountedTandemMQ, case: str, messages: int) -> None:
     plan = LoadPlan(
         server.endpoint,
         count=messages,
@@ -155,7 +185,6 @@ def _load(server: CountedTandemMQ, case: str, messages: int) -> float:
         received = run_load(plan).received
     if received != messages:
         raise BenchError(f"{case}: {messages} sent, {received} received")
-    return server.taken() / messages
 
 
 def summary(counts: Counts) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from tandemmq.bench.budget import FILE, Budget
 from tandemmq.bench.cpu import BASELINE, CANDIDATE
-from tandemmq.bench.instructions import CASES, instructions, is_there, summary, table, total_in
+from tandemmq.bench.instructions import CASES, counted, instructions, is_there, summary, table, total_in
 
 DUMP = """# callgrind format
 version: 1
@@ -32,6 +32,29 @@ def test_the_ratio_is_that_of_the_medians_of_the_rounds() -> None:
     counts = {CANDIDATE: {"stomp-waiting": [90.0, 120.0, 110.0]}, BASELINE: {"stomp-waiting": [100.0, 400.0, 90.0]}}
 
     assert summary(counts) == {"stomp-waiting": {CANDIDATE: 110, BASELINE: 100, "ratio": 1.1}}
+
+
+@pytest.mark.parametrize(
+    ("figures", "rounds", "beyond"),
+    [
+        ([100.0], 1, []),
+        ([130.0, 101.0, 99.0, 102.0], 3, []),  # by chance, once
+        ([130.0], 4, ["stomp-waiting"]),
+    ],
+)
+def test_what_is_beyond_the_budget_is_counted_again(figures: list[float], rounds: int, beyond: list[str]) -> None:
+    asked: list[str] = []
+
+    def count(side: str, case: str) -> float:
+        asked.append(side)
+        return 100.0 if side == BASELINE else figures[(len(asked) // 2 - 1) % len(figures)]
+
+    budget = Budget(1.1, {})
+    counts = counted(count, [BASELINE, CANDIDATE], ["stomp-waiting"], 1, budget)
+
+    assert asked == [BASELINE, CANDIDATE] * rounds
+    ratios = {case: told["ratio"] for case, told in summary(counts).items()}
+    assert budget.beyond(ratios) == beyond
 
 
 def test_without_a_baseline_there_is_no_ratio_and_nothing_is_beyond_the_budget() -> None:
