@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from tandemmq.broker.core.commands import Ack, Begin, Command, Commit, Send
+from tandemmq.broker.core.commands import Ack, Command, Send
 from tandemmq.broker.protocols.mqtt.answers import publish_head
-from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Conversation, Waiting
+from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Conversation
 from tandemmq.broker.protocols.mqtt.fields import is_text
 from tandemmq.broker.protocols.mqtt.fields import text as string
 from tandemmq.broker.protocols.mqtt.hooks import SentIds
@@ -257,12 +257,13 @@ class Delivering:
             self._publish(delivery, packet_id)
             return
         kept = OutgoingRecord(packet_id, *name, delivery.message.expiration).encode()
-        receipt = Waiting(lambda: self._publish_stored(delivery, packet_id, flight), self._stored.failed)
+        transaction, commands = self._stored.gather(lambda: self._publish_stored(delivery, packet_id, flight))
         if delivery.subscription.share is not None and len(delivery.payload) <= OWN_BYTES_MAX:
-            self._conversation.later(*self._take_as_own(delivery, flight, kept, receipt))
-            return
-        message, flight.record = self._stored.keep(Kind.OUTGOING, kept)
-        self._conversation.later(*self._stored.send(message, receipt))
+            record = self._take_as_own(delivery, flight, kept)
+            self._settle(delivery, commands, transaction)
+        else:
+            record, flight.record = self._stored.keep(Kind.OUTGOING, kept)
+        commands.append(Send(record, transaction))
 
     def _publish_stored(self, delivery: Delivery, packet_id: int, flight: Flight) -> None:
         """Its packet id is kept. It may have become too long meanwhile: by another subscription identifier."""
@@ -271,8 +272,8 @@ class Delivering:
             self._over(packet_id, flight, commands)
             self._conversation.later(*commands)
 
-    def _take_as_own(self, delivery: Delivery, flight: Flight, kept: bytes, receipt: Waiting) -> list[Command]:
-        """The message is this client's from now on, and in no shared subscription any more."""
+    def _take_as_own(self, delivery: Delivery, flight: Flight, kept: bytes) -> Message:
+        """The record of a message that is this client's from now on, and in no shared subscription any more."""
         conversation, message = self._conversation, delivery.message
         queue = self._stored.queue
         assert queue is not None, "only of a session that is stored"
@@ -283,11 +284,7 @@ class Delivering:
         own = to_own(publish, message.expiration, kept, queue, conversation.next_message_id(), now)
         own.type = Kind.OWN.value
         flight.record = self._stored.keep_as(own)
-        name = conversation.next_transaction()
-        commands: list[Command] = [Begin(name)]
-        self._settle(delivery, commands, name)
-        commands += (Send(own, name), Commit(name, receipt))
-        return commands
+        return own
 
     def _lose(self, name: tuple[str, str]) -> int | None:
         """That message does not come again: the packet id that is to be released, if it had one with QoS 2."""
@@ -448,19 +445,16 @@ class Delivering:
                 self._settle(delivery, commands)
                 self._release(packet_id, flight)
             elif kept.tag:
-                commands += self._received(packet_id, flight, delivery, kept)
+                self._received(packet_id, flight, delivery, kept)
             else:
-                kept.then = lambda: self._conversation.later(*self._received(packet_id, flight, delivery, kept))
+                kept.then = lambda: self._received(packet_id, flight, delivery, kept)
 
-    def _received(self, packet_id: int, flight: Flight, delivery: Delivery, kept: Record) -> list[Command]:
+    def _received(self, packet_id: int, flight: Flight, delivery: Delivery, kept: Record) -> None:
         """The client has the message: from now on only PUBREL is sent again."""
-        name = self._conversation.next_transaction()
+        transaction, commands = self._stored.gather(lambda: self._release(packet_id, flight))
         message, flight.record = self._stored.keep(Kind.RELEASED, b"%d" % packet_id)
-        receipt = Waiting(lambda: self._release(packet_id, flight), self._stored.failed)
-        commands: list[Command] = [Begin(name)]
-        self._settle(delivery, commands, name)  # prove: message-ends-with-its-release ", name"
-        commands += (Ack(STATE, kept.tag, name), Send(message, name), Commit(name, receipt))
-        return commands
+        self._settle(delivery, commands, transaction)  # prove: message-ends-with-its-release ", transaction"
+        commands += (Ack(STATE, kept.tag, transaction), Send(message, transaction))
 
     def _release(self, packet_id: int, flight: Flight) -> None:
         flight.delivery = None

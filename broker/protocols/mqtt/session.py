@@ -101,9 +101,11 @@ class MqttSession(Conversation):
                 self._parser.feed(data)
                 if self._connecting.is_waiting:
                     self._early_bytes += len(data)
+            self.queued.extend(self._stored.gathered())
             while self.queued and len(commands) < COMMANDS_MAX:
                 commands.append(self.queued.popleft())
             is_stopped = self._understand(commands)
+            commands += self._stored.gathered()
         except MqttError as error:
             if not self.is_over:
                 self.end_input()
@@ -134,12 +136,15 @@ class MqttSession(Conversation):
     def _take(self, packet: Packet, commands: list[Command], now: int) -> None:
         if isinstance(packet, Publish):
             self._publishing.publish(packet, commands, now)
-        elif isinstance(packet, Acknowledgement):
+            return
+        if isinstance(packet, Acknowledgement):
             if packet.type is _PUBREL:
                 self._publishing.release(packet, commands)
             else:
                 self._delivering.acknowledged(packet, commands)
-        elif isinstance(packet, packets.Connect):
+            return
+        commands += self._stored.gathered()
+        if isinstance(packet, packets.Connect):
             self._connecting.connect(packet, commands)
         elif isinstance(packet, packets.PingRequest):
             self.say(answers.PINGRESP)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Final
+
 from tandemmq.broker.core.commands import Ack, Begin, ClientError, Command, Commit, RemoveDestination, Send, Unsubscribe
 from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, ignore, nothing, reason_of
 from tandemmq.broker.protocols.mqtt.kept_records import STATE, KeptRecords
@@ -9,6 +12,9 @@ from tandemmq.broker.protocols.mqtt.outgoing import Record, Subscription
 from tandemmq.broker.protocols.mqtt.packets import Will
 from tandemmq.broker.protocols.mqtt.session_records import Kind, SessionRecord, SubscriptionRecord
 from tandemmq.store.records.message import Message
+
+# So many deliveries at most are kept by one transaction. A record may hold a message (delivering.OWN_BYTES_MAX).
+GATHERED_MAX: Final = 64
 
 
 class StoredSession(KeptRecords):
@@ -18,10 +24,35 @@ class StoredSession(KeptRecords):
         KeptRecords.__init__(self, conversation)
         self._conversation = conversation
         self._session: Record | None = None
+        self._transaction = ""  # of what is gathered
+        self._gathered: list[Command] = []
+        self._done: list[Callable[[], None]] = []  # to be called when that is stored
 
     def failed(self, error: ClientError) -> None:
         """What is to be kept cannot be stored."""
         self._conversation.hang_up(reason_of(error), error.message)
+
+    # ---- what is begun together
+
+    def gather(self, done: Callable[[], None]) -> tuple[str, list[Command]]:
+        """The transaction of what is kept of deliveries in this turn, and its commands: for more of them. ``done``:
+        once they hold. They are as one for the store, which costs less than one for each, and fail as one does."""
+        if len(self._done) >= GATHERED_MAX:
+            self._conversation.later(*self.gathered())
+        if not self._done:
+            self._transaction = self._conversation.next_transaction()
+            self._conversation.later()
+        self._done.append(done)
+        return self._transaction, self._gathered
+
+    def gathered(self) -> list[Command]:
+        """What is to be carried out of it."""
+        if not self._done:
+            return []
+        commands, self._gathered = self._gathered, []
+        done, self._done = self._done, []
+        receipt = Waiting(lambda: _call(done), self.failed)
+        return [Begin(self._transaction), *commands, Commit(self._transaction, receipt)]
 
     # ---- the session itself
 
@@ -78,3 +109,8 @@ class StoredSession(KeptRecords):
         if former is not None:
             commands += self.drop(former)
         return commands
+
+
+def _call(all_of: Iterable[Callable[[], None]]) -> None:
+    for each in all_of:
+        each()

@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import Send
-from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Filter, PacketType, Publish, Subscribe, Version
+from tandemmq.broker.protocols.mqtt.packets import (
+    Acknowledgement,
+    Disconnect,
+    Filter,
+    PacketType,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Version,
+)
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.broker.protocols.mqtt.stored_session import GATHERED_MAX
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tests.support.broker.mqtt_wire import V5, MqttLimits, MqttWire, payloads, types
 from tests.support.protocols.mqtt.client_packets import decode_all, encode
@@ -205,6 +215,49 @@ def test_answers_that_belong_to_nothing_are_no_matter(make, writer):
     (message,) = wire.heard()
     assert wire.answer(PUBACK, message.packet_id) == wire.answer(PUBCOMP, message.packet_id) == []
     assert types(wire.answer(PUBREC, message.packet_id)) == ["PUBREL"]
+
+
+# ---- what is kept of several at once
+
+
+@pytest.mark.parametrize("topic_filter", ["t", "$share/group/t"])
+def test_what_comes_at_once_is_kept_by_few_transactions(make, writer, topic_filter):
+    count = 5 * GATHERED_MAX
+    wire = lasting(make())
+    wire.subscribe(topic_filter, qos=2)
+    wanted = [str(number) for number in range(count)]
+    before = wire.client.transactions_begun
+    send(writer, "t", *wanted, qos=2)
+    came = wire.heard()
+    assert payloads(came) == wanted
+    kept = wire.client.transactions_begun
+    ids = [each.packet_id for each in came]
+    recs = [Acknowledgement(PUBREC, packet_id, 0, NONE) for packet_id in ids]
+    assert [each.packet_id for each in wire.say(*recs) if each.type is PUBREL] == ids
+    released = wire.client.transactions_begun
+    assert count // GATHERED_MAX <= kept - before < count // 4
+    assert released - kept < count // 4
+
+    wire.vanish()
+    again = lasting(make())
+    assert sorted((each.type, each.packet_id) for each in again.rest) == [(PUBREL, each) for each in sorted(ids)]
+    again.say(*(Acknowledgement(PUBCOMP, packet_id, 0, NONE) for packet_id in ids))
+    again.vanish()
+    assert lasting(make()).rest == []
+
+
+@pytest.mark.parametrize("last", [Unsubscribe(7, ("t",), NONE), Disconnect(0, NONE)], ids=["unsubscribe", "disconnect"])
+def test_what_comes_right_behind_pubrec_finds_the_message_with_the_client(make, writer, last):
+    """In one piece with it."""
+    wire = lasting(make())
+    wire.subscribe("t", qos=2)
+    send(writer, "t", "x", "y", qos=2)
+    ids = [each.packet_id for each in wire.heard()]
+    heard = wire.say(*(Acknowledgement(PUBREC, packet_id, 0, NONE) for packet_id in ids), last)
+    assert "DISCONNECT" not in types(heard)
+
+    again = lasting(make())
+    assert sorted((each.type, each.packet_id) for each in again.rest) == [(PUBREL, each) for each in sorted(ids)]
 
 
 # ---- how much is on its way
