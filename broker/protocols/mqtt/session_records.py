@@ -23,6 +23,8 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 #: A session that never ends by itself (MQTT 5.0, 3.1.2.11.2).
 NEVER: Final = 0xFFFFFFFF
 PACKET_ID_MAX: Final = 0xFFFF
+# json.dumps would make an encoder for each record.
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class Kind(StrEnum):
@@ -75,7 +77,7 @@ class SessionRecord:
                 "retain": will.retain,
                 "properties": base64.b64encode(encode(will.properties)).decode(),
             }
-        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+        return _json(fields)
 
     @staticmethod
     def decode(body: bytes) -> SessionRecord:
@@ -115,7 +117,7 @@ class SubscriptionRecord:
 
     def encode(self) -> bytes:
         filter = self.filter
-        return json.dumps(
+        return _json(
             {
                 "filter": filter.topic_filter,
                 "qos": filter.qos,
@@ -125,10 +127,8 @@ class SubscriptionRecord:
                 "durable": self.durable_name,
                 "id": self.subscription_id,
                 "retained": self.owes_retained,
-            },
-            ensure_ascii=False,
-            separators=(",", ":"),
-        ).encode()
+            }
+        )
 
     @staticmethod
     def decode(body: bytes) -> SubscriptionRecord:
@@ -155,7 +155,7 @@ class OutgoingRecord:
 
     def encode(self) -> bytes:
         fields = [self.packet_id, self.topic_filter, self.message_id, self.expiration]
-        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+        return _json(fields)
 
     @staticmethod
     def decode(body: bytes) -> OutgoingRecord:
@@ -165,6 +165,10 @@ class OutgoingRecord:
             return OutgoingRecord(_checked(packet_id), str(topic_filter), str(message_id), int(expiration))
         except (ValueError, TypeError) as error:
             raise RecordUnreadable(f"outgoing: {error}") from error
+
+
+def _json(fields: object) -> bytes:
+    return _ENCODER.encode(fields).encode()
 
 
 def packet_id_of(body: bytes) -> int:
