@@ -274,6 +274,10 @@ class Device:
         self._over(now, "crash")
         if not was_greeted:
             has_session, is_clean = self._said_connect
+            if has_session is False:  # the one that may be there is new
+                self._begin_anew()
+            elif has_session is None:  # the one that may be there is the former or a new one: it begins another
+                self._is_clean = True
             self._has_session = has_session if has_session and not is_clean else None
         stays_away = (self.wills is not None or self._expiry < 60) and dice.random() < 0.5
         self.back_at = now + (3 * GRACE_SECONDS if stays_away else 0)
