@@ -22,7 +22,7 @@ check: ## style, types and imports
 test: ## the fast tests, which need nothing: about a minute
 	$(BIN)/pytest -m fast
 
-test-all: ## all that can run here, with services and a small seeded sample of each long proof: about 20 minutes
+test-all: ## all that can run here, with services and a small seeded sample of each long proof: about 35 minutes
 	TANDEMMQ_THOROUGH=1 $(BIN)/pytest --services
 
 bench: ## the load driver against a broker on the default port

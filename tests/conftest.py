@@ -32,8 +32,8 @@ SLOW = (
     "unit/broker/replication/test_who_may_lead.py", "unit/client/", "unit/pipeline/", "unit/test_packaging.py",
 )  # fmt: skip
 HOW_LONG = (
-    "on two cores about: make test 1 min, pytest 4 min, pytest --services 12 min (estimated), "
-    f"{THOROUGH}=1 pytest --services 25 min"
+    "on two cores about: make test 1 min, pytest 8 min, pytest --services 20 min (estimated), "
+    f"{THOROUGH}=1 pytest --services 35 min"
 )
 # Spark; PostgreSQL and MariaDB; a JMS client and its broker; an image: each is started, or made, by one worker.
 TOGETHER = ("tests/unit/pipeline/", "tests/contract/locker/", "tests/interop/jms/", "tests/acceptance/test_compose")
