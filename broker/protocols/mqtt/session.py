@@ -107,6 +107,7 @@ class MqttSession(Conversation):
             is_stopped = self._understand(commands)
             commands += self._stored.gathered()
         except MqttError as error:
+            commands += self._stored.gathered()
             if not self.is_over:
                 self.end_input()
                 commands.append(ProtocolFailure(Failure(error.text, error.reason)))
