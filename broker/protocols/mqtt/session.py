@@ -101,11 +101,9 @@ class MqttSession(Conversation):
                 self._parser.feed(data)
                 if self._connecting.is_waiting:
                     self._early_bytes += len(data)
-            self.queued.extend(self._stored.gathered())
-            while self.queued and len(commands) < COMMANDS_MAX:
-                commands.append(self.queued.popleft())
+            self._give(commands)
             is_stopped = self._understand(commands)
-            commands += self._stored.gathered()
+            self._give(commands)
         except MqttError as error:
             commands += self._stored.gathered()
             if not self.is_over:
@@ -116,6 +114,12 @@ class MqttSession(Conversation):
         is_full = is_stopped or len(commands) >= COMMANDS_MAX
         self.has_more = is_full or bool(self.queued) or self._retained.wants_turn
         return commands
+
+    def _give(self, commands: list[Command]) -> None:
+        """What the session wants by itself, as far as there is room in this turn."""
+        self.queued.extend(self._stored.gathered())
+        while self.queued and len(commands) < COMMANDS_MAX:
+            commands.append(self.queued.popleft())
 
     def _understand(self, commands: list[Command]) -> bool:
         """Whether it stopped for the number of packets and filters: from many, such as PINGREQ, no command comes."""
