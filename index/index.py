@@ -13,6 +13,8 @@ crash point is harmless: docs/formats/index.md, docs/formats/db-free.md. What ke
 knows.
 """
 
+# proofs: index
+
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator

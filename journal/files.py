@@ -7,6 +7,8 @@ its appearance is the fence that deposes the master before it (docs/formats/jour
 Knows nothing of what the files contain but the end record at the start of an empty one.
 """
 
+# proofs: journal
+
 from __future__ import annotations
 
 import os

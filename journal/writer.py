@@ -15,6 +15,8 @@ every later call raises the same again. No sync is ever repeated, since after a 
 dropped the pages it could not write and report success for nothing.
 """
 
+# proofs: journal
+
 from __future__ import annotations
 
 import errno

@@ -4,6 +4,8 @@ The length of a lease is `lock_acquire_sleep_interval`, as for ActiveMQ's lease-
 `lock_keep_alive_period` is the pause between renewals.
 """
 
+# proofs: lease
+
 from __future__ import annotations
 
 from dataclasses import replace

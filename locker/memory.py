@@ -4,6 +4,8 @@ For tests and the simulator, and for a broker that is alone with its store. On r
 it is granted twice, stolen, or fails to answer. The tests check what the broker does then.
 """
 
+# proofs: memory-lock
+
 from __future__ import annotations
 
 import math

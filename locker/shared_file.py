@@ -21,6 +21,8 @@ next keep-alive.
 Everything that touches the file goes through `LockRequest.volume`.
 """
 
+# proofs: shared-file-lock
+
 from __future__ import annotations
 
 import errno

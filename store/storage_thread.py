@@ -8,6 +8,8 @@ After a failed write or sync, a lost lock or a foreign fence nothing is reported
 why. No sync is ever retried.
 """
 
+# proofs: journal-end
+
 from __future__ import annotations
 
 import logging

@@ -4,6 +4,8 @@ The loop hands over operations (``append``), in one piece at the end of its turn
 call a batch, when they are durable. What is on its way is counted, and bounded by asking the transports to wait.
 """
 
+# proofs: journal-end
+
 from __future__ import annotations
 
 from bisect import bisect_left

@@ -4,6 +4,8 @@ For one thread. What is written here is what the master wrote, byte for byte; th
 (store.standby) reads only what is final, so a cut never touches what it has applied (docs/formats/replication.md).
 """
 
+# proofs: journal-copy
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,7 @@
 """Who may lead: what a node answers to who asks for its promise (docs/formats/replication.md, rules 1 to 4). Pure."""
 
+# proofs: election
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -3,6 +3,8 @@
 The network's thread answers ALIVE, so that no disk holds it up; the replica's thread says whom.
 """
 
+# proofs: replication-rules
+
 from __future__ import annotations
 
 import random

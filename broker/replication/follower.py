@@ -3,6 +3,8 @@
 All on the replica's thread (docs/formats/replication.md, rules 6 and 7).
 """
 
+# proofs: replication-rules
+
 from __future__ import annotations
 
 import logging

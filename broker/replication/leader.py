@@ -4,6 +4,8 @@ The lock thread takes the mastership and lets it go; all else is done on the rep
 (docs/formats/replication.md, rules 5 and 8 to 10).
 """
 
+# proofs: replication-rules
+
 from __future__ import annotations
 
 import logging

@@ -14,6 +14,8 @@ that is not whole. If both are whole and differ, a change was not done: the newe
 alone, the older one is on the disk. So the newer one comes first; until it is synced the older one is not touched.
 """
 
+# proofs: promise
+
 from __future__ import annotations
 
 import errno

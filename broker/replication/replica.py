@@ -10,6 +10,8 @@ The lock thread asks for the mastership through ``try_acquire`` and lets it go w
     leader       leads; the lock thread takes it and lets go     status           what people are told
 """
 
+# proofs: replication-rules
+
 from __future__ import annotations
 
 import logging

@@ -3,6 +3,8 @@
 The replica's thread changes it; any thread reads a moment's picture.
 """
 
+# proofs: replication-rules
+
 from __future__ import annotations
 
 import logging

@@ -4,6 +4,8 @@ The storage thread writes and waits; the network's thread tells of HAVEs and ALI
 streams. One guard is held for moments only.
 """
 
+# proofs: term
+
 from __future__ import annotations
 
 import itertools

@@ -3,6 +3,8 @@
 All on the replica's thread (docs/formats/replication.md, rules 2, 4 and 10). What is answered, says ``election``.
 """
 
+# proofs: replication-rules
+
 from __future__ import annotations
 
 from tandemmq.broker.replication import election

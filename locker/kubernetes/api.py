@@ -4,6 +4,8 @@ What is replaced must be the version that was read: the server compares `resourc
 was quicker. Unknown parts of an object go back as they came.
 """
 
+# proofs: kubernetes-lock
+
 from __future__ import annotations
 
 import copy

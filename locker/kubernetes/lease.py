@@ -14,6 +14,8 @@ A renewal that was answered with a conflict is examined: somebody changed a labe
 it is still ours; or it is not.
 """
 
+# proofs: kubernetes-lock
+
 from __future__ import annotations
 
 import json

@@ -13,6 +13,8 @@ nobody closes anything. So this session is set to end after a silence; a master 
 for less has known before that its proof was out.
 """
 
+# proofs: row-lock
+
 from __future__ import annotations
 
 import logging

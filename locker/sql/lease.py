@@ -15,6 +15,8 @@ itself in it, nor does another broker that was given the same name.
 Nothing here knows SQL: `LeaseTable` is what a database has to be able to do, each verb in one atomic step.
 """
 
+# proofs: lease
+
 from __future__ import annotations
 
 import random

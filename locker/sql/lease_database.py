@@ -14,6 +14,8 @@ seen that the first is alive: its row changes. A row that does not change was le
 waited out.
 """
 
+# proofs: lease
+
 from __future__ import annotations
 
 import logging

@@ -5,6 +5,8 @@ statements stand instead of ours, the clock is asked before and bound as a param
 "now" is a little early and so is the lease's end.
 """
 
+# proofs: lease-table
+
 from __future__ import annotations
 
 import logging

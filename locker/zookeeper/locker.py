@@ -33,6 +33,8 @@ period and the renewal behind it (session / 8): that is what a period is allowed
 while a broker sleeps, and what it proved is older than that when it wakes up.
 """
 
+# proofs: zookeeper-lock
+
 from __future__ import annotations
 
 import json

@@ -10,6 +10,8 @@ Nothing in the archive is ever overwritten but a manifest by its like: a name th
 behind it. docs/formats/archive-manifest.md.
 """
 
+# proofs: archive
+
 from __future__ import annotations
 
 import errno

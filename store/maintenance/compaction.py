@@ -11,6 +11,8 @@ STEP_BYTES, between the batches of everybody else, and no faster than a rate.
     prepared transaction    all its operations, with hints, and its Prepare, in one batch
 """
 
+# proofs: compaction
+
 from __future__ import annotations
 
 import logging

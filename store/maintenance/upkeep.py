@@ -4,6 +4,8 @@ The storage thread calls ``work`` between its batches. A checkpoint is written b
 it tells comes back through the storage thread's inbox (``tell``), as does a removal that failed.
 """
 
+# proofs: upkeep
+
 from __future__ import annotations
 
 import logging

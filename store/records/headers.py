@@ -5,6 +5,8 @@ yet. Bytes behind an end do not count, for ever; a header behind an end does not
 Pure; docs/formats/journal.md argues why this is enough.
 """
 
+# proofs: headers
+
 from __future__ import annotations
 
 import json

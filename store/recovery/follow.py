@@ -11,6 +11,8 @@ with ``ignores_missing`` it is stepped over, reported in ``damages``, and ``repa
 is to append so that every later replay agrees.
 """
 
+# proofs: journal-reading
+
 from __future__ import annotations
 
 import logging

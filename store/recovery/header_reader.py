@@ -5,6 +5,8 @@ been synced. So it is read once, a refresh of a journal of thousands of files co
 promotion reads again what may have been in this host's memory only.
 """
 
+# proofs: journal-reading
+
 from __future__ import annotations
 
 from collections.abc import Sequence

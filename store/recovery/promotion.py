@@ -8,6 +8,8 @@ What a deposed master writes later stands behind that end, and is ignored for ev
 Of several stores (store.several) all journals are fenced before any is read: the three steps are three calls.
 """
 
+# proofs: promotion
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -3,6 +3,8 @@
 safety.md 5, kahadb.md 4.7.
 """
 
+# proofs: live-files
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set

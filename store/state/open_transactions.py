@@ -1,5 +1,7 @@
 """Transactions of the journal that are still open, what they withhold, and how the index keeps them. Pure."""
 
+# proofs: pins
+
 from __future__ import annotations
 
 import json

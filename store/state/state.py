@@ -8,6 +8,8 @@ Recovery, a standby that follows the journal, and the running store all change t
 methods (``add``, ``remove``, ``move``, ...). One thread owns it; nothing in here locks.
 """
 
+# proofs: pins
+
 from __future__ import annotations
 
 import json

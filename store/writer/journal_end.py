@@ -1,6 +1,8 @@
 """The end of the journal, where this epoch writes: batches, syncs, fence checks, rotation. For the storage thread
 alone."""
 
+# proofs: journal-end
+
 from __future__ import annotations
 
 import math

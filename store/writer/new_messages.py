@@ -9,6 +9,8 @@ whichever way it goes. A number above ``highest`` is new; every other one is loo
 docs/decisions/0029.
 """
 
+# proofs: new-messages
+
 from __future__ import annotations
 
 from collections.abc import Iterable

@@ -3,6 +3,9 @@
 A kind takes part by a ``Cluster``: a function that makes one from an empty directory stands in ``KINDS``.
 """
 
+# proves: an-epoch-has-one-writer, authority-begins-before-header, end-marker-where-it-may-be, promotion
+# proves: promotion-asks-the-authority, promotion-is-final, promotions-end-marker-where-it-may-be
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

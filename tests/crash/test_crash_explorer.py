@@ -5,6 +5,8 @@ processes as there are processors, once as it is and once without its indexes, a
 crashed as well. What was judged before under the same promises is not judged again.
 """
 
+# proves: archive, aside-first, compaction, journal, live-files, minimal-left, pins, upkeep
+
 from __future__ import annotations
 
 import os

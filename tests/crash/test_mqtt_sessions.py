@@ -6,6 +6,9 @@ there, and perhaps the power was lost; then the same broker starts again, or ano
 sample of lives is made; with TANDEMMQ_PROVE=full each of one life fails in each way.
 """
 
+# proves: id-of-a-lost-message-is-released, id-of-another-is-not-given, message-ends-with-its-release
+# proves: packet-id-with-its-message, record-ends-when-it-is-back, will-ends-with-its-record
+
 from __future__ import annotations
 
 import os

@@ -4,6 +4,8 @@ Short lives are enumerated in ``test_crash_explorer``; this one takes random ima
 checkpoints and every sync policy.
 """
 
+# proves: archive, aside-first, compaction, journal, live-files, minimal-left, pins, upkeep
+
 from __future__ import annotations
 
 import os

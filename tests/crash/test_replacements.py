@@ -1,6 +1,10 @@
 """What is put in the place of something else is the old or the new one, whole, wherever the power goes; and the new one
 when it is done."""
 
+# proves: aside-name-durable, copied-index-name-durable, copied-index-sync, copied-root-is-still-there, index
+# proves: minimal-index-name-durable, minimal-index-sync, original-kept-before-replaced, sealed-copy-sync
+# proves: sealed-name-durable
+
 from __future__ import annotations
 
 import random

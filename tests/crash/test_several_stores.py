@@ -5,6 +5,8 @@ one of them each transaction is whole or absent, those that were confirmed are t
 seeded sample of images is taken; with TANDEMMQ_PROVE set (``make prove``) a long one.
 """
 
+# proves: all-fenced-before-any-is-read, all-read
+
 from __future__ import annotations
 
 import dataclasses

@@ -5,9 +5,13 @@
     python -m tests.mutants --names renew-before-end,fence-second-listing
     python -m tests.mutants --all --jobs 2       all of them
     python -m tests.mutants --list               which there are, without running anything
+    python -m tests.mutants --all --resume FILE  append each outcome to FILE; do not repeat what FILE has
+    python -m tests.mutants --all --part 3/10    a tenth of them; the parts can share one FILE
+    python -m tests.mutants --summary FILE       what FILE has of all mutants of this tree
 
-Lines are marked in the source (marks.py); what is made of them, says changes.py; which tests are asked, table.py.
-Each mutant runs alone, in a copy of the tree, until a test fails. Exit code 0: all were caught; 1: not all.
+Lines are marked in the source (marks.py), changes.py makes the mutants, and tests declare which marks they prove
+(declared.py). Each mutant runs alone, in a copy of the tree, until a test fails. On a busy machine `--patience 3`
+triples the time limits. Exit code 0: all were caught; 1: not all, or by nothing but a time limit.
 """
 
 from __future__ import annotations
@@ -16,10 +20,14 @@ import argparse
 import json
 import random
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
+from tests.mutants.changes import Mutant
 from tests.mutants.marks import MarkError
-from tests.mutants.run import all_mutants, line_of, summary_of, try_out
-from tests.mutants.trial import Outcome
+from tests.mutants.record import Record
+from tests.mutants.run import all_mutants, known_outcomes, line_of, part_of, summary_of, try_out
+from tests.mutants.trial import How, Outcome
 
 COUNT = 10
 
@@ -33,6 +41,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=COUNT, help=f"so many at random ({COUNT})")
     parser.add_argument("--seed", type=int, help="which these are")
     parser.add_argument("--jobs", type=int, default=1, help="so many at the same time (1)")
+    parser.add_argument("--part", type=_part, metavar="N/M", help="the N-th of M parts of them")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="where outcomes are kept (JSON lines)")
+    parser.add_argument("--again", action="store_true", help="with --resume: also those that no test has caught")
+    parser.add_argument("--patience", type=float, default=1, help="factor of the time limits (1)")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="report what FILE has, and run nothing")
     parser.add_argument("--list", action="store_true", help="tell them, and run nothing")
     parser.add_argument("--json", action="store_true", help="for a machine")
     text = parser.parse_args()
@@ -46,10 +59,14 @@ def main() -> int:
         if unknown:
             parser.error(f"there is no mark {', '.join(sorted(unknown))}")
         mutants = [mutant for mutant in mutants if mutant.mark.name in names]
-    elif not text.all and not text.list:
+    elif not (text.all or text.list or text.summary or text.part):
         seed = text.seed if text.seed is not None else random.SystemRandom().randrange(1, 1 << 32)
         print(f"--seed {seed}", file=sys.stderr)
         mutants = random.Random(seed).sample(mutants, min(text.count, len(mutants)))
+    if text.part is not None:
+        mutants = part_of(mutants, *text.part)
+    if text.summary is not None:
+        return _summary(mutants, Record(text.summary))
     if text.list:
         for mutant in mutants:
             print(f"{mutant.mark.place}  {mutant.name}")
@@ -58,11 +75,34 @@ def main() -> int:
     def told(outcome: Outcome) -> None:
         print(line_of(outcome), file=sys.stderr if text.json else sys.stdout, flush=True)
 
-    outcomes = try_out(mutants, jobs=text.jobs, told=told)
+    record = Record(text.resume)
+    if text.again:
+        record.forget(outcome for outcome in known_outcomes(mutants, record) if outcome.how is not How.TEST)
+    outcomes = try_out(mutants, jobs=text.jobs, told=told, record=record, patience=text.patience)
     if text.json:
         print(json.dumps([_json(outcome) for outcome in outcomes], indent=1))
     print(summary_of(outcomes), file=sys.stderr if text.json else sys.stdout)
-    return 0 if all(outcome.caught_by is not None for outcome in outcomes) else 1
+    return _code(outcomes)
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, parts = map(int, text.split("/"))
+    if not 1 <= number <= parts:
+        raise ValueError(text)
+    return number, parts
+
+
+def _summary(mutants: Sequence[Mutant], record: Record) -> int:
+    outcomes = known_outcomes(mutants, record)
+    for outcome in outcomes:
+        if outcome.how is not How.TEST:
+            print(line_of(outcome))
+    print(f"{summary_of(outcomes)}; {len(mutants) - len(outcomes)} to try; {sum(o.seconds for o in outcomes):.0f} s")
+    return _code(outcomes)
+
+
+def _code(outcomes: Sequence[Outcome]) -> int:
+    return 0 if all(outcome.how in (How.TEST, How.SIGNAL) for outcome in outcomes) else 1
 
 
 def _json(outcome: Outcome) -> dict[str, object]:
@@ -72,7 +112,8 @@ def _json(outcome: Outcome) -> dict[str, object]:
         "file": mark.path,
         "line": mark.line,
         "change": outcome.mutant.what,
-        "caught_by": outcome.caught_by,
+        "how": str(outcome.how),
+        "caught_by": outcome.caught_by or None,
         "seconds": round(outcome.seconds, 2),
     }
 

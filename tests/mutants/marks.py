@@ -10,6 +10,13 @@ its own: words of the field, with hyphens. By itself it is about the statement, 
 the operand, the condition or the keyword argument that ends there. `order` names a later mark of the same block: the
 two have to stay in this order. A text in quotes is a part of the line that has to be there, or what it must not be
 instead. changes.py says what is made of each.
+
+A file with many marks names their subject once, on a line of its own:
+
+    # proofs: journal-end
+
+The tests that prove a mark declare its name or its subject (declared.py). So neither a source file nor a test file is
+named by its path, and both can be moved.
 """
 
 from __future__ import annotations
@@ -21,13 +28,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-DIRECTORIES = ("broker", "store", "journal", "index", "locker")
+from tests.support.tree import DIRECTORIES
 
 _BEGIN = re.compile(r"#\s*prove\b")
 _NAME = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 _MARK = re.compile(
     rf'# prove: (?P<name>{_NAME})(?: order (?P<order>{_NAME})| "(?P<part>[^"]+)"(?: -> "(?P<instead>[^"]+)")?)?'
 )
+_SUBJECT = re.compile(rf"# proofs: (?P<name>{_NAME})")
 
 
 class MarkError(Exception):
@@ -36,7 +44,8 @@ class MarkError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """``path`` is from the root of the tree, with slashes. ``order`` is the mark that has to stay behind this one."""
+    """``path`` is from the root of the tree, with slashes. ``order`` is the mark that has to stay behind this one.
+    ``subject`` is that of its file."""
 
     name: str
     path: str
@@ -44,6 +53,7 @@ class Mark:
     order: str | None = None
     part: str | None = None
     instead: str | None = None
+    subject: str | None = None
 
     @property
     def place(self) -> str:
@@ -52,22 +62,27 @@ class Mark:
 
 def marks_in(path: str, source: str) -> Iterator[Mark]:
     """The marks of one file from top to bottom. Raises MarkError."""
+    subject = None
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT or not _BEGIN.match(token.string):
+        if token.type != tokenize.COMMENT:
+            continue
+        if named := _SUBJECT.fullmatch(token.string):
+            subject = named["name"]
+        if not _BEGIN.match(token.string):
             continue
         line = token.start[0]
         match = _MARK.fullmatch(token.string)
         if match is None:
             raise MarkError(f"{path}:{line}: this is no mark: {token.string}")
         is_alone = not token.line[: token.start[1]].strip()
-        yield Mark(match["name"], path, line + is_alone, match["order"], match["part"], match["instead"])
+        yield Mark(match["name"], path, line + is_alone, match["order"], match["part"], match["instead"], subject)
 
 
 def marks_of(root: Path) -> list[Mark]:
     """All marks of a tree, by file and line. Raises MarkError."""
     found: list[Mark] = []
-    for directory in DIRECTORIES:
-        for file in sorted((root / directory).rglob("*.py")):
+    for directory in (*DIRECTORIES, "tandemmq"):
+        for file in sorted((root / directory).rglob("*.py")):  # it follows no links, of which `tandemmq` has many
             source = file.read_text(encoding="utf-8")
             if "# prove" in source:
                 found += marks_in(file.relative_to(root).as_posix(), source)

@@ -1,19 +1,21 @@
-"""Try out mutants, one in each copy of the tree, and tell which test caught each."""
+"""Tries mutants, one in each copy of the tree, and reports which test caught each."""
 
 from __future__ import annotations
 
 import tempfile
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants.changes import Mutant, mutants_of
+from tests.mutants.declared import is_equivalent, tests_of
 from tests.mutants.marks import Mark, MarkError, marks_of
-from tests.mutants.table import concerned, is_equivalent
-from tests.mutants.trial import Outcome, Tree
+from tests.mutants.record import Record
+from tests.mutants.trial import How, Outcome, Tree
 from tests.support.tree import ROOT
 
 
@@ -35,55 +37,76 @@ def all_mutants(root: Path = ROOT, *, but_equivalent: bool = True) -> list[Mutan
     ]
 
 
-def try_out(
-    mutants: Sequence[Mutant], *, jobs: int = 1, told: Callable[[Outcome], object] = lambda outcome: None
-) -> list[Outcome]:
-    """What becomes of ``mutants``; ``told`` hears of each as soon as it is known, in another thread.
+def part_of(mutants: Sequence[Mutant], number: int, parts: int) -> list[Mutant]:
+    """The ``number``-th of so many parts, from 1. A mutant stays in its part when others come or go."""
+    return [mutant for mutant in mutants if zlib.crc32(mutant.name.encode()) % parts == number - 1]
 
-    A test that fails on the tree as it is has caught nothing: that is looked at last, and ``told`` hears of it again.
+
+def try_out(
+    mutants: Sequence[Mutant],
+    *,
+    jobs: int = 1,
+    told: Callable[[Outcome], object] = lambda outcome: None,
+    record: Record | None = None,
+    patience: float = 1,
+) -> list[Outcome]:
+    """Return the outcomes of ``mutants``; those that ``record`` has are not tried again. ``told`` gets each as soon as
+    it is known, in another thread.
+
+    A test that fails on the unchanged tree has caught nothing: this is tried at the end, and ``told`` gets such
+    outcomes again.
     """
+    record = record or Record()
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch, ExitStack() as stack:
         trees: SimpleQueue[Tree] = SimpleQueue()
         for number in range(jobs):
             directory = Path(scratch, str(number))
             directory.mkdir()
-            trees.put(Tree(ROOT, directory))
+            trees.put(Tree(ROOT, directory, patience))
 
-        def one(mutant: Mutant) -> Outcome:
+        def one(mutant: Mutant) -> None:
             tree = trees.get()
             try:
-                outcome = tree.try_out(mutant, concerned(mutant.mark))
+                outcome = tree.try_out(mutant, tests_of(mutant.mark))
             finally:
                 trees.put(tree)
+            record.add(outcome)
             told(outcome)
-            return outcome
 
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
         try:
-            outcomes = list(pool.map(one, mutants))
+            list(pool.map(one, [mutant for mutant in mutants if record.outcome(mutant) is None]))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-        failing, text = trees.get().failing(sorted(_tests(outcomes)))
-        for number, outcome in enumerate(outcomes):
-            if outcome.is_test and outcome.caught_by in failing:
-                outcomes[number] = replace(outcome, caught_by=None, why_not=f"{outcome.caught_by}: {text}")
-                told(outcomes[number])
+        tests = record.unchecked(known_outcomes(mutants, record))
+        record.checked(tests, *trees.get().failing(tests))
+        outcomes = known_outcomes(mutants, record)
+        for outcome in outcomes:
+            if outcome.why_not:
+                told(outcome)
         return outcomes
 
 
-def _tests(outcomes: Iterable[Outcome]) -> set[str]:
-    return {outcome.caught_by for outcome in outcomes if outcome.is_test and outcome.caught_by is not None}
+def known_outcomes(mutants: Iterable[Mutant], record: Record) -> list[Outcome]:
+    return [outcome for mutant in mutants if (outcome := record.outcome(mutant)) is not None]
 
 
 def line_of(outcome: Outcome) -> str:
     """An outcome for a person."""
     mutant = outcome.mutant
-    caught = f"caught by {outcome.caught_by}" if outcome.caught_by is not None else "NOT CAUGHT"
+    caught = {
+        How.TEST: f"caught by {outcome.caught_by}",
+        How.LIMIT: f"ended by the time limit in {outcome.caught_by}",
+        How.SIGNAL: f"caught by the end of the process: {outcome.caught_by}",
+        How.NOTHING: "NOT CAUGHT",
+    }[outcome.how]
     if outcome.why_not:
-        caught += f", for this fails on the tree as it is: {outcome.why_not}"
+        caught += f", for this fails on the unchanged tree: {outcome.why_not}"
     return f"{mutant.name}\n    {mutant.mark.place}  {caught}  ({outcome.seconds:.1f} s)"
 
 
 def summary_of(outcomes: Sequence[Outcome]) -> str:
-    return f"caught {sum(outcome.caught_by is not None for outcome in outcomes)} of {len(outcomes)}"
+    count = Counter(outcome.how for outcome in outcomes)
+    caught = f"caught {len(outcomes) - count[How.NOTHING]} of {len(outcomes)}"
+    return f"{caught}, {count[How.LIMIT]} of them by a time limit" if count[How.LIMIT] else caught

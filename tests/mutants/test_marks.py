@@ -1,16 +1,19 @@
-"""Every mark in the source says something, and every module that carries safety arguments has marks."""
+"""Every mark in the source says something, and a test declares that it proves it."""
 
 from __future__ import annotations
 
-import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.mutants import declared
 from tests.mutants.changes import Mutant, mutants_of
-from tests.mutants.marks import MarkError, marks_in, marks_of
-from tests.mutants.run import ROOT, all_mutants
-from tests.mutants.table import BY_MODULE, BY_NAME, EQUIVALENT, concerned, is_equivalent
+from tests.mutants.declared import EQUIVALENT, NEED_SERVICE, Declaration, declarations, declarations_in, is_equivalent
+from tests.mutants.marks import Mark, MarkError, marks_in, marks_of
+from tests.mutants.record import Record
+from tests.mutants.run import ROOT, all_mutants, part_of
+from tests.mutants.trial import How, Outcome
 
 MARKS = marks_of(ROOT)
 
@@ -38,15 +41,18 @@ def test_every_mutant_is_another_text_and_named_apart(mutants: list[Mutant]) -> 
         assert mutant.source != (ROOT / mutant.mark.path).read_text(encoding="utf-8"), mutant.name
 
 
-def test_every_safety_module_has_marks_and_every_mark_has_tests() -> None:
-    assert {mark.path for mark in MARKS} == set(BY_MODULE)
-    for mark in MARKS:
-        for test in concerned(mark):
-            assert os.path.exists(ROOT / test.partition("::")[0]), f"{mark.name}: {test}"
+def test_every_mark_is_declared_by_a_test() -> None:
+    assert [mark.place for mark in MARKS if not declared.tests_of(mark)] == []
 
 
-def test_the_table_speaks_of_marks_that_are_there(mutants: list[Mutant]) -> None:
-    assert set(BY_NAME) <= {mark.name for mark in MARKS}
+def test_every_declaration_names_a_mark_or_a_subject() -> None:
+    assert [each for each in declarations() if not any(each.names(mark) for mark in MARKS)] == []
+    names, subjects = {mark.name for mark in MARKS}, {mark.subject for mark in MARKS}
+    assert not names & subjects
+    assert names | subjects >= NEED_SERVICE
+
+
+def test_exceptions_speak_of_mutants_that_are_there(mutants: list[Mutant]) -> None:
     assert set(EQUIVALENT) <= {mutant.name for mutant in mutants}
     assert all(reason.endswith(".") for reason in EQUIVALENT.values())
 
@@ -133,3 +139,70 @@ def test_a_mark_is_found_in_a_tree(tmp_path: Path) -> None:
         (tmp_path / room).mkdir()
         (tmp_path / room / "x.py").write_text("f()  # prove: a\n")
     assert [mark.place for mark in marks_of(tmp_path)] == ["store/x.py:1"]
+
+
+# ---- which tests prove it
+
+DECLARING = """\
+# proves: journal, copied-*
+
+import pytest
+
+# proves: fence
+# for two reasons
+@pytest.mark.fast
+def test_a(): ...
+
+class TestB:
+    # proves: lease
+    async def test_c(self): ...
+"""
+
+
+def test_a_declaration_is_about_the_test_below_it_or_the_file() -> None:
+    assert list(declarations_in("x.py", DECLARING)) == [
+        Declaration("journal", "x.py"),
+        Declaration("copied-*", "x.py"),
+        Declaration("fence", "x.py::test_a"),
+        Declaration("lease", "x.py::TestB::test_c"),
+    ]
+
+
+def test_a_declaration_names_a_mark_the_subject_of_its_file_or_a_pattern() -> None:
+    mark = next(marks_in("x.py", "# proofs: journal\nsync()  # prove: batch-sync\n"))
+    assert mark == Mark("batch-sync", "x.py", 2, subject="journal")
+    assert [name for name in ("batch-sync", "batch-*", "journal", "batch") if Declaration(name, "").names(mark)] == [
+        "batch-sync",
+        "batch-*",
+        "journal",
+    ]
+
+
+# ---- what a run remembers
+
+
+def test_a_recorded_outcome_counts_until_the_source_or_a_test_changes(mutants: list[Mutant], tmp_path: Path) -> None:
+    first, second = mutants[:2]
+    test = declared.tests_of(first.mark)[0]
+    Record(tmp_path / "x").add(Outcome(first, How.TEST, test, 1.0))
+    assert Record(tmp_path / "x").outcome(first) == Outcome(first, How.TEST, test, 1.0)
+    assert Record(tmp_path / "x").outcome(second) is None
+    assert Record(tmp_path / "x").outcome(replace(first, source=first.source + "#")) is None
+
+
+def test_a_mutant_whose_test_fails_on_the_unchanged_tree_is_not_caught(mutants: list[Mutant]) -> None:
+    record, mutant = Record(), mutants[0]
+    outcome = Outcome(mutant, How.TEST, declared.tests_of(mutant.mark)[0], 1.0)
+    record.add(outcome)
+    tests = record.unchecked([outcome])
+    record.checked(tests, set(tests), "as it is")
+    found = record.outcome(mutant)
+    assert found is not None
+    assert (found.how, found.why_not) == (How.NOTHING, f"{outcome.caught_by}: as it is")
+    assert record.unchecked([outcome]) == []
+
+
+def test_the_parts_are_the_whole(mutants: list[Mutant]) -> None:
+    parts = [part_of(mutants, number, 7) for number in range(1, 8)]
+    assert all(parts)
+    assert sorted(mutant.name for part in parts for mutant in part) == sorted(mutant.name for mutant in mutants)

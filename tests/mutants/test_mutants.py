@@ -7,8 +7,9 @@ import random
 
 import pytest
 
+from tests.mutants.declared import needs_service
 from tests.mutants.run import all_mutants, line_of, summary_of, try_out
-from tests.mutants.table import NEED_SERVICE
+from tests.mutants.trial import How
 from tests.support.prove import IS_FULL, SEED, rounds
 
 IS_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
@@ -25,7 +26,7 @@ def test_a_wrong_line_that_carries_a_safety_argument_is_seen(capsys: pytest.Capt
     mutants = all_mutants()
     total = len(mutants)
     if COUNT is not None:
-        possible = [mutant for mutant in mutants if IS_CI or mutant.mark.path not in NEED_SERVICE]
+        possible = [mutant for mutant in mutants if IS_CI or not needs_service(mutant.mark)]
         mutants = random.Random(SEED).sample(possible, min(COUNT, len(possible)))
     with capsys.disabled():
         print(f"\n{len(mutants)} of {total} mutants (TANDEMMQ_PROVE), TANDEMMQ_SEED={SEED}")
@@ -34,4 +35,4 @@ def test_a_wrong_line_that_carries_a_safety_argument_is_seen(capsys: pytest.Capt
         print(line_of(outcome))
     with capsys.disabled():
         print(summary_of(outcomes))
-    assert [outcome.mutant.name for outcome in outcomes if outcome.caught_by is None] == []
+    assert [outcome.mutant.name for outcome in outcomes if outcome.how is How.NOTHING] == []

@@ -6,6 +6,7 @@ start, too.
 
 from __future__ import annotations
 
+import enum
 import os
 import shutil
 import signal
@@ -17,11 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.changes import Mutant
-from tests.mutants.witness import BEGUN, FAILED, OVER, WITNESS
+from tests.mutants.witness import BEGUN, FAILED, LATE, OVER, WITNESS
 
 # A test that hangs fails after so long. One that cannot be made to fail hangs when nothing was heard for twice as long.
 TEST_SECONDS_MAX = 60
-SILENCE_SECONDS_MAX = 2 * TEST_SECONDS_MAX
 # How often it is looked whether anything was heard.
 POLL_SECONDS = 0.05
 _SAID_MAX = 4000
@@ -39,15 +39,24 @@ _UNSET = (
 SEED = "20"
 
 
+class How(enum.StrEnum):
+    """What caught a mutant."""
+
+    TEST = "test"
+    LIMIT = "limit"  # of time: a mutant that hangs, or a machine that is too busy
+    SIGNAL = "signal"
+    NOTHING = "nothing"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``caught_by``: the test that failed, or the limit that was reached; None: nothing did. ``why_not``: what was said
-    by a test that failed on the tree as it is, too, and so has caught nothing."""
+    """``caught_by``: the test that failed, or the limit that was reached. ``why_not``: the output of a test that failed
+    on the unchanged tree, too, and so has caught nothing."""
 
     mutant: Mutant
-    caught_by: str | None
+    how: How
+    caught_by: str
     seconds: float
-    is_test: bool = True
     why_not: str = ""
 
 
@@ -56,9 +65,10 @@ class TrialFailed(Exception):
 
 
 class Tree:
-    """A copy of the tree for one mutant at a time. ``close`` removes it."""
+    """A copy of the tree for one mutant at a time. A test may take ``patience`` times as long as on a quiet machine."""
 
-    def __init__(self, root: Path, directory: Path) -> None:
+    def __init__(self, root: Path, directory: Path, patience: float = 1) -> None:
+        self._test_seconds_max = TEST_SECONDS_MAX * patience
         self._root = directory / "tree"
         self._scratch = directory
         shutil.copytree(root, self._root, symlinks=True, ignore=_LEFT_OUT)
@@ -79,18 +89,22 @@ class Tree:
         if code is None:
             begun = _lines_with(printed, BEGUN)
             where = "the end of the tests" if OVER in printed or not begun else begun[-1]
-            return Outcome(mutant, f"the limit of {SILENCE_SECONDS_MAX} s: it hangs in {where}", seconds, is_test=False)
+            return Outcome(mutant, How.LIMIT, f"{where}, silent for {2 * self._test_seconds_max:g} s", seconds)
         if code < 0:
-            return Outcome(mutant, f"the end of the process: signal {-code}", seconds, is_test=False)
-        failed = _lines_with(printed, FAILED)
-        return Outcome(mutant, failed[0] if failed else None, seconds)
+            return Outcome(mutant, How.SIGNAL, f"signal {-code}", seconds)
+        if failed := _lines_with(printed, FAILED):
+            return Outcome(mutant, How.TEST, failed[0], seconds)
+        if late := _lines_with(printed, LATE):
+            return Outcome(mutant, How.LIMIT, f"{late[0]}, after {self._test_seconds_max:g} s", seconds)
+        return Outcome(mutant, How.NOTHING, "", seconds)
 
     def failing(self, tests: Sequence[str]) -> tuple[set[str], str]:
         """Which of ``tests`` fail without any mutant, and the end of what is said about that. Raises TrialFailed."""
         if not tests:
             return set(), ""
-        failed = set(_lines_with(self._pytest(*tests)[1], FAILED))
-        return failed, (self._scratch / "output").read_text(encoding="utf-8", errors="replace")[-_SAID_MAX:]
+        printed = self._pytest(*tests)[1]
+        output = (self._scratch / "output").read_text(encoding="utf-8", errors="replace")[-_SAID_MAX:]
+        return {*_lines_with(printed, FAILED), *_lines_with(printed, LATE)}, output
 
     def _pytest(self, *arguments: str) -> tuple[int | None, list[str]]:
         """The exit code (None: it hung), and what the witness said."""
@@ -105,7 +119,7 @@ class Tree:
             WITNESS: str(witness),
         }
         command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
-        command += ["-p", "tests.mutants.witness", f"--timeout={TEST_SECONDS_MAX}", f"--hypothesis-seed={SEED}"]
+        command += ["-p", "tests.mutants.witness", f"--timeout={self._test_seconds_max}", f"--hypothesis-seed={SEED}"]
         command += [f"--basetemp={self._scratch / 'tmp'}", *arguments]
         with (
             (self._scratch / "output").open("w+", encoding="utf-8", errors="replace") as output,
@@ -114,7 +128,7 @@ class Tree:
             ) as process,
         ):
             try:
-                code = _ended(process, witness)
+                code = _ended(process, witness, 2 * self._test_seconds_max)
             finally:
                 try:
                     os.killpg(process.pid, signal.SIGKILL)  # with what tests left behind
@@ -136,7 +150,7 @@ def _lines_with(printed: Sequence[str], what: str) -> list[str]:
     return [line.removeprefix(what) for line in printed if line.startswith(what)]
 
 
-def _ended(process: subprocess.Popen[bytes], witness: Path) -> int | None:
+def _ended(process: subprocess.Popen[bytes], witness: Path, silence_seconds_max: float) -> int | None:
     """The exit code; None when the witness was silent for too long."""
     printed, heard_at = 0, time.monotonic()
     while True:
@@ -146,5 +160,5 @@ def _ended(process: subprocess.Popen[bytes], witness: Path) -> int | None:
             length = witness.stat().st_size
             if length != printed:
                 printed, heard_at = length, time.monotonic()
-            elif time.monotonic() - heard_at > SILENCE_SECONDS_MAX:
+            elif time.monotonic() - heard_at > silence_seconds_max:
                 return None

@@ -1,6 +1,6 @@
 """A plugin of pytest: tells what happens, a line each, in the file that TANDEMMQ_MUTANT_WITNESS names.
 
-begun <test>     failed <test>     over
+begun <test>     failed <test>     late <test>, which pytest-timeout ended     over
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 WITNESS = "TANDEMMQ_MUTANT_WITNESS"
-BEGUN, FAILED, OVER = "begun ", "failed ", "over"
+BEGUN, FAILED, LATE, OVER = "begun ", "failed ", "late ", "over"
+#: How pytest-timeout begins.
+_TIMEOUT = "Timeout (>"
 
 
 def _tell(what: str) -> None:
@@ -25,7 +27,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed:
-        _tell(FAILED + report.nodeid)
+        _tell((LATE if _TIMEOUT in report.longreprtext else FAILED) + report.nodeid)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

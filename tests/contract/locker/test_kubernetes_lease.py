@@ -1,5 +1,7 @@
 """The Lease of Kubernetes, at a stand-in of its API over real HTTPS."""
 
+# proves: kubernetes-lock
+
 from __future__ import annotations
 
 import errno

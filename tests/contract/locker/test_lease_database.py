@@ -1,5 +1,7 @@
 """The rules of a lease in a row, with a database and clocks that a test drives by hand."""
 
+# proves: lease, proof-grows-old
+
 from __future__ import annotations
 
 import threading

@@ -1,5 +1,7 @@
 """The statements by which a lease is taken, extended and freed hit the row only while it says what they ask for."""
 
+# proves: lease, lease-table, proof-grows-old
+
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,7 @@
 """What only the lock in memory does: misbehave when told to, by a clock driven by hand."""
 
+# proves: memory-lock, proof-grows-old
+
 from __future__ import annotations
 
 import threading

@@ -1,5 +1,7 @@
 """The two kinds that need nothing else keep what every lock promises."""
 
+# proves: memory-lock, shared-file-lock
+
 from __future__ import annotations
 
 from collections.abc import Iterator

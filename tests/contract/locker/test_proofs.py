@@ -3,6 +3,8 @@
 By clocks that go on while the lock is asked, and stand still otherwise.
 """
 
+# proves: lease, memory-lock, proof-grows-old, row-lock, shared-file-lock
+
 from __future__ import annotations
 
 import os

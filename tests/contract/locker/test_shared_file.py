@@ -1,5 +1,7 @@
 """The lock file among processes, as POSIX has it."""
 
+# proves: shared-file-lock
+
 from __future__ import annotations
 
 import errno

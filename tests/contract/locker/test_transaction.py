@@ -1,5 +1,7 @@
 """A row that is locked by an open transaction is ours only while that very transaction sees what it wrote."""
 
+# proves: row-lock
+
 from __future__ import annotations
 
 import os

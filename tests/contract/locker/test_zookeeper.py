@@ -1,5 +1,7 @@
 """The queue in ZooKeeper, on a real server."""
 
+# proves: answered-before-told, node-written-before, zookeeper-lock
+
 from __future__ import annotations
 
 import math
@@ -157,6 +159,7 @@ class TestContract(Leased, OutOfReach, Refusing, InterleavedLease):
 # What is proved
 
 
+# proves: node-renewed-before, node-written-before
 def test_a_proof_counts_from_before_the_servers_were_asked(
     server: ZooKeeperServer, path: str, request_for: Callable[..., LockRequest]
 ) -> None:
@@ -268,6 +271,7 @@ def test_a_session_that_the_servers_ended_is_a_lost_lock(
     assert a.try_acquire()
 
 
+# proves: node-proved-when-taken
 def test_a_session_that_ended_after_writing_its_node_has_no_lock(
     build: Callable[..., ZooKeeperLocker], server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,6 +371,7 @@ def test_a_proof_ends_before_the_session_when_its_server_is_cut_off(
 # What can happen to a node
 
 
+# proves: node-is-still-ours
 def test_a_write_that_was_not_answered_is_found_to_be_ours(
     build: Callable[..., ZooKeeperLocker], admin: KazooClient
 ) -> None:
@@ -377,6 +382,7 @@ def test_a_write_that_was_not_answered_is_found_to_be_ours(
     assert a.keep_alive()
 
 
+# proves: node-is-still-ours
 def test_a_node_that_went_after_somebody_wrote_it_is_not_ours(
     build: Callable[..., ZooKeeperLocker], admin: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,6 +400,7 @@ def test_a_node_that_went_after_somebody_wrote_it_is_not_ours(
     assert not a.keep_alive()
 
 
+# proves: node-is-still-ours
 def test_a_node_that_says_another_name_is_not_ours(build: Callable[..., ZooKeeperLocker], admin: KazooClient) -> None:
     a = build("a")
     assert a.try_acquire()
@@ -459,6 +466,7 @@ def test_who_does_not_find_itself_in_the_queue_does_not_own_it(
 # Sessions and rights
 
 
+# proves: node-proved-when-taken
 def test_the_proof_goes_by_what_the_servers_granted(build: Callable[..., ZooKeeperLocker]) -> None:
     # Our servers take sessions of 0.2 s to 60 s.
     long = build("a", 3_600.0)
@@ -552,6 +560,7 @@ def test_the_default_settings_leave_room_for_renewals_that_fail() -> None:
 # How long a proof holds
 
 
+# proves: half-a-tick-before, node-margin
 def test_a_proof_counts_from_the_last_touch_known_to_the_leader(
     build: Callable[..., ZooKeeperLocker],
 ) -> None:
@@ -586,6 +595,7 @@ def test_a_renewal_after_a_silence_proves_no_more_than_the_touch_before_it(
     assert proved_until(a) == 37.0
 
 
+# proves: leader-heard-before-write
 def test_a_renewal_syncs_before_it_writes(
     build: Callable[..., ZooKeeperLocker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -604,6 +614,7 @@ def test_a_renewal_syncs_before_it_writes(
     assert asked == ["sync", "set"]
 
 
+# proves: node-proved-when-taken
 def test_who_cannot_prove_it_yet_after_a_silence_has_it_a_few_polls_later(
     build: Callable[..., ZooKeeperLocker],
 ) -> None:

@@ -1,5 +1,7 @@
 """What is known of when ZooKeeper's leader heard of a session last."""
 
+# proves: answered-before-told
+
 from __future__ import annotations
 
 import math

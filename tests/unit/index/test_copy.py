@@ -1,5 +1,7 @@
 """A copy of a neighbour's index."""
 
+# proves: copied-index-name-durable, copied-index-sync, copied-root-is-still-there
+
 import pytest
 
 from tandemmq.index import Index

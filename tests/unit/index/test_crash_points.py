@@ -1,5 +1,7 @@
 """Every crash point of checkpoints, enumerated."""
 
+# proves: free-list-before-root, index, replaced-pages-wait, root-sync
+
 import os
 import random
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Flipped bits, lost files, old pages: reported, never taken for data."""
 
+# proves: free-list-of-this-root, page-of-its-pointer, root-checksum
+
 import os
 import random
 

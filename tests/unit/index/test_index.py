@@ -1,5 +1,7 @@
 """The index as its owner sees it."""
 
+# proves: free-list-before-root, index, replaced-pages-wait, root-sync
+
 import errno
 import os
 import random

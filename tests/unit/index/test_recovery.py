@@ -1,5 +1,7 @@
 """Free pages found in the background when db.free is lost."""
 
+# proves: free-list-before-root, index, replaced-pages-wait, root-sync
+
 import os
 import random
 

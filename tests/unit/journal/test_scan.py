@@ -1,3 +1,5 @@
+# proves: cache-dropped, scan-drops-cache
+
 from __future__ import annotations
 
 import struct

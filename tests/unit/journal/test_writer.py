@@ -1,3 +1,5 @@
+# proves: journal
+
 from __future__ import annotations
 
 import errno

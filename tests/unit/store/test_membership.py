@@ -1,5 +1,7 @@
 """Who is no member of a set writes nothing into the directory of one."""
 
+# proves: directory-of-a-set-is-refused
+
 from __future__ import annotations
 
 from pathlib import Path

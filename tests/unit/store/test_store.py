@@ -1,5 +1,7 @@
 """The store over a real directory: what was durable is there again, in order, whatever the ending was."""
 
+# proves: journal-end, live-files, pins, upkeep
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,7 @@
 """NACK, redelivery limits, expiry, and where it all ends."""
 
+# proves: copies-have-letters-of-their-own
+
 from __future__ import annotations
 
 import pytest

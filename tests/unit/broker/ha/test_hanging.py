@@ -1,5 +1,7 @@
 """A master whose loop or whose disk hangs: it lets go, and is of use again when it wakes up."""
 
+# proves: lost-store-is-halted, proof-of-this-life
+
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,7 @@
 """Becoming master and ceasing to be, in one process, over real stores and a lock that does as it is told."""
 
+# proves: lost-store-is-halted, proof-of-this-life
+
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,7 @@
 """What is done for a client that is away gives way to it when it comes."""
 
+# proves: will-ends-with-its-record
+
 from __future__ import annotations
 
 import asyncio

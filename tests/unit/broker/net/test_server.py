@@ -1,5 +1,7 @@
 """Ports: had at start or refused with the reason, silent on a standby, free again after each term."""
 
+# proves: last-words-ask-too, outbox-asks-before-words
+
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,7 @@
 """Connections over real sockets: who is slow, silent or gone harms nobody else and costs a named bound."""
 
+# proves: last-words-ask-too, outbox-asks-before-words
+
 from __future__ import annotations
 
 import asyncio

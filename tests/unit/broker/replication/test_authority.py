@@ -1,5 +1,7 @@
 """An epoch has one writer: whoever comes late, or again, gets none."""
 
+# proves: an-epoch-has-one-writer
+
 from __future__ import annotations
 
 from pathlib import Path

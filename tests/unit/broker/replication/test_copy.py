@@ -1,5 +1,7 @@
 """A node's own copy: what stands there, what is cut, what comes; and what is left of it when something fails."""
 
+# proves: journal-copy
+
 from __future__ import annotations
 
 import errno

@@ -1,5 +1,7 @@
 """Each rule by which a node would promise, promises, or refuses (docs/formats/replication.md, rules 1 to 4)."""
 
+# proves: election
+
 from __future__ import annotations
 
 from dataclasses import replace

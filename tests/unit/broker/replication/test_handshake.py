@@ -1,5 +1,7 @@
 """Two sides that find out whether they may talk, and what comes between them."""
 
+# proves: other-set-is-refused, own-store-is-refused, peer-knows-the-token
+
 from __future__ import annotations
 
 import hashlib

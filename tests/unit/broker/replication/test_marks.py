@@ -1,5 +1,7 @@
 """How far a term has come, against the rule counted out by hand."""
 
+# proves: first-batch-makes-final
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,7 @@
 """Where journals part, against journals that are there byte by byte."""
 
+# proves: newest-common-epoch, smaller-end-is-common
+
 from __future__ import annotations
 
 import random

@@ -1,5 +1,7 @@
 """The promise file: what was promised is there, whatever fails and whenever the power goes."""
 
+# proves: promise
+
 from __future__ import annotations
 
 import errno

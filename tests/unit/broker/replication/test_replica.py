@@ -1,5 +1,7 @@
 """A set elects, copies, survives and catches up: real replicas over a network in memory."""
 
+# proves: replication-rules
+
 from __future__ import annotations
 
 import shutil

@@ -1,5 +1,7 @@
 """One replica and what it answers, message by message, by a clock of the test's: the rules of the format page."""
 
+# proves: replication-rules
+
 from __future__ import annotations
 
 import random

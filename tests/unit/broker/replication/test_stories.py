@@ -1,5 +1,7 @@
 """Stories that broke the first draft of replication, each played by real replicas in one process."""
 
+# proves: replication-rules
+
 from __future__ import annotations
 
 import os

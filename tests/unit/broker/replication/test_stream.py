@@ -1,5 +1,7 @@
 """A follower's stream: from the files while it is behind, handed over when it is live; no gap, nothing piled up."""
 
+# proves: ended-stream-sends-nothing, live-only-at-the-end, replaced-stream-sends-nothing
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Members of a set over real sockets."""
 
+# proves: later-life-is-linked
+
 from __future__ import annotations
 
 import logging

@@ -1,5 +1,7 @@
 """A term: its lease, what it waits for, who deposes it, and how its voters change."""
 
+# proves: term
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

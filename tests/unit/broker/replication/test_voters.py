@@ -1,5 +1,7 @@
 """How many are enough, and what they have all reached."""
 
+# proves: more-than-half, reached-by-a-quorum
+
 from __future__ import annotations
 
 from itertools import combinations

@@ -1,5 +1,7 @@
 """Damage in a journal: whom it concerns is told, it is stepped over only where that was declared, and once for all."""
 
+# proves: index-batch, index-of-this-epoch, journal-reading
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """Reading db.data: each version, long objects, the redo buffer, and damage. The bytes are built here."""
 
+# proves: aside-name-durable, minimal-index-name-durable, minimal-index-sync
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,7 @@
 """archive_data_logs: files are moved, never lost on the way, and nothing in the archive is overwritten."""
 
+# proves: archive
+
 from __future__ import annotations
 
 import errno

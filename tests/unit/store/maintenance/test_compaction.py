@@ -1,5 +1,7 @@
 """Sparse files are emptied: the disk stays within its bound, and nothing else changes."""
 
+# proves: compaction, live-files, pins, upkeep
+
 from __future__ import annotations
 
 import shutil

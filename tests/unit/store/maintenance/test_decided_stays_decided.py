@@ -1,5 +1,7 @@
 """What a commit took stays taken, whichever files go: said by an index made from the journal alone."""
 
+# proves: copied-message-is-removed-again, live-files, pins, upkeep
+
 from __future__ import annotations
 
 import shutil

@@ -1,5 +1,7 @@
 """Which journal files stay: what holds a file by itself, and what a file's records killed in others (safety.md 5)."""
 
+# proves: live-files, pins, the-end-pins-its-messages, upkeep
+
 from __future__ import annotations
 
 import json

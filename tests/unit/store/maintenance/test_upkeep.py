@@ -1,5 +1,7 @@
 """Files that nobody needs go one after the other, each for good; and what fails on the way is final."""
 
+# proves: upkeep
+
 from __future__ import annotations
 
 import errno

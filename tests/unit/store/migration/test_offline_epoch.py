@@ -1,5 +1,7 @@
 """An epoch of a tool, not of a broker: what it flushed is as sure as what a master confirms."""
 
+# proves: offline-fence-check, offline-sync-before-fence-check, promotion
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,7 @@
 """What the headers of a journal's files say together: newest first, and none that lies behind an end."""
 
+# proves: headers
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """A promotion that finds damage asks its authority whether others have what is damaged here."""
 
+# proves: journal-reading, promotion
+
 from __future__ import annotations
 
 import shutil

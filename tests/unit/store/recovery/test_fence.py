@@ -1,5 +1,7 @@
 """Masters that sleep, and wake when others rule: their writes do not count, and nothing of the others' is lost."""
 
+# proves: headers, journal-end, journal-reading, live-files, promotion
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,8 @@
 """A standby with a horizon: it reads all up to there and nothing behind, and removes what was given up itself."""
 
+# proves: behind-the-horizon-is-not-listed, index-waits-for-final, journal-reading, needed-by-the-index-stays
+# proves: own-unlinks-are-synced-each, read-up-to-the-horizon
+
 from __future__ import annotations
 
 import os

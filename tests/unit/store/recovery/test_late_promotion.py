@@ -1,5 +1,7 @@
 """Promotions that sleep at the worst moment: others come first, and nothing of theirs or ours is taken for damage."""
 
+# proves: journal-reading, promotion
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,7 @@
 """What a promotion counts is on the disk: it syncs what it read, and believes no header that only a memory holds."""
 
+# proves: cache-dropped, journal-reading, promotion, scan-drops-cache
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,7 @@
 """Several stores in one broker: each destination in its own journal, and transactions over two of them in one piece."""
 
+# proves: all-fenced-before-any-is-read, all-read
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,5 +1,7 @@
 """Copies of one message for several queues are none of each other; the same one twice in a queue is."""
 
+# proves: a-copy-is-there-once
+
 from __future__ import annotations
 
 import pytest

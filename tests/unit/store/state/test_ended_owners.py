@@ -1,5 +1,7 @@
 """Queues and subscriptions that end: at once for whoever asks, and in the index a piece at a time."""
 
+# proves: who-ended-has-no-entries, who-ended-holds-nothing
+
 from __future__ import annotations
 
 import os

@@ -3,6 +3,8 @@
 The real ActiveMQ is in tests/interop/test_takeover.py; here each case is built record by record.
 """
 
+# proves: aside-first, minimal-left, takeover-is-finished
+
 from __future__ import annotations
 
 import errno

@@ -1,5 +1,7 @@
 """The end of the journal, as the storage thread writes it: one write, one sync, one look, in this order."""
 
+# proves: journal-end
+
 from __future__ import annotations
 
 import math

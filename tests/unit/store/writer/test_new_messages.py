@@ -1,5 +1,8 @@
 """Messages with ids of their clients that go through the queue: they have the outcome that a look-up would give."""
 
+# proves: new-messages, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-tails
+# proves: submitted-is-known
+
 from __future__ import annotations
 
 import random

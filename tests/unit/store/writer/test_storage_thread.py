@@ -1,5 +1,7 @@
 """What the storage thread asks before anything is said, and what it makes of the answer."""
 
+# proves: journal-end
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,7 @@
 """Turns that go through the journal's CommitQueue: they come back in order, and no sooner or otherwise than others."""
 
+# proves: journal-end, reported-in-its-order
+
 from __future__ import annotations
 
 import random

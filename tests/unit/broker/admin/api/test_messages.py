@@ -1,5 +1,7 @@
 """What operators do to messages, by the API, with a real broker, its store and STOMP clients."""
 
+# proves: copies-that-move-have-ids-of-their-own
+
 from __future__ import annotations
 
 import asyncio

@@ -4,6 +4,9 @@ What the next master finds is what was stored until then. Nothing that was confi
 exactly once.
 """
 
+# proves: id-of-a-lost-message-is-released, id-of-another-is-not-given, message-ends-with-its-release
+# proves: packet-id-with-its-message, record-ends-when-it-is-back
+
 from __future__ import annotations
 
 import random

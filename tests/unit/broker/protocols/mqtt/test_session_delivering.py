@@ -1,5 +1,7 @@
 """What clients get: QoS, packet ids, limits, sessions that go on, and what MQTT has no word for."""
 
+# proves: id-of-a-lost-message-is-released, id-of-another-is-not-given, message-ends-with-its-release
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,7 @@
 """What clients publish: QoS 0 to 2, packet ids, aliases, limits, and what is refused."""
 
+# proves: packet-id-with-its-message
+
 from __future__ import annotations
 
 import pytest

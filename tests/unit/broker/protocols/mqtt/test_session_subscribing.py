@@ -1,5 +1,7 @@
 """SUBSCRIBE, UNSUBSCRIBE, retained messages for who subscribes, and sessions that know their subscriptions."""
 
+# proves: record-ends-when-it-is-back, who-left-does-not-end-twice
+
 from __future__ import annotations
 
 from collections.abc import Callable
