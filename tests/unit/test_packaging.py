@@ -13,10 +13,8 @@ import pytest
 from tests.support.tree import DIRECTORIES
 from tests.support.tree import ROOT as TREE
 
-ON_TOP = {
-    f"tandemmq/{name}"
-    for name in ("__init__.py", "__main__.py", "compiled.py", "disk.py", "log_events.py", "modes.py", "py.typed")
-}
+#: What stands in the package itself, beside its links to the directories.
+ON_TOP = {f"tandemmq/{path.name}" for path in (TREE / "tandemmq").iterdir() if path.is_file()}
 
 
 @pytest.fixture(scope="module")

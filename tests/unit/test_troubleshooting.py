@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.pages.blocks import blocks
-from tests.support.tree import ROOT
+from tests.support.tree import DIRECTORIES, ROOT
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
-#: Where what an operator or a client is told is written.
-PACKAGES = ("broker", "cli", "config", "journal", "locker", "store")
 QUOTED = [line for block in blocks(PAGE) if block.language == "text" for line in block.text.splitlines()]
 
 
@@ -32,7 +30,7 @@ def texts(path: Path) -> Iterator[str]:
 
 @functools.cache
 def said() -> str:
-    files = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    files = (path for package in DIRECTORIES for path in sorted((ROOT / package).rglob("*.py")))
     return "\n".join(text for path in files for text in texts(path))
 
 

@@ -1,13 +1,9 @@
 """The tables of the documentation that say what the code says: docs/settings.md, kahadb-settings.md, policies.md,
-metrics.md and logging.md.
-
-To print one anew: ``python -m tests.support.config.tables settings``, ``kahadb``, ``policies``, ``metrics`` or
-``events``.
+metrics.md and logging.md. ``make lists`` writes them (tests/support/lists.py).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -132,16 +128,3 @@ def _our_default(found: Property) -> str:
     if section_of(field.annotation) is not None:
         return "–"
     return _default(field.get_default(call_default_factory=True), field)
-
-
-TABLES: Final = {
-    "events": event_table,
-    "settings": settings_table,
-    "kahadb": kahadb_tables,
-    "leveldb": leveldb_tables,
-    "metrics": metric_tables,
-    "policies": policy_tables,
-}
-
-if __name__ == "__main__":
-    print(TABLES[sys.argv[1]]())

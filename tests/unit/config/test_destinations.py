@@ -17,8 +17,6 @@ from tandemmq.config.policy_entries import ALL, DEAD_LETTER, PENDING_LIMIT, POLI
 from tandemmq.config.section import section_of
 from tandemmq.config.settings import Settings
 from tandemmq.config.show import as_json, show
-from tests.support.config.tables import policy_tables
-from tests.support.tree import ROOT
 
 LIBRARIES = Path("/usr/share/activemq/lib")
 
@@ -80,11 +78,6 @@ def test_every_setting_is_activemqs_or_known_to_be_ours() -> None:
         "subscription_recovery_policy.type",
         "slow_consumer_strategy.type",
     }
-
-
-def test_the_documentation_has_the_table() -> None:
-    # To print it anew: python -m tests.support.config.tables policies
-    assert policy_tables() in (ROOT / "docs" / "policies.md").read_text()
 
 
 # ---- the real thing

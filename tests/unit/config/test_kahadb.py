@@ -21,8 +21,6 @@ from tandemmq.config.load import ADAPTERS, SECTIONS, load
 from tandemmq.config.settings import Settings
 from tandemmq.config.show import as_json, show
 from tandemmq.config.store import FilteredStoreSettings
-from tests.support.config.tables import kahadb_tables
-from tests.support.tree import ROOT
 
 LIBRARIES = Path("/usr/share/activemq/lib")
 ALL = [found for group in GROUPS.values() for found in group]
@@ -96,11 +94,6 @@ def test_a_key_has_one_fate() -> None:
 )
 def test_names_are_turned_into_keys(name: str, key: str) -> None:
     assert snake_case(name) == key
-
-
-def test_the_documentation_has_the_table() -> None:
-    # To print it anew: python -m tests.support.config.tables kahadb
-    assert kahadb_tables() in (ROOT / "docs" / "kahadb-settings.md").read_text()
 
 
 # ---- the real thing

@@ -19,8 +19,6 @@ from tandemmq.config.replication import QUORUM, SYNC_WORDS, ReplicationSettings,
 from tandemmq.config.settings import Settings
 from tandemmq.config.show import as_json, show
 from tandemmq.index.page import PAGE_SIZE_DEFAULT
-from tests.support.config.tables import leveldb_tables
-from tests.support.tree import ROOT
 
 ALL = [found for group in GROUPS.values() for found in group]
 
@@ -307,11 +305,6 @@ def test_activemqs_own_spelling_is_shown_ours(name: str, near: str) -> None:
 def test_the_table_itself_may_be_misspelt() -> None:
     with pytest.raises(UnknownSetting, match=r"Did you mean replication\?"):
         by_set("replicaton.replicas=3")
-
-
-def test_the_documentation_has_the_tables() -> None:
-    # To print them anew: python -m tests.support.config.tables leveldb
-    assert leveldb_tables() in (ROOT / "docs" / "replication.md").read_text()
 
 
 # ---- shown

@@ -14,13 +14,7 @@ import pytest
 
 from tandemmq.broker.admin.metric_table import METRICS, Kind
 from tandemmq.broker.admin.metrics import SAMPLES, StatusCollector
-from tests.support.acceptance.broker_process import ROOT, BrokerProcess, wait_until
-from tests.support.config.tables import metric_tables
-
-
-def test_the_documentation_has_every_metric() -> None:
-    # To print it anew: python -m tests.support.config.tables metrics
-    assert metric_tables().strip() in (ROOT / "docs" / "metrics.md").read_text()
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 
 
 def test_each_is_named_once_and_only_counters_end_in_total() -> None:

@@ -1,54 +1,18 @@
-"""Settings are copied by name, and each has its place on both sides."""
+"""Settings are copied by name. How many tables are not copied is counted in tests/unit/test_lists.py."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import Field
 
-from tandemmq.broker.ha import locks
-from tandemmq.broker.security import setup
-from tandemmq.broker.settings import engine, policies, store
 from tandemmq.broker.settings.copying import SettingsCopy, SettingsMismatch
 from tandemmq.config.section import Section
-from tandemmq.config.settings import Settings
 from tandemmq.config.units import Bytes, BytesOrUnlimited, Count, Milliseconds, MillisecondsOrNever, Unit
-
-COPIES: list[SettingsCopy[Any, Any]] = [
-    value
-    for module in (engine, locks, policies, setup, store)
-    for value in vars(module).values()
-    if isinstance(value, SettingsCopy)
-]
-
-#: Sections of which nothing is copied by name, and why.
-NOT_COPIED = {
-    "Settings": "it holds the sections",
-    "ConnectorSettings": "a URI; what its options become: test_connectors",
-    "AdminSettings": "a URI and names, read as they are",
-    "IOExceptionHandlerSettings": "it has no keys",
-    "SecuritySettings": "files, users and rights, not values: test_setup",
-    "AuthorizationSettings": "rights, not values: test_setup",
-    "PendingLimitSettings": "two fields of the policy of a destination: test_policies",
-    "FilteredStoreSettings": "laid over [store] first (StoreSettings.of)",
-    "ReplicationSettings": "read as it is; its secrets: test_replication",
-    "VirtualDestinationSettings": "a rule of one of three kinds: tests/unit/config/test_virtual_destinations",
-    "ForwardSettings": "the same",
-    "LoggingSettings": "read as it is where the log is set up",
-    "TracingSettings": "two values, given where they are needed (wiring)",
-    "StatementsSettings": "handed to the kind of lock as they are (LockerSettings.kind_options)",
-    "ZooKeeperTable": "the same",
-    "KubernetesTable": "the same",
-    "MqttSettings": "options of its connectors: test_connectors",
-    "WebSocketSettings": "options of its connectors: test_connectors",
-    "BridgeSettings": "made into a plan, with files that are read: tests/unit/broker/bridges/test_setup",
-    "BridgeTlsSettings": "the same",
-    "BridgeTopicSettings": "the same",
-}
+from tests.support.lists import copies
 
 #: Defaults of a dataclass that are not those of its section, and why.
 OTHER_DEFAULTS = {
@@ -57,26 +21,7 @@ OTHER_DEFAULTS = {
 }
 
 
-def sections(annotation: Any) -> Iterator[type[Section]]:
-    """All tables of settings below one."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        yield annotation
-        for field in annotation.model_fields.values():
-            yield from sections(field.annotation)
-    for inner in get_args(annotation):
-        yield from sections(inner)
-
-
-def test_every_section_is_copied_or_there_is_a_reason_why_not() -> None:
-    found = set(sections(Settings))
-    copied = {section for section in found if any(issubclass(section, copy.section) for copy in COPIES)}
-    # What a store is told is a part of both tables.
-    not_copied = {section.__name__ for section in found - copied} | {"FilteredStoreSettings"}
-    assert not_copied == set(NOT_COPIED)
-    assert {copy.section for copy in COPIES} <= {base for section in found for base in section.__mro__}
-
-
-@pytest.mark.parametrize("copy", COPIES, ids=lambda copy: copy.target.__name__)
+@pytest.mark.parametrize("copy", copies(), ids=lambda copy: copy.target.__name__)
 def test_where_a_default_stands_twice_both_are_the_same(copy: SettingsCopy[Any, Any]) -> None:
     usual = {field.name: field.default for field in dataclasses.fields(copy.target)}
     others = {name for target, name in OTHER_DEFAULTS if target == copy.target.__name__}
