@@ -7,12 +7,14 @@ import os
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.support.promises import PROMISES
 from tests.support.prove import IS_PROOF
 
 pytest_plugins = (
@@ -39,6 +41,10 @@ HOW_LONG = (
 TOGETHER = ("tests/unit/pipeline/", "tests/contract/locker/", "tests/interop/jms/", "tests/acceptance/test_compose")
 # Each may have servers of its own, and a Java or two.
 WORKERS_MAX = 8
+
+
+# How many tests do not run, by reason.
+LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def _is_set(name: str) -> bool:
@@ -86,6 +92,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = Counter()
     if config.getoption("services"):
         os.environ[SERVICES] = "1"  # for those that tests start
     _take_signals()
@@ -123,20 +130,66 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is fast, skip what was not asked for, and have several workers begin with what takes long."""
+    """Mark what is fast, leave out what was not requested, and let several workers begin with the longest."""
     unwanted = {}
     if not IS_THOROUGH:
-        unwanted["thorough"] = pytest.mark.skip(reason=f"thorough: with {THOROUGH}=1, and in CI")
+        unwanted["thorough"] = f"thorough: with {THOROUGH}=1, and in CI"
+    if not IS_PROOF:
+        unwanted["proof_only"] = "proof_only: in `make prove`"
     if not config.getoption("services"):
-        unwanted["service"] = pytest.mark.skip(reason="service: with --services")
+        unwanted["service"] = "service: with --services"
+    kept, left_out = [], []
     for item in items:
-        names = {mark.name for mark in item.iter_markers()}
+        names = _names(item)
         if not names & {"thorough", "service", "prove"} and not _path(item).startswith(SLOW):
             item.add_marker(pytest.mark.fast)
-        for name in names & unwanted.keys():
-            item.add_marker(unwanted[name])
+        reason = next((unwanted[name] for name in unwanted if name in names), None)
+        if reason is not None and not _is_named(config, item):
+            left_out.append(item)
+            config.stash[LEFT_OUT][reason] += 1
+            continue
+        if reason is not None and "service" in names:  # a name on the command line is not a request for services
+            item.add_marker(pytest.mark.skip(reason=reason))
+        kept.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workerinput"):
-        _longest_first(items)
+        _longest_first(kept)
+    items[:] = kept
+
+
+def _names(item: pytest.Item) -> set[str]:
+    """The names of its marks. An acceptance test without a promise is thorough."""
+    names = {mark.name for mark in item.iter_markers()}
+    promised = {name for mark in item.iter_markers("promise") for name in mark.args}
+    if unknown := promised - PROMISES.keys():
+        raise pytest.UsageError(f"{item.nodeid}: there is no promise {', '.join(sorted(unknown))}")
+    if not promised and _path(item).startswith("acceptance/"):
+        item.add_marker(pytest.mark.thorough)
+        names.add("thorough")
+    return names
+
+
+def _is_named(config: pytest.Config, item: pytest.Item) -> bool:
+    """The command line has the node id of this test, or of its class or function."""
+    return any("::" in arg and f"{item.nodeid}[".startswith((f"{arg}[", f"{arg}::")) for arg in config.args)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object, error: object) -> None:
+    """Each worker leaves out the same tests."""
+    if output := getattr(node, "workeroutput", None):
+        node.config.stash[LEFT_OUT] = Counter(output["left_out"])  # type: ignore[attr-defined]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput"):
+        session.config.workeroutput["left_out"] = dict(session.config.stash[LEFT_OUT])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left_out := config.stash[LEFT_OUT]:
+        terminalreporter.line("left out: " + "; ".join(f"{count} {reason}" for reason, count in left_out.items()))
 
 
 def _path(item: pytest.Item) -> str:

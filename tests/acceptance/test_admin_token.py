@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from tandemmq.broker.security.passwords import make
+from tandemmq.cli import main
 from tests.support.acceptance.broker_process import ROOT, BrokerProcess
 
 NOBODY = 65534
@@ -44,13 +46,12 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     broker.stop()
 
 
-def handover(admin: str, under: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [*under, sys.executable, "-m", "tandemmq", "handover", "--admin", admin, "--wait", "0"]
-    return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
+def handover(admin: str, **environment: str) -> Result:
+    """The command, in this process: an interpreter for each would take most of the time."""
+    return CliRunner().invoke(main, ["handover", "--admin", admin, "--wait", "0"], env=environment)
 
 
+@pytest.mark.promise("admin-rights")
 def test_a_handover_is_for_who_may(broker: BrokerProcess) -> None:
     place = f"127.0.0.1:{broker.admin}"
     for wrong in (
@@ -58,8 +59,8 @@ def test_a_handover_is_for_who_may(broker: BrokerProcess) -> None:
         handover(f"http://ann:wrong@{place}"),
         handover(f"http://bob:secret@{place}"),
     ):
-        assert wrong.returncode == 1, wrong.stderr
-        assert "the admin token is needed, or a user with admin rights" in wrong.stderr
+        assert wrong.exit_code == 1, wrong.output
+        assert "the admin token is needed, or a user with admin rights" in wrong.output
     token = broker.authorization["Authorization"].split()[1]
     for admin, environment in (
         (f"http://{place}", {}),
@@ -67,8 +68,8 @@ def test_a_handover_is_for_who_may(broker: BrokerProcess) -> None:
         (f"http://ann:secret@{place}", {}),
     ):
         done = handover(admin, **environment)
-        assert done.returncode == 0, done.stderr
-        assert "let the lock go" in done.stdout
+        assert done.exit_code == 0, done.output
+        assert "let the lock go" in done.output
         broker.wait_role("master")
 
 
@@ -80,7 +81,8 @@ def test_another_user_of_the_host_is_told_what_he_lacks(broker: BrokerProcess) -
         under = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
     else:
         token.chmod(0)
-    done = handover(f"http://127.0.0.1:{broker.admin}", under)
+    command = [*under, sys.executable, "-m", "tandemmq", "handover", "--admin", f"http://127.0.0.1:{broker.admin}"]
+    done = subprocess.run([*command, "--wait", "0"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"wants its admin token, in {token}: Permission denied" in done.stderr
     assert "--login NAME" in done.stderr

@@ -15,6 +15,7 @@ from tests.support.prove import IS_PROOF, SEED, rounds
 ROUNDS_MAX = 10
 
 
+@pytest.mark.promise("any-input")
 @pytest.mark.timeout(120)
 def test_a_broker_survives_any_commands() -> None:
     seed = random.SystemRandom().randrange(1 << 32)

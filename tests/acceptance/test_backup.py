@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from tandemmq.client import Client
+from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.prove import rounds
 from tests.support.tree import ROOT
 
-pytestmark = pytest.mark.thorough
-
-BACKUPS = rounds(2, 60)
+BACKUPS = rounds(2 if IS_THOROUGH else 1, 60)
 SETTINGS = {
     "journal_max_file_length": "128kb",
     "checkpoint_interval": "50ms",
@@ -89,7 +88,13 @@ async def held(url: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("stores", ["", SEVERAL], ids=["one-store", "several-stores"])
+@pytest.mark.parametrize(
+    "stores",
+    [
+        pytest.param("", id="one-store", marks=pytest.mark.promise("backup-is-consistent")),
+        pytest.param(SEVERAL, id="several-stores"),
+    ],
+)
 async def test_each_backup_of_a_broker_at_work_keeps_what_was_promised(tmp_path: Path, stores: str) -> None:
     config = tmp_path / "tandemmq.toml"
     config.write_text(stores)

@@ -66,6 +66,7 @@ class GoodClient:
         assert next(frame.body for frame in frames if frame.command == "MESSAGE") == body.encode()
 
 
+@pytest.mark.promise("stomp-errors-are-named")
 @pytest.mark.parametrize("mistake", MISTAKES)
 async def test_a_mistake_is_named_and_nobody_else_notices(broker: BrokerProcess, mistake: str) -> None:
     data, word = MISTAKES[mistake]
@@ -81,6 +82,7 @@ async def test_a_mistake_is_named_and_nobody_else_notices(broker: BrokerProcess,
     good.wire.close()
 
 
+@pytest.mark.promise("vanished-client")
 async def test_a_client_that_vanishes_loses_nothing_that_others_need(broker: BrokerProcess) -> None:
     good = await GoodClient.open(broker.stomp, "/queue/good-2")
     taker = await Wire.open(broker.stomp)
@@ -100,6 +102,7 @@ async def test_a_client_that_vanishes_loses_nothing_that_others_need(broker: Bro
     heir.close()
 
 
+@pytest.mark.promise("slow-readers")
 async def test_a_client_that_never_reads_holds_up_nobody_and_fills_no_memory(broker: BrokerProcess) -> None:
     def resident_kib() -> int:
         status = Path(f"/proc/{broker.pid}/status").read_text()

@@ -52,6 +52,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in broker.log.read_text()
 
 
+@pytest.mark.promise("foreign-files-are-kept")
 def test_a_foreign_file_in_the_place_of_a_journal_file_is_refused_and_kept(broker: BrokerProcess) -> None:
     path = Path(broker.data) / "db-1.log"
     path.parent.mkdir()
@@ -63,6 +64,7 @@ def test_a_foreign_file_in_the_place_of_a_journal_file_is_refused_and_kept(broke
     assert path.read_bytes() == content
 
 
+@pytest.mark.promise("damage-is-named")
 def test_damage_in_the_middle_is_refused_with_its_place(broker: BrokerProcess) -> None:
     path = Path(broker.data) / "db-1.log"
     journal_file(path, b"one", b"two", b"three")
@@ -74,6 +76,7 @@ def test_damage_in_the_middle_is_refused_with_its_place(broker: BrokerProcess) -
     assert path.read_bytes() == bytes(content)
 
 
+@pytest.mark.promise("damage-is-named")
 def test_a_truncated_file_is_a_torn_tail(broker: BrokerProcess) -> None:
     path = Path(broker.data) / "db-1.log"
     journal_file(path, b"one", b"two", b"three")
@@ -82,6 +85,7 @@ def test_a_truncated_file_is_a_torn_tail(broker: BrokerProcess) -> None:
     assert broker.terminate() == 0
 
 
+@pytest.mark.promise("index-is-rebuilt")
 def test_a_damaged_index_is_set_aside_and_built_anew(broker: BrokerProcess) -> None:
     broker.start().wait_role("master")
     connection = stomp.Connection12([("127.0.0.1", broker.stomp)])

@@ -52,6 +52,7 @@ def left(broker: BrokerProcess) -> list[tuple[str, str, int]]:
     return [(each["client_id"], each["name"], each["messages"]) for each in found]
 
 
+@pytest.mark.promise("bridges")
 def test_what_it_left_is_told_until_it_is_deleted(broker: BrokerProcess, settings: Path) -> None:
     ask(broker, "topics", "create", "up.x")
     wait_until(lambda: ask(broker, "subscriptions")["items"], "the bridge gathers")

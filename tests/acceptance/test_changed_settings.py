@@ -67,6 +67,7 @@ async def _nothing_more(wire: Wire) -> None:
     assert (await wire.read()).command == "RECEIPT"
 
 
+@pytest.mark.promise("settings-are-reloaded")
 async def test_a_changed_prefetch_holds_for_consumers_that_are_on(broker: BrokerProcess) -> None:
     few = await _subscribed(broker, "/queue/few")
     other = await _subscribed(broker, "/queue/other")
@@ -84,6 +85,7 @@ async def test_a_changed_prefetch_holds_for_consumers_that_are_on(broker: Broker
         wire.close()
 
 
+@pytest.mark.promise("settings-are-reloaded")
 async def test_a_file_that_is_wrong_changes_nothing(broker: BrokerProcess) -> None:
     few = await _subscribed(broker, "/queue/few")
     assert await _bodies(few, 1) == ["0"]

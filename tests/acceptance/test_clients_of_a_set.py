@@ -11,7 +11,7 @@ from tests.support.acceptance.set_of_brokers import MemberProcess, SetOfBrokers
 from tests.support.replication.process_fixtures import three as three
 from tests.support.replication.process_fixtures import whole as whole
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(600), pytest.mark.promise("quorum-keeps-confirmed")]
 
 
 class Consumer(Listener):

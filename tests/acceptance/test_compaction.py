@@ -12,14 +12,13 @@ import pytest
 
 from tandemmq.bench.journals import FILE_BYTES, QUEUE, write_journal
 from tandemmq.store.tools.check import check
+from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.load import Books, consume, produce
 from tests.support.acceptance.stomp_wire import Wire
 from tests.support.prove import IS_PROOF, SEED, rounds
 
-pytestmark = pytest.mark.thorough
-
-KILLS = max(3, rounds(3, 120) // 5)
+KILLS = max(1, rounds(15 if IS_THOROUGH else 5, 120) // 5)
 GIB = 1 << 30
 NUMBERS = itertools.count()
 
@@ -63,6 +62,7 @@ async def keep_one_in_a_while(port: int, kept: list[str], stop: asyncio.Event) -
     wire.close()
 
 
+@pytest.mark.promise("disk-use-is-bounded")
 @pytest.mark.prove
 @pytest.mark.timeout(120 + 20 * KILLS)
 async def test_the_disk_stays_bounded_whatever_nobody_reads_and_however_it_dies(

@@ -46,6 +46,7 @@ async def get(client: Client, path: str) -> dict[str, Any]:
         return found
 
 
+@pytest.mark.promise("console-is-protected")
 async def test_a_change_without_the_second_secret_of_the_session_is_refused(client: Client) -> None:
     csrf = await log_in(client, "otto")
     paused = {"consumers": True}
@@ -63,6 +64,7 @@ async def test_a_change_without_the_second_secret_of_the_session_is_refused(clie
             assert answer.status == 200
 
 
+@pytest.mark.promise("console-is-protected")
 async def test_the_cookie_is_kept_from_scripts_and_from_other_sites(client: Client) -> None:
     await log_in(client, "vera")
     (cookie,) = client.cookie_jar

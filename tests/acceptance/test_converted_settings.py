@@ -38,6 +38,7 @@ ACTIVEMQ_XML = """\
 """
 
 
+@pytest.mark.promise("settings-of-activemq")
 def test_a_broker_runs_with_a_converted_file(tmp_path: Path) -> None:
     settings, data = tmp_path / "tandemmq.toml", tmp_path / "data"
     broker = BrokerProcess(data / "kahadb", "shop", "--config", str(settings))

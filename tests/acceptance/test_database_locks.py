@@ -60,6 +60,7 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
     found.end()
 
 
+@pytest.mark.promise("locks-keep-their-contract")
 @pytest.mark.service
 def test_a_killed_master_is_followed_and_the_password_is_nobodys(served: tuple[Brokers, Any]) -> None:
     brokers, server = served
@@ -89,6 +90,7 @@ def test_a_second_broker_of_one_name_ends_and_says_where_the_first_is(brokers: B
     first.wait_role("master")
 
 
+@pytest.mark.promise("locks-keep-their-contract")
 def test_a_broker_that_was_killed_follows_itself(brokers: Brokers) -> None:
     first = brokers.start("same")
     first.wait_role("master")

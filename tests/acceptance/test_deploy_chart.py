@@ -34,6 +34,7 @@ def values() -> dict[str, Any]:
     return loaded
 
 
+@pytest.mark.promise("charts-fit")
 def test_the_settings_that_it_names_exist() -> None:
     names = set(re.findall(r"TANDEMMQ_(\w+)", templates()))
     assert names

@@ -35,6 +35,7 @@ def environment(container: dict[str, Any], path: Path) -> dict[str, str]:
     return {name: value.replace("$(POD)", POD) for name, value in {**given, **files}.items()}
 
 
+@pytest.mark.promise("charts-fit")
 def test_its_settings_are_those_of_a_node(tmp_path: Path) -> None:
     (container,) = objects()["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     given = {**os.environ, **environment(container, tmp_path), "TANDEMMQ_BROKER__NAME": "orders"}

@@ -20,8 +20,6 @@ from tests.support.acceptance.reachable_database import reachable_postgres
 from tests.support.acceptance.under_load import demand_kept, under_load, wait_for_receipts
 from tests.support.prove import rounds
 
-pytestmark = pytest.mark.thorough
-
 #: So many rounds of each way to cut a host off; none: one way, once.
 ROUNDS = rounds(0, 5)
 LEASE = ("locker.type=lease-database", "locker.lock_acquire_sleep_interval=1s", "locker.lock_keep_alive_period=200ms")
@@ -127,6 +125,7 @@ def test_hosts_that_are_cut_off_are_replaced_and_stand_by_when_they_are_back(
 # -- what is watched -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("metrics-exist")
 @pytest.mark.parametrize("page", ["docs/operations.md", "deploy/prometheus-rules.yml"])
 def test_each_metric_that_is_to_be_watched_is_there(two: tuple[BrokerProcess, BrokerProcess], page: str) -> None:
     named = set(re.findall(r"\btandemmq_[a-z_]+\b", (ROOT / page).read_text()))
@@ -178,6 +177,7 @@ HEALTH = {  # page -> code of a master, of a standby
 }
 
 
+@pytest.mark.promise("health")
 @pytest.mark.parametrize("page", HEALTH)
 def test_balancers_tell_master_and_standby_apart(two: tuple[BrokerProcess, BrokerProcess], page: str) -> None:
     assert tuple(code(broker, page) for broker in two) == HEALTH[page]

@@ -23,8 +23,6 @@ from tests.support.acceptance.load import Books, consume, drain, produce
 from tests.support.acceptance.stomp_wire import LOST, Wire, connect_any
 from tests.support.prove import IS_PROOF, SEED
 
-pytestmark = pytest.mark.thorough
-
 MIB = 1 << 20
 VOLUME_BYTES = 10 * MIB
 JOURNAL_OF_EXT4_BYTES = 4 * MIB
@@ -176,6 +174,7 @@ def verify(broker: BrokerProcess, books: Books) -> None:
     assert report.problems == [], report.problems
 
 
+@pytest.mark.promise("full-disk-stops-producers")
 async def test_producers_are_refused_consumers_drain_and_all_resumes(broker: BrokerProcess) -> None:
     broker.start().wait_role("master")
     books = Books()

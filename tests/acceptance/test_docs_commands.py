@@ -41,13 +41,12 @@ def machine(tmp_path: Path, require_program: Require) -> Path:
     return tmp_path / "session"
 
 
-@pytest.mark.parametrize("page", QUICK)
+@pytest.mark.parametrize("page", [pytest.param(QUICK[0], marks=pytest.mark.promise("pages-are-true")), *QUICK[1:]])
 def test_commands_of_a_page_do_what_it_says(page: str, machine: Path, require_program: Require) -> None:
     require_program(shutil.which("openssl"), "no openssl")
     assert session.run(ROOT / page, machine, seconds=110) > 0
 
 
-@pytest.mark.thorough
 def test_commands_of_a_long_page_do_what_it_says(machine: Path) -> None:
     assert session.run(ROOT / LONG, machine, seconds=110) > 0
 
@@ -59,7 +58,6 @@ class TestReadme:
         assert session.run(ROOT / README, machine, seconds=110) > 0
 
 
-@pytest.mark.thorough
 @pytest.mark.service
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", SPARK)
@@ -68,11 +66,13 @@ def test_commands_of_the_pipeline_do_what_its_pages_say(page: str, machine: Path
     assert session.run(ROOT / page, machine, seconds=850) > 0
 
 
+@pytest.mark.promise("pages-are-true")
 @pytest.mark.parametrize("page", PAGES)
 def test_each_comment_of_a_page_means_something(page: str) -> None:
     assert any(block.is_run for block in blocks(ROOT / page))
 
 
+@pytest.mark.promise("pages-are-true")
 @pytest.mark.parametrize("page", PAGES)
 def test_what_cannot_be_run_here_says_why(page: str) -> None:
     run = [block for block in blocks(ROOT / page) if block.is_run and block.language == SHELL]

@@ -19,8 +19,6 @@ import pytest
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import ROOT, BrokerProcess, wait_until
 
-pytestmark = pytest.mark.thorough
-
 COMMAND = [sys.executable, "-m", "tandemmq", "doctor", "storage"]
 #: A FUSE mount remembers so long that a name is missing: what a bad NFS mount does for a minute.
 STALE_SECONDS = 1
@@ -72,6 +70,7 @@ def listening() -> Iterator[Callable[[Path], Listening]]:
         each.stop()
 
 
+@pytest.mark.promise("volume-is-examined")
 def test_a_running_broker_does_not_notice(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", "a").start()
     try:

@@ -97,6 +97,7 @@ async def bodies(broker: BrokerProcess, destination: str, count: int) -> list[by
     return [frame.body for frame in frames]
 
 
+@pytest.mark.promise("sent-again-stored-once")
 async def test_the_master_dies_between_store_and_receipt(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
     master, standby = pair
     sent = [f"order {number} of twenty".encode() for number in range(20)]
@@ -164,6 +165,7 @@ async def test_what_is_copied_by_a_bridge_is_no_duplicate(pair: tuple[BrokerProc
     client.close()
 
 
+@pytest.mark.promise("idle-writes-nothing")
 async def test_an_idle_broker_writes_nothing(tmp_path: Path) -> None:
     """AMQ-3833: one stored message, twenty checkpoints, not a byte more."""
     broker = BrokerProcess(tmp_path / "data", "a", "--set", "store.checkpoint_interval=50ms")

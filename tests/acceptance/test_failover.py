@@ -88,6 +88,7 @@ def send(connection: stomp.Connection12, listener: Listener, body: str) -> None:
     wait_until(lambda: body in listener.receipts, f"the receipt of {body}")
 
 
+@pytest.mark.promise("clients-go-on", "takeover-is-independent-of-size")
 def test_stomp_py_goes_on_at_the_standby_when_the_master_is_killed(brokers: Start) -> None:
     master = brokers("a")
     master.wait_role("master")
@@ -98,6 +99,9 @@ def test_stomp_py_goes_on_at_the_standby_when_the_master_is_killed(brokers: Star
     connection, listener = connect(master, standby)
     for number in range(20):
         send(connection, listener, f"before {number}")
+    caught_up = wait_until(lambda: (standby.status() or {})["standby"]["has_caught_up"], "the standby has caught up")
+    assert caught_up
+    assert "replay_seconds" in (standby.status() or {})["standby"]["takeover"]
     master.kill()
     wait_until(lambda: listener.losses, "the connection is lost")
     connect_again(connection)
@@ -111,6 +115,7 @@ def test_stomp_py_goes_on_at_the_standby_when_the_master_is_killed(brokers: Star
     connection.disconnect()
 
 
+@pytest.mark.promise("handover-loses-nothing")
 def test_sigterm_hands_over_and_ends_with_0(brokers: Start) -> None:
     master = brokers("a")
     master.wait_role("master")
@@ -130,7 +135,7 @@ def test_sigterm_hands_over_and_ends_with_0(brokers: Start) -> None:
     again.disconnect()
 
 
-@pytest.mark.parametrize("how", ["delete", "replace"])
+@pytest.mark.parametrize("how", [pytest.param("delete", marks=pytest.mark.promise("lost-lock-deposes")), "replace"])
 def test_a_master_whose_lock_file_goes_is_deposed_and_stands_by(brokers: Start, tmp_path: Path, how: str) -> None:
     master = brokers("a")
     master.wait_role("master")
@@ -157,6 +162,7 @@ def test_a_master_whose_lock_file_goes_is_deposed_and_stands_by(brokers: Start, 
     assert master.wait_role("master")["epoch"] > 2
 
 
+@pytest.mark.promise("one-master-counts")
 def test_two_masters_by_force_never_mix_their_writes(brokers: Start) -> None:
     """No lock at all: only the fence keeps them apart. The one that is fenced off sends no receipt."""
     first = brokers("a", "--set", "locker.use_lock=false")
@@ -185,6 +191,7 @@ def test_two_masters_by_force_never_mix_their_writes(brokers: Start) -> None:
     other.disconnect()
 
 
+@pytest.mark.promise("journal-is-enough")
 def test_a_standby_has_its_messages_although_its_index_is_deleted(brokers: Start, tmp_path: Path) -> None:
     master = brokers("a")
     master.wait_role("master")
@@ -200,6 +207,7 @@ def test_a_standby_has_its_messages_although_its_index_is_deleted(brokers: Start
     again.disconnect()
 
 
+@pytest.mark.promise("standby-names-the-master")
 def test_a_broker_that_may_not_wait_says_who_is_master(brokers: Start) -> None:
     brokers("a").wait_role("master")
     other = brokers("b", "--set", "locker.fail_if_locked=true")

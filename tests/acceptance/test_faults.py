@@ -26,8 +26,6 @@ from tests.support.acceptance.zombie_pair import Pair
 from tests.support.acceptance.zombie_shim import Area, Verb
 from tests.support.prove import IS_PROOF
 
-pytestmark = pytest.mark.thorough
-
 #: The workers of one run choose the same: they must agree about which tests there are.
 _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID")
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.Random(_RUN).getrandbits(32)

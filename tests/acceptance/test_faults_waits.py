@@ -26,7 +26,12 @@ from tests.support.acceptance.zombie_locks import FileLock, Lock, SqliteLease
 from tests.support.acceptance.zombie_pair import Pair
 from tests.support.acceptance.zombie_shim import Area, Shim, Verb
 
-pytestmark = [pytest.mark.thorough, pytest.mark.service, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.service,
+    pytest.mark.timeout(240),
+    pytest.mark.promise("waits-are-bounded"),
+]
 
 QUEUE = "/queue/q"
 # The longest bound of the table, and what follows on it.

@@ -25,7 +25,7 @@ def tandemmq(*arguments: str) -> None:
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("asked", [None, "0660"])
+@pytest.mark.parametrize("asked", [None, pytest.param("0660", marks=pytest.mark.promise("files-are-private"))])
 def test_files_have_the_mode_that_was_asked_for(tmp_path: Path, asked: str | None) -> None:
     options = () if asked is None else ("--set", f"store.file_mode={asked}")
     data = tmp_path / "data"

@@ -19,8 +19,6 @@ from tests.support.acceptance.broker_process import BrokerProcess, tandemmq
 from tests.support.acceptance.stomp_wire import Frame, Wire
 from tests.support.prove import rounds
 
-pytestmark = pytest.mark.thorough
-
 Start = Callable[..., BrokerProcess]
 
 PRODUCERS = 3
@@ -285,6 +283,7 @@ async def test_a_handover_that_nobody_takes_ends_with_the_same_master(brokers: S
     assert await drain(only.stomp, "/queue/q") == ["x"]
 
 
+@pytest.mark.promise("failover-is-explained")
 def test_a_kill_is_explained_with_both_rings_one_of_them_dead(brokers: Start) -> None:
     master = brokers("a")
     master.wait_role("master")

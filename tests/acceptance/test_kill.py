@@ -34,7 +34,15 @@ OPTIONS = (
 
 @pytest.mark.prove
 @pytest.mark.timeout(240 + 60 * ROUNDS)
-@pytest.mark.parametrize(("names", "kinds"), [("ab", OF_A_PAIR), ("abc", OF_A_TRIO)], ids=["pair", "trio"])
+@pytest.mark.parametrize(
+    ("names", "kinds"),
+    [
+        pytest.param(
+            "ab", OF_A_PAIR, id="pair", marks=pytest.mark.promise("confirmed-survives", "acknowledged-stays-gone")
+        ),
+        pytest.param("abc", OF_A_TRIO, id="trio"),
+    ],
+)
 async def test_kills_under_load_lose_nothing_and_undo_nothing(
     tmp_path: Path, names: str, kinds: dict[str, tuple[Round, int]]
 ) -> None:

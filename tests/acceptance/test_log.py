@@ -11,6 +11,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
 from tests.support.tree import ROOT
 
@@ -28,6 +30,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.promise("log-changes-at-runtime")
 def test_levels_and_target_change_while_it_runs_and_each_change_is_told(tmp_path: Path) -> None:
     settings, first, second = tmp_path / "settings.toml", tmp_path / "first.log", tmp_path / "second.log"
     settings.write_text(SETTINGS.format(file=first))

@@ -36,6 +36,7 @@ def queries() -> list[str]:
     return [each.replace("$job", "tandemmq").replace("$__rate_interval", "10s") for each in found]
 
 
+@pytest.mark.promise("metrics-exist")
 @pytest.mark.parametrize("file", [*RULES, DASHBOARD])
 def test_alerts_and_panels_ask_for_metrics_that_there_are(file: str) -> None:
     text = (ROOT / file).read_text()
@@ -111,7 +112,6 @@ def prometheus(
 
 
 @pytest.mark.service
-@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_a_failover_as_prometheus_sees_it(pair: tuple[BrokerProcess, BrokerProcess], prometheus: Prometheus) -> None:
     a, b = pair

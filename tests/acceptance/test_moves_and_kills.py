@@ -6,13 +6,17 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
+from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.unit.broker.admin.api.conftest import Clients, Operator
 
 MESSAGES = 300
-KILLS = 4
+KILLS = 4 if IS_THOROUGH else 2
 
 
+@pytest.mark.promise("moved-once")
 def test_no_message_is_lost_or_doubled_by_a_kill_between_two_moves(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", "a").start()
     try:

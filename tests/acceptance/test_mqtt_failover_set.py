@@ -17,7 +17,7 @@ from tests.support.replication.process_fixtures import whole as whole
 
 KILLS = rounds(5 if IS_THOROUGH else 2, 30)
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600 + 60 * KILLS)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(600 + 60 * KILLS), pytest.mark.promise("mqtt-sessions-go-on")]
 
 
 @pytest.mark.prove

@@ -66,6 +66,7 @@ def test_a_new_subscriber_is_given_the_last_one_of_each_topic(broker: MqttBroker
     assert _retained(broker.mqtt, "elsewhere/#") == {"elsewhere": b"x"}
 
 
+@pytest.mark.promise("mqtt-retained")
 def test_they_survive_a_kill_and_a_failover(brokers: list[MqttBroker]) -> None:
     one, two = brokers
     one.start()
@@ -117,7 +118,6 @@ def test_what_has_no_room_is_sent_and_not_retained(tmp_path: Path) -> None:
         broker.stop()
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_very_many_are_kept_and_read_again_by_the_next_master(brokers: list[MqttBroker]) -> None:
     one, two = brokers

@@ -37,7 +37,7 @@ def broker(tmp_path: Path) -> Iterator[MqttBroker]:
     assert report.is_clean, report.problems
 
 
-@pytest.mark.parametrize("payload_format", [0, 1])
+@pytest.mark.parametrize("payload_format", [pytest.param(0, marks=pytest.mark.promise("mqtt-shares")), 1])
 def test_what_was_begun_is_completed_to_its_taker_after_a_crash(broker: MqttBroker, payload_format: int) -> None:
     """MQTT-4.8.2-4."""
     taker = take(broker.mqtt)

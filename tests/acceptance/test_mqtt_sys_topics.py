@@ -21,6 +21,7 @@ def broker(tmp_path: Path) -> Iterator[MqttBroker]:
     broker.stop()
 
 
+@pytest.mark.promise("mqtt-figures")
 def test_figures_come_at_once_and_again(broker: MqttBroker) -> None:
     with PahoClient(broker.mqtt, "keeps", expiry=3600) as other, PahoClient(broker.mqtt) as client:
         other.publish("a/b", b"1", retain=True)

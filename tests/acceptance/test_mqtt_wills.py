@@ -69,7 +69,9 @@ def _ended(broker: MqttBroker, client_id: str) -> None:
     wait_until(is_gone, f"the session of {client_id} ends")
 
 
-@pytest.mark.parametrize("version", [V311, MQTTProtocolVersion.MQTTv5])
+@pytest.mark.parametrize(
+    "version", [V311, pytest.param(MQTTProtocolVersion.MQTTv5, marks=pytest.mark.promise("mqtt-wills"))]
+)
 def test_the_will_of_a_lost_connection_is_published_at_once(
     broker: MqttBroker, watcher: PahoClient, version: MQTTProtocolVersion
 ) -> None:
@@ -78,6 +80,7 @@ def test_the_will_of_a_lost_connection_is_published_at_once(
     assert not watcher.messages[0].retain
 
 
+@pytest.mark.promise("mqtt-wills")
 def test_the_will_of_who_leaves_in_order_is_not_published_unless_he_wants_it(
     broker: MqttBroker, watcher: PahoClient
 ) -> None:
@@ -89,6 +92,7 @@ def test_the_will_of_who_leaves_in_order_is_not_published_unless_he_wants_it(
     assert _wills(watcher) == ["wills/wanted"]
 
 
+@pytest.mark.promise("mqtt-wills")
 def test_a_retained_will_is_there_for_who_comes_later(broker: MqttBroker, watcher: PahoClient) -> None:
     PahoClient(broker.mqtt, "first", will=("wills/one", b"offline", 1, True)).drop()
     _wait_will(watcher)
@@ -154,6 +158,7 @@ def test_a_take_over_publishes_the_will_unless_it_may_wait(broker: MqttBroker, w
     third.leave()
 
 
+@pytest.mark.promise("mqtt-sessions-end")
 def test_a_session_ends_when_its_time_is_over_and_leaves_nothing(broker: MqttBroker) -> None:
     first = PahoClient(broker.mqtt, "first", expiry=1)
     first.subscribe("a/#", 1)

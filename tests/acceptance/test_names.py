@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.acceptance.broker_process import BrokerProcess
 
 
+@pytest.mark.promise("one-name-one-broker")
 def test_a_second_broker_of_a_name_is_refused_and_one_that_was_killed_is_not(tmp_path: Path) -> None:
     first, second = (BrokerProcess(tmp_path / "data", "a") for _ in range(2))
     try:

@@ -38,6 +38,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     broker.stop()
 
 
+@pytest.mark.promise("daily-work")
 def test_the_daily_work_on_queues(broker: BrokerProcess) -> None:
     shell, clients = Shell(broker), Clients(broker)
     assert shell.says("queues", "create", "orders") == "queue://orders is there\n"
@@ -63,6 +64,7 @@ def test_the_daily_work_on_queues(broker: BrokerProcess) -> None:
     assert [task["kind"] for task in shell.json("tasks")["items"]][:2] == ["purge", "delete"]
 
 
+@pytest.mark.promise("daily-work")
 def test_dead_letters_are_tried_and_retried(broker: BrokerProcess) -> None:
     shell, clients = Shell(broker), Clients(broker)
     clients.send("orders", "a", "b")

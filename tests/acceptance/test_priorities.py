@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tandemmq.store.tools.check import check
+from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.acceptance.stomp_wire import Wire
 
 # Several windows of 2,000.
-MESSAGES = 12_000
+MESSAGES = 12_000 if IS_THOROUGH else 4_800
 QUEUE = "/queue/urgent"
 ON = '[[destinations]]\nqueue = "urgent"\nprioritized_messages = true\n'
 
@@ -69,6 +70,7 @@ def by_priority(messages: list[tuple[int, int]]) -> list[int]:
     return [number for number, priority in sorted(messages, key=lambda each: (-each[1], each[0]))]
 
 
+@pytest.mark.promise("priorities-hold")
 async def test_a_queue_goes_by_priority_over_failovers(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
     master, standby = pair
     messages = mixed(0, MESSAGES)

@@ -24,7 +24,7 @@ from tests.support.acceptance.set_rounds import ANYWHERE, ON_A_BRIDGE, Played
 from tests.support.acceptance.zombie_clients import Gate, Ledger, consume, drain, produce
 from tests.support.prove import IS_PROOF, SEED, rounds
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("quorum-keeps-confirmed")]
 
 ROUNDS = rounds(4, 200)
 # A part of a kind's name: only such rounds.

@@ -32,7 +32,11 @@ from tests.support.acceptance.stomp_wire import LOST, Wire, connect_any
 from tests.support.acceptance.under_load import demand_kept, under_load
 from tests.support.tree import ROOT
 
-pytestmark = [pytest.mark.service, pytest.mark.thorough]
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.thorough,
+    pytest.mark.promise("quorum-keeps-confirmed", "set-has-one-master"),
+]
 
 QUEUE = "/queue/q"
 MIB = 1 << 20

@@ -26,7 +26,7 @@ from tests.support.acceptance.under_load import demand_kept, under_load, wait_fo
 from tests.support.acceptance.zombie_fixtures import library as library
 from tests.support.acceptance.zombie_shim import Area, Shim, Verb
 
-pytestmark = [pytest.mark.service, pytest.mark.thorough, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 #: A sync takes so long: eight times T.
 SYNC_SECONDS = 4.0

@@ -17,7 +17,7 @@ from tests.support.acceptance.set_of_brokers import MemberProcess, SetOfBrokers
 from tests.support.services.zookeeper import zookeeper
 from tests.support.tree import ROOT
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(300), pytest.mark.promise("set-is-managed")]
 
 
 @pytest.fixture

@@ -18,8 +18,6 @@ from tests.support.acceptance.broker_process import ROOT, BrokerProcess
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.under_load import demand_kept, under_load
 
-pytestmark = pytest.mark.thorough
-
 #: The last commit before standbys were warm, the lock could be a lease, and a master could hand over by command.
 EARLIER = "22226704481c"
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -88,6 +86,8 @@ def handover(broker: Installed, site: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.promise("upgrade-loses-nothing")
+@pytest.mark.thorough
 def test_a_pair_is_upgraded_broker_by_broker_and_back_and_nothing_is_lost(
     pair: tuple[Installed, Installed], versions: dict[str, Path]
 ) -> None:

@@ -100,6 +100,7 @@ def test_openwire_before_the_greeting_is_short(broker: Bounded, size: int) -> No
     assert client.is_closed()
 
 
+@pytest.mark.promise("limits-before-login")
 def test_openwire_before_the_login_is_short(broker: Bounded) -> None:
     client = OpenWire(broker.openwire).greet()
     client.socket.sendall(struct.pack(">i", HANDSHAKE_BYTES_MAX + 1) + b"\3")
@@ -117,11 +118,13 @@ def test_openwire_after_the_login_is_as_long_as_the_connector_says(broker: Bound
     assert client.is_closed()
 
 
+@pytest.mark.promise("limits-before-login")
 def test_stomp_before_connect_is_short(broker: Bounded) -> None:
     assert str(CONNECT_BYTES_MAX).encode() in hears(broker.stomp, b"CONNECT\n\n" + b"x" * (CONNECT_BYTES_MAX + 1))
     assert b"100 headers" in hears(broker.stomp, b"CONNECT\n" + b"a:b\n" * 500)
 
 
+@pytest.mark.promise("limits-after-login")
 def test_stomp_after_connect_is_as_long_as_the_connector_says(broker: Bounded) -> None:
     # Nobody waits for CONNECTED to send more.
     body = b"x" * (FRAME_MAX - 1000)
@@ -134,6 +137,7 @@ def test_stomp_after_connect_is_as_long_as_the_connector_says(broker: Bounded) -
     assert str(FRAME_MAX).encode() in heard
 
 
+@pytest.mark.promise("limits-after-login")
 def test_a_connection_too_many_is_told_so(broker: Bounded) -> None:
     held = [socket.create_connection(("127.0.0.1", broker.few), 20) for _ in range(CONNECTIONS_MAX)]
     for each in held:
@@ -163,6 +167,7 @@ async def test_temporary_queues_have_a_bound(broker: Bounded) -> None:
     client.close()
 
 
+@pytest.mark.promise("limits-after-login")
 async def test_subscriptions_have_a_bound(broker: Bounded) -> None:
     client = OpenWire(broker.openwire).connect()
     for _ in range(1000):
@@ -183,6 +188,7 @@ def test_who_drips_before_he_says_who_he_is_has_a_time(broker: Bounded, protocol
         assert not is_let_drip(client, b"x")  # longer than the connector's second
 
 
+@pytest.mark.promise("limits-before-login")
 def test_who_falls_silent_within_a_frame_is_hung_up_on(broker: Bounded) -> None:
     info = our_info(max_frame_size=FRAME_MAX, provider_version="", inactivity_ms=300, initial_delay_ms=300)
     client = OpenWire(broker.openwire)
@@ -193,6 +199,7 @@ def test_who_falls_silent_within_a_frame_is_hung_up_on(broker: Bounded) -> None:
 # ---- what should burst
 
 
+@pytest.mark.promise("bombs-stay-small")
 async def test_a_compressed_bomb_stays_small(broker: Bounded) -> None:
     bomb = zlib.compress(b"\0" * (1024 * MIB), 9)
     assert len(bomb) < FRAME_MAX
@@ -230,6 +237,7 @@ async def test_a_java_object_is_bytes(broker: Bounded) -> None:
     client.close()
 
 
+@pytest.mark.promise("bombs-stay-small")
 async def test_maps_in_maps_in_maps_are_no_map(broker: Bounded) -> None:
     # Each holds one entry, "k", that is a map again.
     depth = 100_000
@@ -256,6 +264,7 @@ SELECTORS = {
 }
 
 
+@pytest.mark.promise("bombs-stay-small")
 @pytest.mark.parametrize("selector", SELECTORS)
 async def test_a_selector_that_should_burst_is_refused_or_quick(broker: Bounded, selector: str) -> None:
     client = OpenWire(broker.openwire).connect()
@@ -278,6 +287,7 @@ async def test_like_does_not_try_all_ways(broker: Bounded) -> None:
 # ---- names
 
 
+@pytest.mark.promise("no-injection")
 async def test_a_header_stays_a_header(broker: Bounded) -> None:
     """STOMP 1.0 has no way to write a line's end: what a 1.2 client has in one header is not two to a 1.0 client."""
     sender = await Wire.open(broker.stomp)

@@ -193,6 +193,7 @@ async def test_a_certificate_is_a_user_by_websocket_too(broker: Secured) -> None
 # ---- what he may do
 
 
+@pytest.mark.promise("rights")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("retain", [False, True])
@@ -224,6 +225,7 @@ def test_subscribing_takes_the_right(broker: Secured, version: Version, lasts: b
             assert eve.subscribe(name, "OPEN/a", qos=1) == [refused, 1], name
 
 
+@pytest.mark.promise("rights")
 def test_a_wildcard_gives_what_may_be_read(broker: Secured) -> None:
     with broker.login("alice", "shop") as alice:
         for topic in ("ORDERS/US", "ORDERS/EU", "OPEN/r"):
@@ -307,6 +309,7 @@ async def test_what_the_broker_keeps_of_mqtt_is_nobodys_queue(broker: Secured, n
         assert bob.session_present
 
 
+@pytest.mark.promise("ids-have-owners")
 def test_a_client_id_that_is_in_use_is_its_users(broker: Secured) -> None:
     with broker.login("alice", "till-1", lasts=True) as alice, Mqtt(broker.plain) as eve:
         for lasts in (False, True):

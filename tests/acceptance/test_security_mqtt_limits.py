@@ -79,6 +79,7 @@ def head(first: int, length: int) -> bytes:
 
 
 @OLD_AND_NEW
+@pytest.mark.promise("limits-before-login")
 @pytest.mark.parametrize("length", [CONNECT_BYTES_MAX + 1, (1 << 28) - 1])
 def test_connect_is_short(broker: Bounded, version: Version, length: int) -> None:
     with Mqtt(broker.plain, version) as client:
@@ -86,6 +87,7 @@ def test_connect_is_short(broker: Bounded, version: Version, length: int) -> Non
         assert client.is_closed()
 
 
+@pytest.mark.promise("mqtt-conforms")
 @pytest.mark.parametrize("said", [b"\x10\xff\xff\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n", b"\xc0\x00", b"\xf0" * 1000])
 def test_what_is_no_connect_ends_the_connection(broker: Bounded, said: bytes) -> None:
     with Mqtt(broker.plain) as client:
@@ -94,6 +96,7 @@ def test_what_is_no_connect_ends_the_connection(broker: Bounded, said: bytes) ->
 
 
 @OLD_AND_NEW
+@pytest.mark.promise("mqtt-conforms", "limits-after-login")
 def test_a_packet_is_as_long_as_the_connector_says(broker: Bounded, version: Version) -> None:
     with Mqtt(broker.plain, version) as client:
         assert client.connect("long") == [0]

@@ -100,6 +100,7 @@ def connect_frame(login: str | None, passcode: str | None = None) -> bytes:
 # ---- who gets in
 
 
+@pytest.mark.promise("logins")
 def test_a_wrong_password_is_refused_in_both_protocols(broker: Secured) -> None:
     assert b"User name [alice] or password is invalid" in stomp(broker, connect_frame("alice", "guess"), "127.0.1.1")
     client = OpenWire(broker.openwire, "127.0.1.1")
@@ -109,6 +110,7 @@ def test_a_wrong_password_is_refused_in_both_protocols(broker: Secured) -> None:
     assert client.is_closed()
 
 
+@pytest.mark.promise("guessing-is-slowed")
 async def test_who_guesses_is_shut_out_and_others_notice_nothing(broker: Secured) -> None:
     good = await Wire.open(broker.stomp, login="alice", passcode="alice secret")
     for guess in range(5):
@@ -145,6 +147,7 @@ def test_nobody_is_anonymous_from_elsewhere(broker: Secured, require_program: Ca
     assert client.is_closed()
 
 
+@pytest.mark.promise("logins")
 def test_what_follows_a_refused_login_is_not_done(broker: Secured) -> None:
     text = connect_frame("alice", "guess") + b"SEND\ndestination:/queue/OPEN.refused\nreceipt:last\n\nx\0"
     assert b"RECEIPT" not in stomp(broker, text, "127.0.3.1")
@@ -166,6 +169,7 @@ OPERATIONS: dict[str, tuple[Callable[[OpenWire, Destination], object], str]] = {
 }
 
 
+@pytest.mark.promise("rights")
 @pytest.mark.parametrize(
     ("who", "operation", "name", "may"),
     [
@@ -204,6 +208,7 @@ def test_rights_are_the_same_in_both_protocols(broker: Secured, who: str, operat
         each.close()
 
 
+@pytest.mark.promise("rights")
 def test_a_pattern_comes_to_nothing_that_its_client_may_not_read(broker: Secured) -> None:
     bob, alice = broker.login("bob"), broker.login("alice")
     alice.send(queue("ORDERS.US"), b"before")
@@ -244,6 +249,7 @@ def temporary(owner: OpenWire, number: object = 1) -> Destination:
     return Destination(DestinationKind.TEMP_QUEUE, f"{owner.id}:{number}")
 
 
+@pytest.mark.promise("temporary-destinations")
 def test_anothers_temporary_queue_is_neither_read_nor_deleted_nor_taken_before(broker: Secured) -> None:
     alice = broker.login("alice", connection="ID:owner:1")
     eve = broker.login("eve", connection="ID:owner")
@@ -275,6 +281,7 @@ def test_a_client_id_that_is_in_use_is_refused(broker: Secured) -> None:
     alice.close()
 
 
+@pytest.mark.promise("ids-have-owners")
 def test_a_connection_is_taken_over_by_its_own_user_only(broker: Secured) -> None:
     alice = broker.login("alice", connection="ID:alice-1")
     eve = OpenWire(broker.openwire)
@@ -288,6 +295,7 @@ def test_a_connection_is_taken_over_by_its_own_user_only(broker: Secured) -> Non
     again.close()
 
 
+@pytest.mark.promise("ids-have-owners")
 def test_nobody_spends_anothers_ids_between_a_crash_and_her_coming_back(broker: Secured) -> None:
     """A failover transport comes back under the same connection id, and sends again what was not answered."""
     alice = broker.login("alice", connection="ID:host-1-1:1")
@@ -306,6 +314,7 @@ def test_nobody_spends_anothers_ids_between_a_crash_and_her_coming_back(broker: 
     alice.close()
 
 
+@pytest.mark.promise("ids-have-owners")
 def test_a_durable_subscription_is_its_users_after_a_crash(broker: Secured) -> None:
     for name in ("alice", "eve", "alice"):
         client = broker.login(name, client_id="shop-of-alice")
@@ -341,6 +350,7 @@ def test_anothers_branch_is_not_decided_before_it_is_prepared(broker: Secured) -
         each.close()
 
 
+@pytest.mark.promise("xa-branches")
 def test_after_a_restart_ending_a_prepared_branch_still_needs_rights(
     broker: Secured,
 ) -> None:
@@ -369,6 +379,7 @@ def test_after_a_restart_ending_a_prepared_branch_still_needs_rights(
 # ---- what is the broker's
 
 
+@pytest.mark.promise("advisories")
 def test_nobody_forges_an_advisory(broker: Secured) -> None:
     eve = broker.login("eve")
     forged = topic("ActiveMQ.Advisory.TempQueue")
@@ -385,6 +396,7 @@ def test_nobody_forges_an_advisory(broker: Secured) -> None:
     eve.close()
 
 
+@pytest.mark.promise("advisories")
 def test_an_advisory_names_who_connects_and_not_his_password(broker: Secured) -> None:
     alice = broker.login("alice")
     alice.consume(topic("ActiveMQ.Advisory.Connection"))
@@ -443,6 +455,7 @@ def test_what_waits_for_its_time_is_not_shown_to_everybody(broker: Secured) -> N
 # ---- the log
 
 
+@pytest.mark.promise("no-injection")
 def test_a_name_writes_no_line_into_the_log(broker: Secured) -> None:
     client = OpenWire(broker.openwire, "127.0.4.1")
     with pytest.raises(Refused):

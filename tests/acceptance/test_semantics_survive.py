@@ -45,6 +45,7 @@ async def take(wire: Wire, destination: str, count: int, **headers: str) -> list
     return [await wire.read() for _ in range(count)]
 
 
+@pytest.mark.promise("durable-subscription-kept")
 async def test_a_durable_subscription_has_what_came_while_it_was_away(
     pair: tuple[BrokerProcess, BrokerProcess],
 ) -> None:
@@ -95,6 +96,7 @@ async def test_a_durable_subscription_of_a_pattern_keeps_its_selector(
     again.close()
 
 
+@pytest.mark.promise("transaction-is-whole")
 async def test_a_transaction_is_there_whole_or_not_at_all(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
     master, standby = pair
     client = await Wire.open(master.stomp)
@@ -120,6 +122,7 @@ async def test_a_transaction_is_there_whole_or_not_at_all(pair: tuple[BrokerProc
     other.close()
 
 
+@pytest.mark.promise("dead-letter-with-cause")
 async def test_what_was_refused_is_a_dead_letter_with_its_cause(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
     master, standby = pair
     client = await Wire.open(master.stomp)
@@ -140,6 +143,7 @@ async def test_what_was_refused_is_a_dead_letter_with_its_cause(pair: tuple[Brok
     again.close()
 
 
+@pytest.mark.promise("order-is-kept")
 async def test_a_queue_longer_than_memory_comes_out_in_order_after_a_failover(
     pair: tuple[BrokerProcess, BrokerProcess],
 ) -> None:

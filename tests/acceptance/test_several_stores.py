@@ -16,14 +16,13 @@ from click.testing import CliRunner
 from tandemmq.cli.store.check import check
 from tandemmq.store.several.layout import stores_in
 from tandemmq.store.tools.check_several import check_all
+from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.load import Books, drain
 from tests.support.acceptance.stomp_wire import LOST, Wire, connect_any
 from tests.support.prove import SEED, rounds
 
-pytestmark = pytest.mark.thorough
-
-ROUNDS = rounds(2, 120)
+ROUNDS = rounds(2 if IS_THOROUGH else 1, 120)
 SETTINGS = """
 [store]
 journal_max_file_length = "1mb"
@@ -102,6 +101,7 @@ async def move(ports: list[int], stop: asyncio.Event) -> int:
     return confirmed
 
 
+@pytest.mark.promise("several-stores-are-atomic")
 @pytest.mark.prove
 @pytest.mark.timeout(120 + 15 * ROUNDS)
 async def test_kills_under_load_with_transactions_over_two_stores(tmp_path: Path) -> None:

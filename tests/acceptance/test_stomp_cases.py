@@ -80,6 +80,7 @@ class Client:
         self.socket.close()
 
 
+@pytest.mark.promise("stomp-acknowledges")
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 def test_acks_of_a_transaction_may_come_in_any_order(broker: BrokerProcess, mode: str) -> None:
     client, queue = Client(broker, "1.1"), f"/queue/order.{mode}"
@@ -95,6 +96,7 @@ def test_acks_of_a_transaction_may_come_in_any_order(broker: BrokerProcess, mode
     client.close()
 
 
+@pytest.mark.promise("stomp-acknowledges")
 def test_nack_of_the_mode_client_is_for_all_up_to_that_one(broker: BrokerProcess) -> None:
     client, queue = Client(broker), "/queue/nack"
     client.store(queue, "1", "2", "3")
@@ -126,12 +128,14 @@ def test_what_is_refused_leaves_the_connection(broker: BrokerProcess, refused: s
     client.close()
 
 
+@pytest.mark.promise("stomp-versions")
 def test_1_0_has_the_heart_beat_of_its_connector(broker: BrokerProcess) -> None:
     with socket.create_connection(("127.0.0.1", broker.stomp), SECONDS_MAX) as old:
         old.sendall(b"CONNECT\n\n\0")
         assert b"heart-beat:3000,3000" in old.recv(1000)
 
 
+@pytest.mark.promise("stomp-versions")
 def test_1_0_unsubscribes_by_destination(broker: BrokerProcess) -> None:
     client = Client(broker, "1.0")
     client.say("SUBSCRIBE\ndestination:/queue/old\n", "UNSUBSCRIBE\ndestination:/queue/old\nreceipt:gone\n")

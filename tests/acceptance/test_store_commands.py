@@ -38,6 +38,7 @@ def master(data: Path) -> Iterator[BrokerProcess]:
         process.stop()
 
 
+@pytest.mark.promise("bytes-are-explained")
 def test_why_and_compact_over_the_admin_address(data: Path, master: BrokerProcess) -> None:
     admin = f"127.0.0.1:{master.admin}"
     body = "x" * 20_000

@@ -85,6 +85,7 @@ def service(name: str, data: Path, folder: Path) -> Iterator[Callable[[str], str
             process.wait()
 
 
+@pytest.mark.promise("systemd")
 def test_master_and_standby_tell_systemd_that_they_are_ready_and_alive(tmp_path: Path) -> None:
     with service("a", tmp_path / "data", tmp_path) as a:
         assert "STATUS=master" in a("READY=1")

@@ -167,6 +167,7 @@ def test_stomp_py_with_a_password(broker: Encrypted) -> None:
 # ---- who is who
 
 
+@pytest.mark.promise("tls")
 def test_a_certificates_subject_is_a_user_and_none_is_anonymous(broker: Encrypted) -> None:
     sent = CONNECT + b"SEND\ndestination:/queue/ORDERS.X\nreceipt:r\n\nx\0"
 
@@ -183,6 +184,7 @@ def test_a_certificates_subject_is_a_user_and_none_is_anonymous(broker: Encrypte
     assert b"User anonymous is not authorized" in answers(broker.context(broker.authority.certificate("unknown")))
 
 
+@pytest.mark.promise("tls")
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_who_must_show_a_certificate_and_has_none_or_a_wrong_one_gets_nowhere(
     broker: Encrypted, version: ssl.TLSVersion
@@ -196,6 +198,7 @@ def test_who_must_show_a_certificate_and_has_none_or_a_wrong_one_gets_nowhere(
     broker.wait_log("CERTIFICATE_VERIFY_FAILED")
 
 
+@pytest.mark.promise("tls")
 def test_an_expired_certificate_is_none(broker: Encrypted) -> None:
     directory, name = broker.authority.directory, "late"
     made = broker.authority.certificate(name)
@@ -213,6 +216,7 @@ def test_a_client_that_trusts_another_authority_hangs_up(broker: Encrypted) -> N
     broker.wait_log("UNKNOWN_CA")
 
 
+@pytest.mark.promise("tls")
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 def test_an_old_version_is_refused(broker: Encrypted) -> None:
     context = broker.context()
@@ -261,7 +265,13 @@ def test_who_begins_no_handshake_has_a_time_and_a_bound(broker: Encrypted) -> No
 # ---- what changes while it runs
 
 
-@pytest.mark.parametrize("is_asked", [False, True], ids=["looks by itself", "SIGHUP"])
+@pytest.mark.parametrize(
+    "is_asked",
+    [
+        pytest.param(False, id="looks by itself"),
+        pytest.param(True, id="SIGHUP", marks=pytest.mark.promise("certificates-are-reloaded")),
+    ],
+)
 def test_a_new_certificate_holds_for_who_comes_later(broker: Encrypted, is_asked: bool) -> None:
     name = f"renewed{is_asked}"
     with broker.open(broker.context()) as there:

@@ -78,6 +78,7 @@ def broker(collector: Collector, tmp_path: Path) -> Iterator[BrokerProcess]:
         broker.stop()
 
 
+@pytest.mark.promise("traces")
 def test_a_context_is_passed_on_both_ways_and_its_spans_are_exported(
     broker: BrokerProcess, collector: Collector
 ) -> None:

@@ -14,8 +14,6 @@ from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.load import Books, consume, drain, produce
 from tests.support.acceptance.traced_broker import Call, TracedBroker, why_not
 
-pytestmark = pytest.mark.thorough
-
 # Small files and hasty upkeep: files come, go and are compacted while the standby looks.
 HASTE = {
     "journal_max_file_length": "256kb",

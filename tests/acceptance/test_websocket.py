@@ -102,6 +102,7 @@ async def consume(urls: list[str], taken: list[int]) -> None:
         assert (await frame(websocket)).startswith("RECEIPT")  # and not one message more
 
 
+@pytest.mark.promise("websocket")
 async def test_a_client_with_two_urls_goes_on_when_the_master_is_killed(
     brokers: Callable[..., WebSocketBroker],
 ) -> None:
@@ -142,6 +143,7 @@ async def test_a_standby_refuses_websockets_and_a_handover_says_goodbye(
         assert (await frame(websocket)).startswith("RECEIPT")
 
 
+@pytest.mark.promise("websocket", "protocols-meet")
 async def test_mqtt_by_websocket_and_stomp_meet(brokers: Callable[..., WebSocketBroker]) -> None:
     broker = brokers("a")
     await asyncio.to_thread(broker.wait_role, "master")

@@ -37,8 +37,6 @@ from tests.support.acceptance.zombie_rounds import Plan, Round, Row, Table
 from tests.support.acceptance.zombie_servers import Servers
 from tests.support.prove import IS_PROOF, SEED, rounds
 
-pytestmark = pytest.mark.thorough
-
 ROUNDS = rounds(2, 100)
 # A part of a kind's name: only such rounds.
 ONLY = os.environ.get("TANDEMMQ_ZOMBIES_OF", "")
@@ -116,6 +114,8 @@ def servers(library: Path, require_service: Callable[[object, str], None]) -> It
     made.remove()
 
 
+@pytest.mark.promise("confirmed-survives", "one-master-counts")
+@pytest.mark.thorough
 @pytest.mark.prove
 @pytest.mark.service
 @pytest.mark.timeout(180 + 60 * ROUNDS)
