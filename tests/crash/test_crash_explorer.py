@@ -69,7 +69,11 @@ LIVES_WITH = {
     XA_ROLLED_BACK: 3,
 }
 
-pytestmark = [pytest.mark.prove, pytest.mark.timeout(7200 if IS_PROOF else 120)]
+pytestmark = [
+    pytest.mark.prove,
+    pytest.mark.timeout(7200 if IS_PROOF else 120),
+    pytest.mark.promise("confirmed-survives", "acknowledged-stays-gone", "one-master-counts"),
+]
 
 
 def one_in_four(first: int) -> list[Any]:

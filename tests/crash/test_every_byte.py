@@ -58,7 +58,7 @@ SETTINGS = StoreSettings(
 )
 DECLARED = replace(SETTINGS, ignore_missing_journalfiles=True, check_for_corrupt_journal_files=True)
 
-pytestmark = [pytest.mark.prove, pytest.mark.timeout(3600 if IS_PROOF else 120)]
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(3600 if IS_PROOF else 120), pytest.mark.promise("damage-is-named")]
 
 Held = dict[str, dict[str, bytes]]  # owner in words -> message id -> body, in order
 

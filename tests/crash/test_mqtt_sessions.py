@@ -25,6 +25,8 @@ from tests.support.crash.failing_disk import Failure
 from tests.support.crash.mqtt_lives import Crash, World
 from tests.support.prove import IS_FULL, SEED, rounds
 
+pytestmark = pytest.mark.promise("mqtt-sessions-go-on")
+
 LIVES = rounds(60 if IS_THOROUGH else 16, 0)
 # A life has about so many writes and syncs.
 CALLS = 380

@@ -21,6 +21,8 @@ from tests.support.crash.recording_disk import RecordingDisk, Unlink
 from tests.support.prove import SEED, rounds
 from tests.support.store.store_harness import KIB
 
+pytestmark = pytest.mark.promise("confirmed-survives", "acknowledged-stays-gone")
+
 IMAGES = rounds(40, 2_000)
 ROUNDS = 16
 

@@ -26,6 +26,8 @@ from tests.support.crash.crash_images import Disk
 from tests.support.crash.recording_disk import RecordingDisk
 from tests.support.journal.in_memory import scan_bytes
 
+pytestmark = pytest.mark.promise("index-is-rebuilt")
+
 # Path -> content; None: a directory.
 Contents = Mapping[str, bytes | None]
 

@@ -25,6 +25,8 @@ from tests.support.crash.recording_disk import ROOT, Event, Note, RecordingDisk,
 from tests.support.crash.short_lives import OTHER, SETTINGS, begin, round_of
 from tests.support.prove import IS_PROOF, SEED
 
+pytestmark = pytest.mark.promise("confirmed-survives")
+
 LIVES = 40
 IMAGES_OF_A_LIFE = 2
 WAYS = [

@@ -44,7 +44,7 @@ from tandemmq.store.tools.inspect import read_headers
 from tests.support.journal.in_memory import scan_bytes
 from tests.support.store.store_harness import Q, Term
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("back-to-activemq")]
 
 Owner = dict[str, Any]
 ActiveMQ = Callable[..., list[Owner]]

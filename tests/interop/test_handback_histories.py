@@ -42,7 +42,7 @@ from tandemmq.store.tools.inspect import read_headers
 from tests.support.prove import SEED, rounds
 from tests.support.store.store_harness import Term
 
-pytestmark = [pytest.mark.service, pytest.mark.prove]
+pytestmark = [pytest.mark.service, pytest.mark.prove, pytest.mark.promise("back-to-activemq")]
 
 ActiveMQ = Callable[..., list[dict[str, Any]]]
 QUEUES = [Destination(DestinationKind.QUEUE, name) for name in ("A", "B.C", "größe")]

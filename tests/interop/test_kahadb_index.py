@@ -15,7 +15,7 @@ from tandemmq.store.records.commands import AckMap, AddMessage, ProducerAudit, U
 from tests.support.interop.scripted import Script, Step, compiled
 from tests.support.store.takeover_harness import Held
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("bytes-are-activemqs")]
 
 
 def steps(directory: Path, ending: list[str]) -> list[Step]:

@@ -18,7 +18,7 @@ from tests.support.broker.engine_term import EngineTerm
 from tests.support.interop.scripted import Script, compiled
 from tests.unit.broker.engine.conftest import Client
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("composite-and-wildcards")]
 
 PATTERN, TOPIC = Destination(DestinationKind.TOPIC, "S.>"), Destination(DestinationKind.TOPIC, "S.A")
 

@@ -16,7 +16,7 @@ from tandemmq.pipeline.walk import walk
 from tandemmq.store.tools.inspect import Seen, read_headers
 from tandemmq.store.tools.inspect import walk as inspect_walk
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("pipeline-reads-beside")]
 
 # a column of messages -> what Tandem.java calls it
 _THEIRS = {

@@ -42,7 +42,7 @@ from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 from tests.support.journal.in_memory import scan_bytes
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("bytes-are-activemqs")]
 
 Owner = dict[str, Any]
 ActiveMQ = Callable[..., list[Owner]]

@@ -25,7 +25,7 @@ from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.properties import Byte, Float, Long, Short
 from tests.support.tree import TESTS
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("selectors")]
 
 LIBRARIES = Path("/usr/share/activemq/lib")
 SOURCE = TESTS / "support" / "interop" / "java" / "Selectors.java"

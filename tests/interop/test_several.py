@@ -18,7 +18,7 @@ from tandemmq.store.tools.check_several import check_all
 from tests.support.store.several_harness import REST, TWO, A, B, SeveralTerm
 from tests.support.tree import TESTS
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("several-stores-are-atomic")]
 
 LIBRARIES = Path("/usr/share/activemq/lib")
 SOURCE = TESTS / "support" / "interop" / "java" / "Several.java"

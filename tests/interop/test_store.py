@@ -18,7 +18,7 @@ from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import Q, Term
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("bytes-are-activemqs")]
 
 Owner = dict[str, Any]
 ActiveMQ = Callable[..., list[Owner]]

@@ -22,7 +22,7 @@ from tests.support.interop.scripted import Answers, Script, Step, compiled
 from tests.support.store.store_harness import Term
 from tests.support.store.takeover_harness import Held, replayed, take_over
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("from-activemq")]
 
 SMALL = 16_384
 FILL: Step = {"do": "fill", "bytes": 18_000}  # a file and a bit

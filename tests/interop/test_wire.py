@@ -16,7 +16,7 @@ from tandemmq.broker.protocols.openwire.types import VERSION_MAX
 from tests.support.protocols.openwire.samples import COMMANDS, structure
 from tests.support.tree import TESTS
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("bytes-are-activemqs", "jms-works-unmodified")]
 
 LIBRARIES = Path("/usr/share/activemq/lib")
 SOURCE = TESTS / "support" / "interop" / "java" / "Wire.java"

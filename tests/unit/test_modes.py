@@ -10,6 +10,8 @@ import pytest
 
 from tandemmq.modes import NEW_FILE, directory_mode, made_like, narrowing, umask_of, wider
 
+pytestmark = pytest.mark.promise("files-are-private")
+
 
 @pytest.mark.parametrize(
     ("file_mode", "directory", "command"),

@@ -10,6 +10,8 @@ import pytest
 from tests.support.tree import ROOT
 from tests.unit.broker.protocols.mqtt.test_packets import MISTAKES, SAMPLES
 
+pytestmark = pytest.mark.promise("mqtt-conforms")
+
 ROW = re.compile(r"^\| MQTT-(\S+) \| (.+?) \| (.+) \|$", re.MULTILINE)
 TEST = re.compile(r"`(test_\w+)`(?: \(([^)]+)\))?")
 CASES = {

@@ -25,6 +25,8 @@ from tandemmq.locker.contract import (
 )
 from tandemmq.locker.kinds import create
 
+pytestmark = pytest.mark.promise("locks-keep-their-contract")
+
 if TYPE_CHECKING:
     from tests.contract.locker.conftest import OtherProcess
 

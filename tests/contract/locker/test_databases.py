@@ -24,6 +24,8 @@ from tests.support.services.mariadb import MariaDB
 from tests.support.services.postgres import Postgres
 from tests.support.services.proxy import Proxy
 
+pytestmark = pytest.mark.promise("locks-keep-their-contract")
+
 DATABASE = "contract"
 _fresh = itertools.count()
 _prepared: list[Postgres | MariaDB] = []

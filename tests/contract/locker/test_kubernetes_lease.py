@@ -30,6 +30,8 @@ from tests.support.prove import IS_PROOF
 from tests.support.services.kubernetes_api import KubernetesApi, make_certificate
 from tests.support.services.proxy import Proxy
 
+pytestmark = pytest.mark.promise("locks-keep-their-contract")
+
 NAME = "orders"
 
 

@@ -23,6 +23,8 @@ from tandemmq.locker.volume import OsVolume, inode_of
 from tests.support.crash.unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
 from tests.support.locker.manual_clock import ManualClock
 
+pytestmark = pytest.mark.promise("locks-keep-their-contract")
+
 WAIT_SECONDS_MAX = 20.0
 
 

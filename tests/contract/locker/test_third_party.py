@@ -22,6 +22,8 @@ from tests.support.locker.manual_clock import ManualClock
 from tests.support.locker.pair import assert_a_frozen_master_is_followed, assert_the_standby_follows, running_pair
 from tests.support.locker.steps import Stepping, stepping
 
+pytestmark = pytest.mark.promise("locks-keep-their-contract")
+
 #: What it asks of what others see; to ftruncate and fsync its own file, which nobody reads half, adds no order.
 FILE_CALLS = ("makedirs", "listdir", "link", "unlink", "stat", "open", "pwrite")
 EXAMPLE = Path(__file__).parents[3] / "examples" / "lease-files-locker"

@@ -46,7 +46,7 @@ from tests.support.locker.steps import Stepping
 from tests.support.services.proxy import Proxy
 from tests.support.services.zookeeper import ZooKeeperServer, end_session, zookeeper, zookeeper_ensemble
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("locks-keep-their-contract")]
 _numbers = count()
 
 

@@ -22,7 +22,7 @@ from tandemmq.broker.replication.zookeeper import ENTRY_BYTES_MAX, ZooKeeperDire
 from tests.contract.replication.test_directory import A, B, DirectoryContract, eventually
 from tests.support.services.zookeeper import TICK_MS, ZooKeeperServer, end_session, zookeeper, zookeeper_ensemble
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("set-has-one-master")]
 _numbers = count()
 
 

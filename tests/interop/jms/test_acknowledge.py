@@ -7,7 +7,7 @@ import pytest
 from tests.support.interop.jms.jvm import JmsConnection, Jvm
 from tests.support.interop.jms.peers import Peer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("jms-works-unmodified", "acknowledged-stays-gone")]
 
 PROMPT = "jms.redeliveryPolicy.initialRedeliveryDelay=0&jms.redeliveryPolicy.redeliveryDelay=0"
 ONCE = f"{PROMPT}&jms.redeliveryPolicy.maximumRedeliveries=1"

@@ -8,7 +8,7 @@ from tests.support.acceptance.openwire_wire import OpenWire
 from tests.support.interop.jms.jvm import Consumer, Jvm, Message
 from tests.support.interop.jms.peers import Peer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("advisories")]
 
 
 def until(consumer: Consumer, text: str) -> Message:

@@ -12,7 +12,7 @@ from tests.support.interop.jms.jvm import Jvm
 from tests.support.interop.jms.peers import TRANSFORMING, Peer
 from tests.support.interop.jms.stomp_side import StompSide
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("jms-works-unmodified", "protocols-meet")]
 
 BODIES = {
     "text": "grüße, 世界 \u0000 end",

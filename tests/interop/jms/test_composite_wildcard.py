@@ -7,7 +7,7 @@ import pytest
 from tests.support.interop.jms.jvm import Jvm
 from tests.support.interop.jms.peers import Peer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("composite-and-wildcards")]
 
 
 def test_a_composite_send_reaches_all(jvm: Jvm, broker: Peer, name: str) -> None:

@@ -11,7 +11,7 @@ from tests.support.acceptance.openwire_wire import OpenWire
 from tests.support.interop.jms.jvm import JmsError, Jvm
 from tests.support.interop.jms.peers import Peer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("jms-works-unmodified")]
 
 
 def test_a_message_goes_from_one_connection_to_another(jvm: Jvm, broker: Peer, name: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.interop.jms.jvm import Jvm
 from tests.support.interop.jms.peers import Peer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("expired-is-not-delivered")]
 
 
 def test_a_message_in_time_is_delivered_with_its_expiration(jvm: Jvm, broker: Peer, name: str) -> None:

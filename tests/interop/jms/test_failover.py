@@ -18,7 +18,11 @@ from tests.support.interop.jms.load import Load
 from tests.support.interop.jms.peers import Pair
 from tests.support.prove import IS_PROOF, rounds
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.timeout(1200),
+    pytest.mark.promise("clients-go-on", "jms-works-unmodified"),
+]
 
 KILLS = rounds(1, 20)
 PROMPT = "jms.redeliveryPolicy.initialRedeliveryDelay=0&jms.sendAcksAsync=false"

@@ -18,7 +18,11 @@ from tests.support.prove import rounds
 from tests.support.replication.process_fixtures import three as three
 from tests.support.replication.process_fixtures import whole as whole
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.timeout(1200),
+    pytest.mark.promise("clients-go-on", "quorum-keeps-confirmed"),
+]
 
 KILLS = rounds(1, 20)
 PROMPT = (

@@ -7,7 +7,7 @@ import pytest
 from tests.support.interop.jms.jvm import Jvm
 from tests.support.interop.jms.peers import Peer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("message-groups")]
 
 
 def group(name: str, sequence: int | None = None) -> dict[str, object]:

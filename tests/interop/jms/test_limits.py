@@ -13,7 +13,7 @@ from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.interop.jms.jvm import JmsError, Jvm
 from tests.support.interop.jms.peers import TandemMQ
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("limits-after-login", "bombs-stay-small")]
 
 BODY = "x" * 10_000
 FRAME_BYTES_MAX = 1 << 20

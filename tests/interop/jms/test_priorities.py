@@ -7,7 +7,7 @@ import pytest
 from tests.support.interop.jms.jvm import Jvm
 from tests.support.interop.jms.peers import Peer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("priorities-hold")]
 
 
 def test_higher_priorities_come_first_where_the_policy_says_so(jvm: Jvm, broker: Peer, name: str) -> None:

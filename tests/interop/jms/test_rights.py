@@ -11,7 +11,7 @@ from tandemmq.broker.security.passwords import make
 from tests.support.interop.jms.jvm import JmsConnection, JmsError, Jvm
 from tests.support.interop.jms.peers import TandemMQ
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("rights")]
 
 SETTINGS = """\
 [security]

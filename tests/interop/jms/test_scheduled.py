@@ -7,7 +7,7 @@ import pytest
 from tests.support.interop.jms.jvm import JmsError, Jvm
 from tests.support.interop.jms.peers import Peer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("scheduled-in-time")]
 
 
 def test_a_delayed_message_comes_when_its_time_has_come(jvm: Jvm, broker: Peer, name: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.interop.jms.jvm import JmsError, Jvm
 from tests.support.interop.jms.peers import Peer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("temporary-destinations")]
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])

@@ -7,7 +7,7 @@ import pytest
 from tests.support.interop.jms.jvm import Jvm
 from tests.support.interop.jms.peers import Peer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("durable-subscription-kept")]
 
 
 def test_every_subscriber_hears_what_is_said_after_it_came(jvm: Jvm, broker: Peer, name: str) -> None:

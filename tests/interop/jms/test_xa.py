@@ -7,7 +7,7 @@ import pytest
 from tests.support.interop.jms.jvm import JmsError, JmsSession, Jvm
 from tests.support.interop.jms.peers import Peer
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.promise("xa-branches")]
 
 XA_OK, XA_RDONLY = 0, 3
 XAER_NOTA = -4

@@ -17,7 +17,7 @@ from tests.support.security.authority import Authority
 from tests.support.services.mosquitto import PROGRAM, Mosquitto
 from tests.support.services.proxy import Proxy
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(300), pytest.mark.promise("bridges")]
 
 #: More than are on their way at once, so that a kill meets some of each kind.
 MANY = 600

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.interop.mqtt_side import COMES_SECONDS, VERSIONS, MqttSide
 
+pytestmark = pytest.mark.promise("mqtt-conforms")
+
 QOS = (0, 1, 2)
 each_version = pytest.mark.parametrize("version", VERSIONS)
 

@@ -17,7 +17,7 @@ from tests.support.interop import mosquitto_suite
 from tests.support.interop.checkouts import checkout
 from tests.support.tree import ROOT
 
-pytestmark = [pytest.mark.service, pytest.mark.thorough, pytest.mark.timeout(450)]
+pytestmark = [pytest.mark.service, pytest.mark.thorough, pytest.mark.timeout(450), pytest.mark.promise("mqtt-conforms")]
 
 COMMIT = "fb9b1153924ae0e2dfb3bcb4266ee5bb49a5c515"
 SCRIPT_SECONDS_MAX = 400

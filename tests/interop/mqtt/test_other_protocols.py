@@ -12,6 +12,8 @@ from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.interop.jms.jvm import JmsSession, Jvm
 from tests.support.interop.mqtt_side import MqttSide
 
+pytestmark = pytest.mark.promise("protocols-meet")
+
 
 class StompPy(stomp.ConnectionListener):
     """stomp.py, and what came."""

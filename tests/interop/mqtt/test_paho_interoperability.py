@@ -17,7 +17,7 @@ from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.interop import paho_suite
 from tests.support.interop.checkouts import checkout
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(600), pytest.mark.promise("mqtt-conforms")]
 
 COMMIT = "9d7bb80bb8b9d9cfc0b52f8cb4c1916401281103"
 SUITE_SECONDS_MAX = 400

@@ -6,6 +6,7 @@ else must hold of a queue with unlike consumers, test_queue_routes_model says; i
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
@@ -18,6 +19,8 @@ from tandemmq.store.operations import Page, PagedMessage
 from tandemmq.store.records.message import Message
 from tandemmq.store.state.keys import rank_of
 from tests.model.core.test_queue_routes_model import ORDERS, RoutesMachine
+
+pytestmark = pytest.mark.promise("priorities-hold")
 
 PRIORITIES = st.sampled_from([4, 4, 9, 0, 7])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -22,6 +23,8 @@ from tandemmq.broker.core.slices import Pace, at_once
 from tandemmq.store.operations import Page, PagedMessage
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.core.outlet import Outlet
+
+pytestmark = pytest.mark.promise("order-is-kept")
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 SIZE = 100

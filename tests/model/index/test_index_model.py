@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -11,6 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tandemmq.index import Index
 from tandemmq.index.check import check
 from tandemmq.index.page import PAGE_SIZE_MIN
+
+pytestmark = pytest.mark.promise("index-is-rebuilt")
 
 KEYS = st.one_of(
     st.integers(0, 400).map(lambda n: b"key %05d" % n),

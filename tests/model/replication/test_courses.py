@@ -16,6 +16,8 @@ from tests.support.acceptance.broker_process import wait_until
 from tests.support.prove import rounds
 from tests.support.replication.small_set import SmallNode, SmallSet
 
+pytestmark = pytest.mark.promise("quorum-keeps-confirmed")
+
 SEED = int(os.environ.get("TANDEMMQ_SEED", random.randrange(1 << 32)))
 COURSES = rounds(3, 200)
 

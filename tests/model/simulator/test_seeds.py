@@ -16,7 +16,11 @@ import pytest
 
 from tests.support.prove import IS_PROOF, rounds
 
-pytestmark = [pytest.mark.thorough, pytest.mark.prove]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.prove,
+    pytest.mark.promise("simulator-finds-nothing", "confirmed-survives", "one-master-counts"),
+]
 
 DEFAULT_SEEDS = 120 if os.environ.get("CI", "").lower() in ("1", "true") else 60
 SEEDS = rounds(DEFAULT_SEEDS, 10_000)

@@ -34,7 +34,11 @@ from tandemmq.store.recovery.follow import Follower
 from tests.model.simulator.test_seeds import simulate
 from tests.support.prove import IS_PROOF, rounds
 
-pytestmark = [pytest.mark.thorough, pytest.mark.prove]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.prove,
+    pytest.mark.promise("simulator-finds-nothing", "quorum-keeps-confirmed"),
+]
 
 SEEDS = rounds(12, 20_000)
 SEEDS_MAX = rounds(100, 1_000)

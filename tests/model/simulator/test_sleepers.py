@@ -22,6 +22,8 @@ from tandemmq.store.recovery.promotion import Promotion
 from tests.conftest import IS_THOROUGH
 from tests.support.prove import IS_PROOF, rounds
 
+pytestmark = pytest.mark.promise("simulator-finds-nothing", "one-master-counts")
+
 SEEDS = max(1, rounds(60 if IS_THOROUGH else 18, 10_000) // 6)
 FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))
 FAULTS = ("nfs-pause", "lock-steal", "partition", "kill")

@@ -17,6 +17,8 @@ from tests.support.prove import SEED, rounds
 from tests.support.store.several_harness import A2, REST, A, B, SeveralTerm
 from tests.support.store.store_harness import KIB
 
+pytestmark = pytest.mark.promise("several-stores-are-atomic")
+
 STEPS = rounds(250, 250)
 SETTINGS = StoreSettings(
     journal_max_file_length=64 * KIB, checkpoint_records=60, cleanup_interval=0.0, fence_check_interval=0.005

@@ -10,6 +10,8 @@ import pytest
 from tandemmq.broker.admin.events import Event, Moment
 from tandemmq.cli.failover_timeline import Outage, Reading, merge, outages
 
+pytestmark = pytest.mark.promise("failover-is-explained")
+
 HERE = Moment(2_000_000_000, 5_000.0, "here")
 
 

@@ -12,6 +12,8 @@ from tandemmq.broker.security import users
 from tandemmq.cli.config import config
 from tandemmq.config.load import load
 
+pytestmark = pytest.mark.promise("settings-of-activemq")
+
 FIXTURES = Path(__file__).parent.parent / "config" / "from_xml" / "fixtures"
 STANDARD = str(FIXTURES / "standard.xml")
 SECURED = str(FIXTURES / "secured.xml")

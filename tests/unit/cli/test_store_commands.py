@@ -30,6 +30,8 @@ from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import KIB, Term
 
+pytestmark = pytest.mark.promise("bytes-are-explained")
+
 STILL = StoreSettings(
     journal_max_file_length=64 * KIB, checkpoint_interval=3600.0, fence_check_interval=0.01, enable_compaction=False
 )

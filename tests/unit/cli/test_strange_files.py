@@ -19,7 +19,7 @@ SETTINGS = StoreSettings(
     journal_max_file_length=64 * KIB, checkpoint_interval=3600.0, fence_check_interval=0.01, enable_compaction=False
 )
 # One that waits for a FIFO would wait for ever.
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.promise("strange-files-are-refused")]
 
 
 @pytest.fixture(scope="module")

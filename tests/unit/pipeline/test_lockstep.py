@@ -36,6 +36,8 @@ from tandemmq.store.records.transactions import LocalTransactionId, XaTransactio
 from tests.support.pipeline.pipeline_journals import write_foreign
 from tests.support.tree import FRAMES_FILE
 
+pytestmark = pytest.mark.promise("pipeline-reads-beside")
+
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 TABLES = (columns.RECORDS, columns.MESSAGES, columns.ACKS)

@@ -23,7 +23,7 @@ from tests.support.acceptance.broker_process import ROOT, BrokerProcess, wait_un
 from tests.support.prove import SEED, rounds
 from tests.support.tree import TESTS
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(1800), pytest.mark.promise("pipeline-reads-beside")]
 
 KILLS = rounds(1, 120)
 # After so many batches of one life, and so many seconds at most, it dies.

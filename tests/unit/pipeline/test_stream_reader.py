@@ -29,6 +29,8 @@ from tandemmq.pipeline.options import BadOption
 from tandemmq.pipeline.rows import Malformed, rows
 from tandemmq.pipeline.stores import NoJournal, journal_files
 
+pytestmark = pytest.mark.promise("pipeline-reads-beside")
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[GrowingStore]:

@@ -39,6 +39,8 @@ from tests.support.journal.in_memory import scan_bytes
 from tests.support.prove import SEED
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
+pytestmark = pytest.mark.promise("sent-again-stored-once")
+
 XID = XaTransactionId(1, b"global", b"branch")
 
 

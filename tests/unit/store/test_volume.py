@@ -8,6 +8,8 @@ import pytest
 
 from tandemmq.store.volume import NAMES, Concern, UnsafeVolume, demand_safe, mount_of, objections, read_mountinfo
 
+pytestmark = pytest.mark.promise("volume-is-examined")
+
 LOCAL = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw"
 POINT = "/mnt/mq data"
 

@@ -38,6 +38,8 @@ from tests.support.store.memory_store import MemoryStore
 from tests.support.store.several_harness import REST, A, B, SeveralTerm
 from tests.support.store.store_harness import Term
 
+pytestmark = pytest.mark.promise("xa-branches")
+
 XID = XaTransactionId(5, b"global", b"branch")
 OTHER = XaTransactionId(5, b"global", b"other")
 Asked = TypeVar("Asked", bound=Operation)

@@ -21,6 +21,8 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.disk import NotRegular
 from tandemmq.store.records.message import Destination, DestinationKind
 
+pytestmark = pytest.mark.promise("admin-rights")
+
 MASTER: dict[str, Any] = {"role": "master", "epoch": 3, "name": "a", "store": "/data"}
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from tandemmq.broker.admin.server import HEALTH_PAGES
 
+pytestmark = pytest.mark.promise("health")
+
 LIVE, READY, STANDBY = "/health/live", "/health/ready", "/health/standby"
 
 

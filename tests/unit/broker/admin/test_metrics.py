@@ -16,6 +16,8 @@ from tandemmq.broker.admin.metric_table import METRICS, Kind
 from tandemmq.broker.admin.metrics import SAMPLES, StatusCollector
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 
+pytestmark = pytest.mark.promise("metrics-exist")
+
 
 def test_each_is_named_once_and_only_counters_end_in_total() -> None:
     assert not [name for name, times in Counter(named.name for named in METRICS).items() if times > 1]

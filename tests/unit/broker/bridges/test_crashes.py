@@ -16,6 +16,8 @@ from tests.support.broker.mortal_store import Mortal
 from tests.support.broker.other_broker import OtherBroker, check, prepare
 from tests.support.prove import IS_PROOF, SEED
 
+pytestmark = pytest.mark.promise("bridges")
+
 OUT = Topic("up/#", 2, "", "", is_in=False, is_out=True)
 IN = Topic("down/#", 2, "", "", is_in=True, is_out=False)
 # Of a life without crashes; a little more, so that the last crash is behind its end.

@@ -11,6 +11,8 @@ from tandemmq.store.operations import EndTransaction, Operation, PrepareTransact
 from tandemmq.store.records.commands import encode_prepare, encode_rollback
 from tandemmq.store.records.transactions import XaTransactionId
 
+pytestmark = pytest.mark.promise("xa-branches")
+
 XA = XaTransactionId(1, b"global", b"branch")
 
 

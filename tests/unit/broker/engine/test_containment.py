@@ -22,7 +22,7 @@ from tests.support.compiled import REPLACES_A_METHOD
 from tests.unit.broker.engine.conftest import Client, Harness
 from tests.unit.broker.engine.test_stomp import Wire
 
-pytestmark = pytest.mark.contains_errors
+pytestmark = [pytest.mark.contains_errors, pytest.mark.promise("others-are-served")]
 
 PRICES = Destination(DestinationKind.TOPIC, "prices")
 ORDERS = Destination(DestinationKind.QUEUE, "orders")

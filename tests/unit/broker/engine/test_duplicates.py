@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tandemmq.broker.core.commands import AckMode, Send
 from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+
+pytestmark = pytest.mark.promise("sent-again-stored-once")
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 PRICES = Destination(DestinationKind.TOPIC, "prices")

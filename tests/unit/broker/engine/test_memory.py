@@ -10,6 +10,8 @@ from tandemmq.store.records.message import Destination, DestinationKind
 
 from .conftest import ORDERS, PRICES
 
+pytestmark = pytest.mark.promise("memory-is-counted")
+
 LARGE = "x" * 10_000
 MANY = 400
 

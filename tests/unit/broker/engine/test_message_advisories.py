@@ -11,6 +11,8 @@ from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind
 
+pytestmark = pytest.mark.promise("advisories")
+
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 PRICES = Destination(DestinationKind.TOPIC, "prices")
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tandemmq.broker.core.commands import AckMode, Move
 from tandemmq.store.operations import Atomic
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, DestinationKind
+
+pytestmark = pytest.mark.promise("moved-once")
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 PARKED = Destination(DestinationKind.QUEUE, "parked")

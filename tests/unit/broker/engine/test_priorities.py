@@ -10,6 +10,8 @@ from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.policies import DestinationPolicy, Policies
 from tandemmq.store.records.message import Destination, DestinationKind
 
+pytestmark = pytest.mark.promise("priorities-hold")
+
 SMALL = {"window_messages": 10, "page_messages": 4}
 ON = DestinationPolicy(prioritized_messages=True)
 PRICES = Destination(DestinationKind.TOPIC, "prices")

@@ -14,6 +14,8 @@ from tandemmq.store.operations import Page
 from tests.unit.broker.engine.test_stomp import Wire
 from tests.unit.broker.engine.test_stomp_worlds import errors, messages, send, subscribe
 
+pytestmark = pytest.mark.promise("scheduled-in-time")
+
 
 @pytest.fixture
 def wire(harness: Any) -> Wire:

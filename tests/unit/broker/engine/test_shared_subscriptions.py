@@ -19,6 +19,8 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import PRICES, Client
 from tests.unit.broker.security.test_connection_ids import Everybody, Secured
 
+pytestmark = pytest.mark.promise("mqtt-shares")
+
 TOPIC = DestinationKind.TOPIC
 OTHER = Destination(TOPIC, "other.one")
 ALL = Destination(TOPIC, ">")

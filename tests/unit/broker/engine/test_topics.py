@@ -13,6 +13,8 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import XaTransactionId
 
+pytestmark = pytest.mark.promise("durable-subscription-kept")
+
 PRICES = Destination(DestinationKind.TOPIC, "prices")
 NEWS = Destination(DestinationKind.TOPIC, "news")
 

@@ -15,6 +15,8 @@ from tandemmq.broker.engine.tracing import Tracing
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import Harness
 
+pytestmark = pytest.mark.promise("traces")
+
 TRACE, PARENT = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 SAMPLED = {"traceparent": f"00-{TRACE:032x}-{PARENT:016x}-01", "tracestate": "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"}
 NOT_SAMPLED = {"traceparent": f"00-{TRACE:032x}-{PARENT:016x}-00"}

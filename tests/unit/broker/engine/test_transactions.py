@@ -8,6 +8,8 @@ from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.memory import HELD_BYTES_MIN
 from tandemmq.store.records.message import Destination, DestinationKind
 
+pytestmark = pytest.mark.promise("transaction-is-whole")
+
 PRICES = Destination(DestinationKind.TOPIC, "prices")
 
 

@@ -57,6 +57,8 @@ from tests.support.compiled import REPLACES_A_METHOD
 from tests.support.core.groups import owned
 from tests.unit.broker.engine.conftest import DLQ, ORDERS, Client, Harness
 
+pytestmark = pytest.mark.promise("others-are-served")
+
 MANY = 40
 STEP = 8
 EVERY_QUEUE = Destination(DestinationKind.QUEUE, "many.>")

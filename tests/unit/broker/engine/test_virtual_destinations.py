@@ -13,6 +13,8 @@ from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirror
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import ORDERS
 
+pytestmark = pytest.mark.promise("composite-and-wildcards")
+
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
 BILLING, NOTED = Destination(QUEUE, "billing"), Destination(TOPIC, "noted")
 RED = compile_selector("colour = 'red'")

@@ -19,6 +19,8 @@ from tandemmq.store.tools.check import check
 from tests.support.ha.ha_node import InItsOwnLoop, Node, until
 from tests.support.ha.hanging import HangingDisk
 
+pytestmark = pytest.mark.promise("waits-are-bounded")
+
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[str]:

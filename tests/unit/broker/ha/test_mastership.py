@@ -19,6 +19,8 @@ from tandemmq.store.tools.check import check
 from tests.support.ha.ha_node import Node, Q, until
 from tests.support.locker.manual_clock import ManualClock
 
+pytestmark = pytest.mark.promise("lost-lock-deposes", "silent-holder-is-reported")
+
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[str]:

@@ -43,6 +43,8 @@ from tests.support.ha.waiting import (
 )
 from tests.support.tree import ROOT
 
+pytestmark = pytest.mark.promise("waits-are-bounded")
+
 T = TypeVar("T")
 
 NEVER = (3600.0, 3600.0)

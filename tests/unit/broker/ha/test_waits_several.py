@@ -19,6 +19,8 @@ from tests.support.ha.ha_node import until
 from tests.support.ha.hanging import HangingDisk, SlowDisk
 from tests.support.ha.waiting import QUIET, SOON, Node, hit, soon, when_promoting
 
+pytestmark = pytest.mark.promise("waits-are-bounded")
+
 EACH_ITS_OWN = Filters(
     [FilteredStore(queue="one", settings=QUIET), FilteredStore(is_per_destination=True, settings=QUIET)]
 )

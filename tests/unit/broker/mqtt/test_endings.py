@@ -24,6 +24,8 @@ from tandemmq.broker.protocols.mqtt.topics import destination_of
 from tandemmq.store.records.message import Message
 from tests.unit.broker.mqtt.conftest import Terms
 
+pytestmark = pytest.mark.promise("mqtt-sessions-end", "mqtt-wills")
+
 WILL = Will("wills/one", b"gone", 1, False, NONE)
 SOMEONE = Principal("someone", is_proved=False)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Kind
 from tandemmq.broker.core.names import MQTT_RETAINED
 from tandemmq.broker.protocols.mqtt.retained import TOPIC_BYTES
 from tests.unit.broker.mqtt.conftest import Terms
+
+pytestmark = pytest.mark.promise("mqtt-retained")
 
 
 async def test_nothing_is_begun_while_nobody_retains_anything(terms: Terms) -> None:

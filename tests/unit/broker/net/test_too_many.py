@@ -15,6 +15,8 @@ from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.process.descriptors import CONNECTIONS_MIN, RESERVE_MIN, connections_max
 from tandemmq.broker.protocols.stomp.session import StompSession
 
+pytestmark = pytest.mark.promise("limits-after-login")
+
 SEND = b"SEND\ndestination:/queue/a\nreceipt:r\n\n\0"
 ROOM = 6
 

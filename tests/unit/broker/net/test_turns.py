@@ -14,6 +14,8 @@ from tandemmq.broker.net.transport import OPERATIONS_PER_REPORT_MAX
 from tandemmq.broker.net.turns import OVERLONG_SECONDS, SLICE_SECONDS, TURN_SECONDS, Turns
 from tandemmq.compiled import is_compiled
 
+pytestmark = pytest.mark.promise("others-are-served")
+
 SEND = b"SEND\ndestination:/queue/a\n\n%d\0"
 MANY = 100_000
 # What the others' commands may come to while one command is on its way, on a machine that makes 1000 in a turn, or

@@ -12,6 +12,8 @@ import tandemmq.broker.net.unfinished_input
 from tandemmq.broker.core.memory import Holder, Memory
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, UnfinishedInput
 
+pytestmark = pytest.mark.promise("limits-before-login", "memory-is-bounded")
+
 LIMIT = 1 << 20
 BODY = b"x" * (3 * LIMIT)
 

@@ -13,6 +13,8 @@ from tandemmq.broker.core.memory import Holder, Kind, Memory
 from tandemmq.broker.net.unread_output import PIECE_BYTES_MIN, UnreadOutput
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 
+pytestmark = pytest.mark.promise("slow-readers")
+
 LONG = b"x" * (PIECE_BYTES_MIN * 4)
 OTHER = b"y" * (PIECE_BYTES_MIN * 2)
 HEAD = b"h" * 100

@@ -16,6 +16,8 @@ from tandemmq.broker.net.transport import TransportLimits
 from tandemmq.broker.protocols.websocket.frames import BINARY, CLOSE, PING, PONG, TEXT
 from tests.support.broker.websocket_peer import Peer, client_frame
 
+pytestmark = pytest.mark.promise("websocket")
+
 CONNECT = "CONNECT\naccept-version:1.2\nhost:/\n\n\0"
 STOMP = ("v12.stomp", "v11.stomp", "v10.stomp")
 

@@ -20,6 +20,8 @@ from tandemmq.config.load import load
 from tandemmq.config.logging import LoggingSettings
 from tandemmq.config.secrets import secrets_in
 
+pytestmark = pytest.mark.promise("log-changes-at-runtime", "no-injection")
+
 OURS = logging.getLogger("tandemmq.broker.net")
 
 

@@ -40,6 +40,8 @@ from tests.support.replication.noted_link import NotedLink
 from tests.support.replication.shared_directory import SharedDirectory
 from tests.support.replication.source_journal import LENGTH, SET, SourceJournal, texts_of
 
+pytestmark = pytest.mark.promise("quorum-keeps-confirmed", "set-has-one-master")
+
 T = 10.0
 M = TypeVar("M")
 

@@ -22,6 +22,8 @@ from tests.support.replication.losing_disk import LosingDisk
 from tests.support.replication.small_set import SmallNode, SmallSet
 from tests.support.replication.source_journal import SourceJournal
 
+pytestmark = pytest.mark.promise("quorum-keeps-confirmed")
+
 SECONDS = 20.0
 
 

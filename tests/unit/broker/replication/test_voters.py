@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tandemmq.broker.replication.positions import Position
 from tandemmq.broker.replication.voters import Voters, quorum_th
 
+pytestmark = pytest.mark.promise("set-is-managed")
+
 STORES = [f"{number:032x}" for number in range(1, 10)]
 
 

@@ -15,6 +15,8 @@ from tandemmq.broker.replication.promise import FILE_NAME
 from tests.support.acceptance.broker_process import wait_until
 from tests.support.replication.small_set import SmallNode, SmallSet, T
 
+pytestmark = pytest.mark.promise("set-has-one-master")
+
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[SmallSet]:

@@ -28,6 +28,8 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
 from tests.unit.broker.engine.conftest import ORDERS, Client, Harness
 
+pytestmark = pytest.mark.promise("xa-branches")
+
 XA = XaTransactionId(1, b"global", b"branch")
 BILLS = Destination(DestinationKind.QUEUE, "bills")
 ADMINS, SHOPS, READERS = (frozenset({group}) for group in ("admins", "shops", "readers"))

@@ -18,6 +18,8 @@ from tandemmq.broker.engine.shared import Loop
 from tandemmq.store.records.message_ids import client_message_id
 from tests.unit.broker.engine.conftest import Client, Harness
 
+pytestmark = pytest.mark.promise("ids-have-owners")
+
 ID = "ID:host-5001-1700000000000-1:1"
 
 

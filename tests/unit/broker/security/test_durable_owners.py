@@ -14,6 +14,8 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import PRICES, Client
 from tests.unit.broker.security.test_connection_ids import Everybody, Secured
 
+pytestmark = pytest.mark.promise("ids-have-owners")
+
 OTHER = Destination(DestinationKind.TOPIC, "other")
 
 

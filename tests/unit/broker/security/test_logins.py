@@ -17,6 +17,8 @@ from tandemmq.broker.security.login_throttle import LoginThrottle
 from tandemmq.broker.security.logins import Anonymous, Directory, DirectoryError, Logins
 from tandemmq.broker.security.passwords import Hash
 
+pytestmark = pytest.mark.promise("logins", "guessing-is-slowed")
+
 Answer = Principal | ClientError
 WRONG = "User name [alice] or password is invalid."
 

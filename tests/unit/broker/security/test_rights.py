@@ -11,6 +11,8 @@ from tandemmq.broker.security import rights
 from tandemmq.broker.security.rights import Grant, Rights
 from tandemmq.store.records.message import Destination, DestinationKind
 
+pytestmark = pytest.mark.promise("rights")
+
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
 READ, WRITE, CREATE, REMOVE = Operation
 SHOP = Principal("shop", frozenset({"shops"}))

@@ -21,6 +21,8 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import ORDERS
 from tests.unit.broker.security.test_connection_ids import Secured
 
+pytestmark = pytest.mark.promise("temporary-destinations")
+
 EVERYBODY = frozenset({"*"})
 OPERATORS = frozenset({"operators"})
 RIGHTS = Rights(

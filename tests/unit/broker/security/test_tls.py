@@ -13,6 +13,8 @@ import pytest
 from tandemmq.broker.security.tls import Tls, TlsError, TlsPlan, make_context, subject
 from tests.support.security.authority import Authority
 
+pytestmark = pytest.mark.promise("tls", "certificates-are-reloaded")
+
 
 class Echo:
     """A server that says who came: the subject of the client's certificate."""

@@ -14,6 +14,8 @@ from tandemmq.broker.security import passwords, users
 from tandemmq.broker.security.users import UsersError
 from tandemmq.cli.user import user
 
+pytestmark = pytest.mark.promise("users-are-reloaded")
+
 HASH = str(passwords.Hash(4, 8, 1, b"s" * 16, b"h" * 32))
 
 

@@ -22,6 +22,8 @@ from tandemmq.cli.doctor.storage import examine, mount_checks
 from tandemmq.cli.doctor.storage_command import as_text
 from tandemmq.store.volume import Mount, mount_of
 
+pytestmark = pytest.mark.promise("volume-is-examined")
+
 SCRATCH = ".doctor-" + "0" * 32
 
 

@@ -42,6 +42,8 @@ from tandemmq.store.standby import Standby
 from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import KIB, Q, Term
 
+pytestmark = pytest.mark.promise("damage-is-named")
+
 T = Destination(DestinationKind.TOPIC, "T.A")
 SETTINGS = StoreSettings(
     journal_max_file_length=8 * KIB,

@@ -35,6 +35,8 @@ from tandemmq.store.standby import Standby
 from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import KIB, Q, Term
 
+pytestmark = pytest.mark.promise("disk-use-is-bounded")
+
 T = Destination(DestinationKind.TOPIC, "T.A")
 SETTINGS = StoreSettings(
     journal_max_file_length=64 * KIB,

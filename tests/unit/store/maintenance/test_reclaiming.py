@@ -20,6 +20,8 @@ from tandemmq.store.state.open_transactions import PendingOperation
 from tandemmq.store.state.state import State
 from tandemmq.store.state.tail import Position, changes
 
+pytestmark = pytest.mark.promise("disk-use-is-bounded")
+
 Q = Destination(DestinationKind.QUEUE, "Q")
 T = Destination(DestinationKind.TOPIC, "T")
 INFO = SubscriptionInfo("c", T, "s")

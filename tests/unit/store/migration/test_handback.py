@@ -37,6 +37,8 @@ from tandemmq.store.writer.journal_end import NoProof
 from tests.support.prove import IS_PROOF, SEED
 from tests.support.store.store_harness import Q, Term
 
+pytestmark = pytest.mark.promise("back-to-activemq")
+
 T = Destination(DestinationKind.TOPIC, "T.A")
 TINY_FILES = StoreSettings(
     journal_max_file_length=4096, checkpoint_interval=3600.0, fence_check_interval=0.05, enable_compaction=False

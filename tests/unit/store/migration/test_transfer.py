@@ -37,6 +37,8 @@ from tandemmq.store.tools.inspect import read_headers
 from tests.support.prove import SEED
 from tests.support.store.store_harness import Q, Term
 
+pytestmark = pytest.mark.promise("back-to-activemq")
+
 T = Destination(DestinationKind.TOPIC, "T.A")
 OTHER = Destination(DestinationKind.QUEUE, "OTHER.X")
 XA = XaTransactionId(7, b"global", b"branch")

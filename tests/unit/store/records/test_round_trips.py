@@ -45,6 +45,8 @@ from tandemmq.store.records.remembered import CACHE_ENTRIES_MAX, CACHED_BYTES_MA
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId, transaction_of_key
 from tandemmq.store.records.utf import decode_modified, encode_modified, modified_of_utf8, utf8_of_modified
 
+pytestmark = pytest.mark.promise("bytes-are-activemqs")
+
 I32 = st.integers(-(2**31), 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -43,6 +43,8 @@ from tandemmq.store.records.protobuf import bytes_field, encode_varint
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tests.support.tree import FRAMES_FILE
 
+pytestmark = pytest.mark.promise("bytes-are-activemqs")
+
 TOPIC_A = Destination(DestinationKind.TOPIC, "T.A")
 LOCAL = LocalTransactionId("ID:host-1-1-1:1", 1)
 

@@ -29,6 +29,8 @@ from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
 from tests.support.store.store_harness import SMALL, Q, Term
 
+pytestmark = pytest.mark.promise("one-master-counts")
+
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[str]:

@@ -21,6 +21,8 @@ from tandemmq.store.standby import Standby
 from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
+pytestmark = pytest.mark.promise("takeover-is-independent-of-size")
+
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[str]:

@@ -22,6 +22,8 @@ from tandemmq.store.threads import OsThreads
 from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
+pytestmark = pytest.mark.promise("takeover-is-independent-of-size")
+
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[str]:

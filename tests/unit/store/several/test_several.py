@@ -33,6 +33,8 @@ from tests.support.compiled import LOOKS_INTO_A_CLASS
 from tests.support.store.several_harness import A2, REST, TOPIC, TWO, A, B, SeveralTerm, standbys
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
+pytestmark = pytest.mark.promise("several-stores-are-atomic")
+
 A_DIRECTORY = "queue#3a#2f#2fA.#3e"
 B_DIRECTORY = "queue#3a#2f#2fB.#3e"
 FINE = StoreSettings(

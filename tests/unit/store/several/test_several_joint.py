@@ -15,6 +15,8 @@ from tandemmq.store.several.layout import OWNER_BITS
 from tandemmq.store.tools.check_several import check_all
 from tests.support.store.several_harness import REST, A, B, SeveralTerm
 
+pytestmark = pytest.mark.promise("several-stores-are-atomic")
+
 XID = XaTransactionId(5, b"global", b"branch")
 
 

@@ -44,6 +44,8 @@ from tandemmq.store.state import keys
 from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import KIB, Q, Term
 
+pytestmark = pytest.mark.promise("priorities-hold")
+
 T = Destination(DestinationKind.TOPIC, "T.A")
 # Files and checkpoints so small that every message sees several of each, and copies.
 SMALL = StoreSettings(
@@ -221,6 +223,7 @@ def test_durable_subscriptions_have_each_their_own(tmp_path: Path) -> None:
     assert check(str(tmp_path)).problems == []
 
 
+@pytest.mark.promise("upgrade-loses-nothing")
 def test_an_index_that_knows_no_priorities_is_made_anew(tmp_path: Path) -> None:
     # Of 60 messages of priorities 4, 9, 0, 4, 6 and so on every seventh was removed.
     with zipfile.ZipFile(Path(__file__).parent / "former_index.zip") as former:

@@ -38,6 +38,8 @@ from tests.support.store.store_harness import Term
 from tests.support.store.takeover_harness import Held, Taken, replayed, take_over
 from tests.support.tree import FRAMES_FILE
 
+pytestmark = pytest.mark.promise("from-activemq")
+
 LIVES = rounds(25, 200)
 
 Q, R, T = queue("Q"), queue("R"), topic("T")

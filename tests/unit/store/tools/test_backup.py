@@ -16,6 +16,8 @@ from tandemmq.store.tools import backup as module
 from tandemmq.store.tools.backup import MANIFEST, BackupFailed, back_up, restore
 from tests.support.store.store_harness import Term
 
+pytestmark = pytest.mark.promise("backup-is-consistent")
+
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:

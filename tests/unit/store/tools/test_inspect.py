@@ -39,6 +39,8 @@ from tandemmq.store.tools.inspect import (
 )
 from tests.support.store.store_harness import KIB, Q, Term
 
+pytestmark = pytest.mark.promise("bytes-are-explained")
+
 T = Destination(DestinationKind.TOPIC, "PRICES")
 FILE_BYTES = 64 * KIB
 STILL = StoreSettings(

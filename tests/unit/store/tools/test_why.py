@@ -30,6 +30,8 @@ from tandemmq.store.tools.why.report import FileWhy, Why
 from tests.support.prove import SEED
 from tests.support.store.store_harness import KIB, Q, Term
 
+pytestmark = pytest.mark.promise("bytes-are-explained")
+
 FILE_BYTES = 64 * KIB
 # Nothing moves by itself: what stands where is the test's.
 STILL = StoreSettings(

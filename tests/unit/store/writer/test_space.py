@@ -26,6 +26,8 @@ from tandemmq.store.writer.space import (
 )
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
+pytestmark = pytest.mark.promise("full-disk-stops-producers")
+
 MIB = 1 << 20
 BLOCK = 4096
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from tandemmq.broker.core.slices import at_once
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.core.groups import owned
 from tests.support.core.outlet import Outlet
+
+pytestmark = pytest.mark.promise("message-groups")
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.selector import compile_selector
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+
+pytestmark = pytest.mark.promise("selectors")
 
 Tree = tuple[Any, ...]
 

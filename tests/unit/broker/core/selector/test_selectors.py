@@ -14,6 +14,8 @@ from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.properties import Byte, Float, Long, Short
 from tests.support.compiled import REPLACES_A_METHOD
 
+pytestmark = pytest.mark.promise("selectors")
+
 QUEUE = Destination(DestinationKind.QUEUE, "Q")
 
 

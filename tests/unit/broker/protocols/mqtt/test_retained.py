@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from tandemmq.broker.core.slices import ITEMS
 from tandemmq.broker.protocols.mqtt.retained import Retained
 from tandemmq.broker.protocols.mqtt.topics import destination_of, matches
 from tandemmq.store.records.message import Message
+
+pytestmark = pytest.mark.promise("mqtt-retained")
 
 _WORDS = st.sampled_from(["", "a", "b", "$SYS", "$", "c"])
 _TOPICS = st.lists(_WORDS, min_size=1, max_size=4).map("/".join).filter(bool)

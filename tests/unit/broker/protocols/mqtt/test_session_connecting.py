@@ -21,6 +21,8 @@ from tandemmq.broker.protocols.session import COMMANDS_MAX
 from tests.support.broker.mqtt_wire import V5, MqttLimits, Pieces, payloads, types
 from tests.support.protocols.mqtt.client_packets import decode_all, encode
 
+pytestmark = pytest.mark.promise("mqtt-conforms")
+
 OLD = (Version.V3_1, Version.V3_1_1)
 ALL = (*OLD, V5)
 

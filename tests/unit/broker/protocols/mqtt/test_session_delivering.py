@@ -25,6 +25,8 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 from tests.support.broker.mqtt_wire import V5, MqttLimits, MqttWire, payloads, types
 from tests.support.protocols.mqtt.client_packets import decode_all, encode
 
+pytestmark = pytest.mark.promise("mqtt-conforms", "mqtt-sessions-go-on")
+
 PUBREL, PUBREC, PUBCOMP, PUBACK = PacketType.PUBREL, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PUBACK
 ALL = (Version.V3_1, Version.V3_1_1, V5)
 LASTING = pytest.mark.parametrize("clean", [True, False])

@@ -14,6 +14,8 @@ from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.publishing import EXCHANGE_BYTES, EXCHANGES_COUNTED
 from tests.support.broker.mqtt_wire import V5, MqttLimits, Pieces, payloads, types
 
+pytestmark = pytest.mark.promise("mqtt-conforms")
+
 PUBREL, PUBREC, PUBCOMP, PUBACK = PacketType.PUBREL, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PUBACK
 ALL = (Version.V3_1, Version.V3_1_1, V5)
 LASTING = pytest.mark.parametrize("clean", [True, False])

@@ -35,6 +35,8 @@ from tandemmq.broker.protocols.mqtt.topics import destination_of
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.broker.mqtt_wire import V5, MqttWire, payloads, types
 
+pytestmark = pytest.mark.promise("mqtt-conforms")
+
 ALL = (Version.V3_1, Version.V3_1_1, V5)
 LASTING = pytest.mark.parametrize("clean", [True, False])
 PUBREC, PUBCOMP, PUBACK = PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PUBACK

@@ -29,6 +29,8 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 from tests.support.protocols.openwire.peer import CONNECTION, CONSUMER, NOW, PRODUCER, QUEUE, TOPIC, Peer
 from tests.support.protocols.openwire.vectors import vectors
 
+pytestmark = pytest.mark.promise("advisories")
+
 TEMP_QUEUE = Destination(DestinationKind.TEMP_QUEUE, f"{CONNECTION}:1")
 TEMP_TOPIC = Destination(DestinationKind.TEMP_TOPIC, f"{CONNECTION}:2")
 MESSAGE = Message(QUEUE, f"{PRODUCER}:7", b"secret", BodyKind.TEXT, properties={"colour": "red"})

@@ -47,6 +47,8 @@ from tests.support.protocols.openwire.peer import (
     text,
 )
 
+pytestmark = pytest.mark.promise("jms-works-unmodified")
+
 CONNECTION_ID = ConnectionId(CONNECTION)
 TEMP_QUEUE = Destination(DestinationKind.TEMP_QUEUE, f"{CONNECTION}:1")
 

@@ -26,6 +26,8 @@ from tandemmq.store.records.properties import Char, decode_properties
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tests.support.protocols.openwire.vectors import Vector, vectors
 
+pytestmark = pytest.mark.promise("jms-works-unmodified")
+
 NAMES = sorted({vector.name for vector in vectors()})
 
 

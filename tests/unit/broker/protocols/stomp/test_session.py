@@ -30,6 +30,8 @@ from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.properties import encode_properties
 
+pytestmark = pytest.mark.promise("stomp-versions", "stomp-acknowledges")
+
 NOW = 1_700_000_000_000
 QUEUE = DestinationKind.QUEUE
 TOPIC = DestinationKind.TOPIC

@@ -26,6 +26,8 @@ from tandemmq.broker.protocols.websocket.frames import (
 )
 from tests.support.broker.websocket_peer import client_frame
 
+pytestmark = pytest.mark.promise("websocket")
+
 BYTES_MAX = 1 << 20
 
 
