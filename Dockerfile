@@ -14,7 +14,8 @@
 #       pipeline composition /var/lib/tandemmq --out /lake
 #
 # BASE may be any Debian or Ubuntu with Python 3.11 or newer, or without a Python: it is fetched then.
-# Wheels of the dependencies in wheels/ (and hatchling's) make the build independent of the network.
+# Wheels of the dependencies in wheels/ (and hatchling's) make the build independent of the network. A wheel of TandemMQ
+# there, for example a compiled one, is installed instead of the source.
 # Docker's builder before BuildKit builds every stage up to the one that is asked for: with it, --target tandemmq.
 ARG BASE=python:3.11-slim
 
@@ -30,6 +31,8 @@ RUN groupadd --gid 61613 tandemmq \
 FROM python AS source
 COPY . /source
 WORKDIR /source
+# What is installed: wheels/tandemmq-*.whl, or this directory.
+RUN echo "$(ls -d wheels/tandemmq-*.whl 2>/dev/null || echo .)" >/tandemmq-source
 # What is run has no pip and no setuptools in it, which are 25 MB.
 RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/tandemmq
 
@@ -48,7 +51,7 @@ RUN if [ "$COMPILE" = 1 ]; then \
      && rm -rf /var/lib/apt/lists/*; \
     fi
 RUN if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
- && TANDEMMQ_COMPILE=$COMPILE /opt/pip/bin/pip --python /opt/tandemmq/bin/python3 install --no-cache-dir --disable-pip-version-check ".${EXTRAS}"
+ && TANDEMMQ_COMPILE=$COMPILE /opt/pip/bin/pip --python /opt/tandemmq/bin/python3 install --no-cache-dir --disable-pip-version-check "$(cat /tandemmq-source)${EXTRAS}"
 
 FROM python AS tandemmq
 COPY --from=build /opt/tandemmq /opt/tandemmq
@@ -68,7 +71,7 @@ CMD ["run", "--data", "/var/lib/tandemmq", "--stomp", "0.0.0.0:61613", "--openwi
 
 FROM source AS pipeline-build
 RUN if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
- && /opt/pip/bin/pip --python /opt/tandemmq/bin/python3 install --no-cache-dir --disable-pip-version-check ".[spark]"
+ && /opt/pip/bin/pip --python /opt/tandemmq/bin/python3 install --no-cache-dir --disable-pip-version-check "$(cat /tandemmq-source)[spark]"
 
 FROM python AS tandemmq-pipeline
 # The release's own Java: 17 or 21, and Spark runs on both.

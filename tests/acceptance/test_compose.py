@@ -42,7 +42,7 @@ LEASE_FILE = TREE / "deploy" / "docker-compose.lease.yml"
 ROUNDS = rounds(0, 5)
 PROOF = pytest.mark.skipif(not ROUNDS, reason="TANDEMMQ_PROVE is not set")
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.service, pytest.mark.docker, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -27,6 +27,8 @@ from tests.support.acceptance.load import Books
 from tests.support.acceptance.under_load import demand_kept, under_load
 from tests.support.prove import IS_PROOF
 
+pytestmark = [pytest.mark.service, pytest.mark.docker]
+
 PROOF = pytest.mark.skipif(not IS_PROOF, reason="TANDEMMQ_PROVE not set")
 ARCHIVE = "archive"
 #: Spark starts, plans and writes, on a machine that is busy with the pair's load.
@@ -63,7 +65,6 @@ def services(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.service
 def test_who_does_not_ask_for_the_profile_gets_the_pair_alone() -> None:
     found = services()
     assert [name for name, service in found.items() if not service.get("profiles")] == list(SERVICES)
@@ -72,7 +73,6 @@ def test_who_does_not_ask_for_the_profile_gets_the_pair_alone() -> None:
     assert found[ARCHIVE]["build"]["target"] == PIPELINE
 
 
-@pytest.mark.service
 def test_the_third_container_only_reads_the_store_and_is_as_bound_as_the_others() -> None:
     found = services()
     own = found[ARCHIVE]
@@ -89,14 +89,12 @@ def _mount(volume: Any) -> str:
     return f"{volume['source']}:{volume['target']}" + (":ro" if volume.get("read_only") else "")
 
 
-@pytest.mark.service
 def test_files_are_kept_for_the_lake_where_that_was_asked_for() -> None:
     for environment, expected in (({}, "false"), ({"ARCHIVE_DATA_LOGS": "true"}, "true")):
         found = services({"ARCHIVE_DATA_LOGS": "", **environment})
         assert {found[name]["environment"]["TANDEMMQ_STORE__ARCHIVE_DATA_LOGS"] for name in SERVICES} == {expected}
 
 
-@pytest.mark.service
 def test_its_command_is_one_that_the_command_line_takes(tmp_path: Path) -> None:
     command = services()[ARCHIVE]["command"]
     words = command if isinstance(command, list) else command.split()
@@ -137,7 +135,6 @@ def pair(images: tuple[str, str], tmp_path: Path) -> Iterator[Pair]:
         pair.down()
 
 
-@pytest.mark.service
 @pytest.mark.prove
 @pytest.mark.timeout(3600)
 @PROOF

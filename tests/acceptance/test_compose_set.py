@@ -15,7 +15,7 @@ from tests.support.acceptance.load import Books
 from tests.support.acceptance.under_load import demand_kept, under_load
 from tests.support.acceptance.zookeeper_image import zookeeper_image
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.service, pytest.mark.docker, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,9 @@
 """mosquitto's own broker tests, where they can be pointed at another broker: those that need none of its settings,
 plug-ins or passwords, and no TLS, bridges or other programs of its.
 
-TANDEMMQ_MOSQUITTO names a checkout of github.com/eclipse/mosquitto; CI fetches one.
+TANDEMMQ_MOSQUITTO names a checkout of github.com/eclipse/mosquitto, or its unpacked source package of Debian, which CI
+takes. Without it the tests run by hand. The lists are those of commit fb9b1153924ae0e2dfb3bcb4266ee5bb49a5c515; a
+script that a version does not have yet is skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from tests.support.tree import ROOT
 
 pytestmark = [pytest.mark.service, pytest.mark.thorough, pytest.mark.timeout(450), pytest.mark.promise("mqtt-conforms")]
 
-COMMIT = "fb9b1153924ae0e2dfb3bcb4266ee5bb49a5c515"
 SCRIPT_SECONDS_MAX = 400
 SCRIPTS = [
     "01-connect-disconnect-v5",
@@ -108,9 +109,9 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("mosquitto")
-    return checkout("TANDEMMQ_MOSQUITTO", "eclipse/mosquitto", COMMIT, directory) / "test" / "broker"
+def suite() -> Path:
+    tests = "tests/interop/mqtt/test_mosquitto_suite.py"
+    return checkout("TANDEMMQ_MOSQUITTO", "eclipse/mosquitto", tests) / "test" / "broker"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -125,6 +126,8 @@ def test_the_script_finds_what_is_known(suite: Path, script: str) -> None:
 
 
 def _run(suite: Path, script: str) -> subprocess.CompletedProcess[str]:
+    if not (suite / f"{script}.py").exists():
+        pytest.skip(f"this version of mosquitto has no test {script}")
     command = [sys.executable, mosquitto_suite.__file__, str(suite), f"{script}.py"]
     environment = {"PYTHONPATH": str(ROOT)}
     return subprocess.run(

@@ -2,7 +2,7 @@
 
 The base is made with debootstrap from the machine's own release and package mirror, and the dependencies come as wheels
 that pip brought to the machine. Both are kept in TANDEMMQ_TEST_CACHE (default /var/tmp/tandemmq-test) and made once.
-Docker is the one service that a run may miss; the reason is printed.
+The broker itself comes from the tree, or as the wheel in the directory that TANDEMMQ_COMPILED_WHEEL names.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.support.tree import DIRECTORIES
 from tests.support.tree import ROOT as TREE
 
 CACHE = Path(os.environ.get("TANDEMMQ_TEST_CACHE", "/var/tmp/tandemmq-test"))
+COMPILED_WHEEL = "TANDEMMQ_COMPILED_WHEEL"
 CONTEXT = ("tandemmq", *DIRECTORIES, "pyproject.toml", "README.md")
 CONTEXT_FILES = ("LICENSE", "hatch_build.py", "Dockerfile", ".dockerignore", "docker-compose.yml")
 #: What the base has beside Python; another one boots as a machine does, and one runs Spark.
@@ -112,8 +114,16 @@ def release() -> tuple[str, str, set[str]]:
 
 
 def base_image(label: str = "base", packages: Sequence[str] = PYTHON) -> str:
-    """The name of an image with the machine's own release and some packages, as slim as Debian's own slim images are;
-    made once, kept as a tar file."""
+    """The name of an image with the machine's own release and some packages, as slim as Debian's own slim images."""
+    tar = base_tar(label, packages)
+    name = f"tandemmq-test-{label}:{release()[0]}-slim"
+    if subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode != 0:
+        run("docker", "import", str(tar), name)
+    return name
+
+
+def base_tar(label: str, packages: Sequence[str]) -> Path:
+    """The file system of a base image; made once."""
     codename, mirror, components = release()
     tar = CACHE / f"{label}-{codename}-slim.tar"
     if not tar.exists():
@@ -139,10 +149,16 @@ def base_image(label: str = "base", packages: Sequence[str] = PYTHON) -> str:
             os.rename(f"{tar}.{os.getpid()}", tar)
         finally:
             shutil.rmtree(root, ignore_errors=True)
-    name = f"tandemmq-test-{label}:{codename}-slim"
-    if subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode != 0:
-        run("docker", "import", str(tar), name)
-    return name
+    return tar
+
+
+def prepare_images() -> None:
+    """Make what images of the tests need beforehand, side by side: it takes minutes and no Docker daemon."""
+    with ThreadPoolExecutor() as pool:
+        for made in [
+            pool.submit(base_tar, "base", PYTHON), pool.submit(base_tar, "java", JAVA), pool.submit(wheels)
+        ]:  # fmt: skip
+            made.result()
 
 
 def wheels(extras: Sequence[str] = EXTRAS) -> Path:
@@ -183,10 +199,9 @@ def nameless_images() -> set[str]:
 
 
 def demand_docker(require_service: Callable[[object, str], None]) -> None:
-    """Skip the test without Docker, and fail without what else an image needs."""
+    """Skip the test, or fail it where services are required, without Docker and what else an image needs."""
     reason = no_docker()
-    if reason is not None:
-        pytest.skip(reason)
+    require_service(reason is None, str(reason))
     require_service(shutil.which("debootstrap") and shutil.which("apt-get"), "a base image needs debootstrap and apt")
 
 
@@ -216,6 +231,9 @@ def built(base: str, context: Path, target: str = BROKER) -> Iterator[Image]:
     for name in CONTEXT_FILES:
         shutil.copy2(TREE / name, context / name)
     shutil.copytree(wheels((*EXTRAS, "spark") if target == PIPELINE else EXTRAS), context / "wheels")
+    if COMPILED_WHEEL in os.environ:
+        (wheel,) = Path(os.environ[COMPILED_WHEEL]).glob("tandemmq-*.whl")
+        shutil.copy2(wheel, context / "wheels")
 
     before = nameless_images()
     name = f"{target}-test:{os.getpid()}-{hashlib.sha256(base.encode()).hexdigest()[:8]}"

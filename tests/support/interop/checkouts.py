@@ -1,39 +1,29 @@
-"""Suites of others that no package has: a checkout that somebody has (in a variable of the environment), or fetched.
+"""Suites and programs of others that no package registry has: their tests run by hand, with a checkout.
 
-Nothing of them is kept here. Where they cannot be had, their tests are skipped, also in CI: the network is not ours.
+Nothing of them is kept here. CI names each of them once in its summary, with the command.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-FETCH_SECONDS_MAX = 120
+#: How the reason of a test that is skipped begins. tests/support/ci/record.py looks for it.
+BY_HAND = "by hand: "
 
 
-def checkout(variable: str, repository: str, commit: str, directory: Path) -> Path:
-    """``repository`` (owner/name at GitHub) at ``commit``, in ``directory`` if it is fetched."""
+def checkout(variable: str, repository: str, tests: str) -> Path:
+    """Where ``variable`` of the environment has ``repository`` (owner/name at GitHub)."""
     there = os.environ.get(variable)
-    if there is not None:
-        return Path(there)
-    if "CI" not in os.environ:
-        pytest.skip(f"{variable} names no checkout of {repository}")
-    commands = (
-        ["init", "-q", str(directory)],
-        ["-C", str(directory), "fetch", "-q", "--depth", "1", f"https://github.com/{repository}", commit],
-        ["-C", str(directory), "checkout", "-q", "FETCH_HEAD"],
-    )
-    for command in commands:
-        try:
-            environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
-            done = subprocess.run(
-                ["git", *command], capture_output=True, text=True, timeout=FETCH_SECONDS_MAX, env=environment
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            pytest.skip(f"{repository} cannot be had: {error}")
-        if done.returncode != 0:
-            pytest.skip(f"{repository} cannot be had: {done.stderr.strip()}")
-    return directory
+    if there is None:
+        clone = f"git clone https://github.com/{repository} /tmp/suite"
+        run_by_hand(f"{clone} && {variable}=/tmp/suite pytest --services {tests}")
+    return Path(there)
+
+
+def run_by_hand(command: str) -> NoReturn:
+    """Skip a test that needs what cannot be installed from a registry."""
+    pytest.skip(f"{BY_HAND}{command}")

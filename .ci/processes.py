@@ -1,0 +1,65 @@
+"""End what a run of CI left behind: `processes.py MARK` ends each process with TANDEMMQ_CI_RUN=MARK in its environment.
+
+What a run starts inherits the variable, also when it left its process group. Whatever is ended is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+VARIABLE = "TANDEMMQ_CI_RUN"
+END_SECONDS_MAX = 20.0
+
+
+def marked(mark: str) -> Iterator[int]:
+    """The process ids with this mark, without this process and those that started it."""
+    wanted = f"{VARIABLE}={mark}".encode()
+    spared = set(_line_to_the_first(os.getpid()))
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit() and int(directory.name) not in spared:
+            try:
+                if wanted in (directory / "environ").read_bytes().split(b"\0"):
+                    yield int(directory.name)
+            except OSError:  # it has ended, or is not ours
+                pass
+
+
+def _line_to_the_first(process: int) -> Iterator[int]:
+    while process > 0:
+        yield process
+        status = Path(f"/proc/{process}/stat").read_text()
+        process = int(status.rpartition(")")[2].split()[1])
+
+
+def end(mark: str) -> list[str]:
+    """End them, first by SIGTERM; the commands of those that were there."""
+    found = {process: _command(process) for process in marked(mark)}
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in marked(mark):
+            try:
+                os.kill(process, number)
+            except ProcessLookupError:
+                pass
+        deadline = time.monotonic() + END_SECONDS_MAX
+        while any(True for _ in marked(mark)):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+    return [command for command in found.values() if command]
+
+
+def _command(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    for each in end(sys.argv[1]):
+        print(f"left behind, and ended: {each[:200]}")

@@ -1,0 +1,57 @@
+"""Which tests concern the compiled modules: those of the compiled leg of CI.
+
+For each module that pyproject.toml names for compilation: the files that mirror it, `tests/unit/<path>/test_<module>*`,
+and each file below tests/ that imports it directly. From the acceptance tests, `sample` takes some.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.support.tree import ROOT
+
+#: So many acceptance tests run compiled.
+ACCEPTANCE_COUNT: Final = 30
+
+
+def compiled_modules(root: Path = ROOT) -> list[str]:
+    """Paths from the root, without the suffix: `broker/core/client`."""
+    hook = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["hooks"]["custom"]
+    return [module.rpartition(".")[0] for module in (*hook["modules"], *hook["native"])]
+
+
+def files(root: Path = ROOT) -> list[str]:
+    """Files of tests, in order, without those of `tests/acceptance`."""
+    modules = compiled_modules(root)
+    names = {f"tandemmq.{module.replace('/', '.')}" for module in modules}
+    mirrored = {f"tests/unit/{module}" for module in modules}
+    found = []
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        name = path.relative_to(root).as_posix()
+        if name.startswith("tests/acceptance/"):
+            continue
+        tested = f"{name.rpartition('/')[0]}/{path.stem.removeprefix('test_')}"
+        if any(tested == each or tested.startswith(f"{each}_") for each in mirrored) or names & set(imports(path)):
+            found.append(name)
+    return found
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules that a file imports, and the names that it imports from them, as `module.name`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
+def sample(tests: Sequence[str], seed: int, count: int = ACCEPTANCE_COUNT) -> list[str]:
+    """The same ones for the same seed, in their order."""
+    chosen = set(random.Random(seed).sample(sorted(tests), min(count, len(tests))))
+    return [test for test in tests if test in chosen]

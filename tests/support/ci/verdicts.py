@@ -1,0 +1,94 @@
+"""Failures that are believed the first time: a promise of the broker was broken, and not a wait of a test.
+
+CI runs a failed test a second time (tests/support/ci/rules.py), but never after one of these:
+- a `PromiseBroken`, which functions with `@verdict` raise
+- an assertion of a test with the marker `fence`
+- an assertion that reads a result of the store checker or of the books (`RESULTS`)
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Names under which the store checker, the simulator and the books give what they found.
+RESULTS: Final = frozenset(("is_clean", "is_sound", "problems"))
+
+
+class PromiseBroken(AssertionError):
+    """Something is lost, doubled, undone or damaged, or a deposed master went on."""
+
+
+def verdict(function: Callable[P, T]) -> Callable[P, T]:
+    """Turn each failed assertion of a function that closes books into `PromiseBroken`."""
+
+    @functools.wraps(function)
+    def judging(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except PromiseBroken:
+            raise
+        except AssertionError as error:
+            raise PromiseBroken(*error.args).with_traceback(error.__traceback__) from None
+
+    return judging
+
+
+def is_verdict(error: BaseException, *, is_about_the_fence: bool = False) -> bool:
+    """Whether a test that ended with this error has shown a broken promise."""
+    return any(_is_verdict(each, is_about_the_fence) for each in _leaves(error))
+
+
+def _is_verdict(error: BaseException, is_about_the_fence: bool) -> bool:
+    if isinstance(error, PromiseBroken):  # prove: books-are-a-verdict
+        return True
+    if not isinstance(error, AssertionError):
+        return False
+    return is_about_the_fence or _reads_a_result(error.__traceback__)  # prove: fence-and-checker-are-a-verdict
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors of a group, with what each of them was raised from."""
+    while True:
+        if isinstance(error, BaseExceptionGroup):
+            for each in error.exceptions:
+                yield from _leaves(each)
+        yield error
+        if error.__cause__ is None:
+            return
+        error = error.__cause__
+
+
+def _reads_a_result(traceback: TracebackType | None) -> bool:
+    """Whether the statement that failed has a name of `RESULTS` in it."""
+    if traceback is None:
+        return False
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    try:
+        tree = ast.parse(Path(traceback.tb_frame.f_code.co_filename).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return any(
+        isinstance(statement, ast.Assert)
+        and statement.lineno <= traceback.tb_lineno <= (statement.end_lineno or statement.lineno)
+        and not RESULTS.isdisjoint(_names(statement.test))
+        for statement in ast.walk(tree)
+    )
+
+
+def _names(expression: ast.expr) -> Iterator[str]:
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            yield str(node.slice.value)
