@@ -36,8 +36,8 @@ def _line_to_the_first(process: int) -> Iterator[int]:
         process = int(status.rpartition(")")[2].split()[1])
 
 
-def end(mark: str) -> list[str]:
-    """End them, first by SIGTERM; the commands of those that were there."""
+def end(mark: str, seconds: float = END_SECONDS_MAX) -> list[str]:
+    """End them, first by SIGTERM, and after so many seconds by SIGKILL; the commands of those that were there."""
     found = {process: _command(process) for process in marked(mark)}
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in marked(mark):
@@ -45,11 +45,9 @@ def end(mark: str) -> list[str]:
                 os.kill(process, number)
             except ProcessLookupError:
                 pass
-        deadline = time.monotonic() + END_SECONDS_MAX
-        while any(True for _ in marked(mark)):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.1)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and any(True for _ in marked(mark)):
+            time.sleep(0.05)
     return [command for command in found.values() if command]
 
 
