@@ -28,7 +28,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.tree import DIRECTORIES
+from tests.support import tree
+
+#: Where marks are looked for: the product, and the rules by which CI judges.
+DIRECTORIES = (*tree.DIRECTORIES, "tests/support/ci")
 
 _BEGIN = re.compile(r"#\s*prove\b")
 _NAME = r"[a-z0-9]+(?:-[a-z0-9]+)*"

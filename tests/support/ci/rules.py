@@ -3,6 +3,8 @@
 Nothing here runs a test. `reruns.py` does, and reads docs/ROADMAP.md.
 """
 
+# proofs: ci-rules
+
 from __future__ import annotations
 
 import re

@@ -6,6 +6,8 @@ CI runs a failed test a second time (tests/support/ci/rules.py), but never after
 - an assertion that reads a result of the store checker or of the books (`RESULTS`)
 """
 
+# proofs: ci-verdicts
+
 from __future__ import annotations
 
 import ast

@@ -1,5 +1,7 @@
 """What becomes of a test that failed in CI."""
 
+# proves: ci-rules
+
 from __future__ import annotations
 
 from dataclasses import replace

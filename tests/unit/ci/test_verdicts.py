@@ -1,5 +1,7 @@
 """Which failures show a broken promise."""
 
+# proves: ci-verdicts
+
 from __future__ import annotations
 
 from collections.abc import Callable
