@@ -22,6 +22,8 @@ from tests.support.acceptance.zombie_pair import Pair, fence_of, journal_files, 
 from tests.support.acceptance.zombie_shim import Verb
 from tests.support.prove import IS_PROOF, SEED, rounds
 
+pytestmark = pytest.mark.fence
+
 ROUNDS = rounds(1, 100) if IS_PROOF else 1
 QUEUE = "busy"
 # Before the fence is put up; before the last file is synced that others wrote, or the header; before it is written.

@@ -37,6 +37,8 @@ from tests.support.acceptance.zombie_rounds import Plan, Round, Row, Table
 from tests.support.acceptance.zombie_servers import Servers
 from tests.support.prove import IS_PROOF, SEED, rounds
 
+pytestmark = pytest.mark.fence
+
 ROUNDS = rounds(2, 100)
 # A part of a kind's name: only such rounds.
 ONLY = os.environ.get("TANDEMMQ_ZOMBIES_OF", "")

@@ -36,7 +36,7 @@ from tests.support.store.noting_disk import NotingDisk
 from tests.support.store.quorum import Node, Quorum
 from tests.support.store.store_harness import KIB, SMALL, Term
 
-pytestmark = pytest.mark.promise("set-settles-as-a-volume")
+pytestmark = [pytest.mark.fence, pytest.mark.promise("set-settles-as-a-volume")]
 
 SETTINGS = replace(SMALL, journal_max_file_length=16 * KIB)
 BODY = b"x" * KIB

@@ -23,6 +23,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX, wait_until
+from tests.support.ci.verdicts import verdict
 from tests.support.tree import ROOT
 
 EXAMPLE = ROOT / "examples" / "clients" / "pair_aiomqtt.py"
@@ -174,6 +175,7 @@ class Clients:
             await self.complete()
             subscriber.cancel()
 
+    @verdict
     def check(self, kills: int) -> None:
         """What was promised holds."""
         print(

@@ -21,6 +21,7 @@ from tandemmq.store.operations import Owner
 from tandemmq.store.standby import Standby
 from tandemmq.store.tools.check import check
 from tests.support.broker.mqtt_wire import MqttWire
+from tests.support.ci.verdicts import verdict
 from tests.support.crash.crash_images import Disk
 from tests.support.crash.failing_disk import SYNCS, WRITES_AND_SYNCS, Failed, FailingDisk, Failure
 from tests.support.crash.mqtt_clients import NEVER, Act, Device, Go, Leave, Say, Want
@@ -233,6 +234,7 @@ class World:
                 device.step(term, self._dice)
             term.turn()
 
+    @verdict
     def _look_at_retained(self, term: MqttTerm) -> None:
         """As a client without a session sees them."""
         probe = MqttWire(term, term.mqtt)
@@ -261,6 +263,7 @@ class World:
         finally:
             term.close()
 
+    @verdict
     def _hold_rest(self, owners: Sequence[Owner]) -> None:
         """Messages are left where they are to be, and only there."""
         filters = {each.client_id: each.filters_at(self._now) for each in self._devices}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from tandemmq.broker.mqtt.endings import GRACE_SECONDS
 from tandemmq.broker.protocols.mqtt.topics import matches, share_of
+from tests.support.ci.verdicts import verdict
 
 # Beside a moment at which a timer is due nothing is told of it.
 UNSURE_SECONDS = 1.0
@@ -88,6 +89,7 @@ class Promises:
             self.retained.setdefault(topic, []).append(made)
         return made
 
+    @verdict
     def came(self, client: str, payload: str, *, is_retained: bool) -> None:
         """A client's application was given a message."""
         if not payload:
@@ -113,6 +115,7 @@ class Promises:
 
     # ---- in the end
 
+    @verdict
     def hold(self) -> None:
         """AssertionError where one was broken. When all clients have heard what there is to hear."""
         for client in self.subscribed:
@@ -222,6 +225,7 @@ class Wills:
             return False
         return self._how != "cut" or crashed_after is None or crashed_after < delay
 
+    @verdict
     def hold(self, now: float, told: Counter[str]) -> None:
         """AssertionError where one is not told, or one that is not to be. Its client is away."""
         if self._is_due(now):

@@ -41,6 +41,7 @@ from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 from tandemmq.store.settings import StoreSettings
+from tests.support.ci.verdicts import verdict
 from tests.support.crash.recording_disk import Event, Note, RecordingDisk
 from tests.support.store.store_harness import Q, Term
 
@@ -148,6 +149,7 @@ class Ledger:
         self._states: list[State] = []
         self._held = 0
 
+    @verdict
     def apply(self, event: Event) -> None:
         if not isinstance(event, Note):
             return

@@ -23,6 +23,7 @@ from tandemmq.store.operations import (
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.several.filters import FilteredStore
 from tandemmq.store.several.layout import OWNER_BITS, STORES_MAX
+from tests.support.ci.verdicts import verdict
 from tests.support.crash.promises import Asked, Began, Held, Ledger, PromisingTerm, State, after, difference
 from tests.support.crash.recording_disk import Event, Note
 from tests.support.store.several_harness import SeveralTerm
@@ -48,6 +49,7 @@ class JointLedger(Ledger):
         self._open: list[Asked] = []  # not promised, or behind one of them
         self._promised: set[int] = set()
 
+    @verdict
     def apply(self, event: Event) -> None:
         if not isinstance(event, Note) or not isinstance(event.what, Began | Asked | Held):
             return

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from tests.support.ci.verdicts import verdict
+
 DLQ = "ActiveMQ.DLQ.Queue."
 
 
@@ -89,6 +91,7 @@ class Books:
         self.copies.update({(body, copy.queue): copy for copy in copies})
         return body, copies
 
+    @verdict
     def of(self, body: str, queue: str) -> Copy | None:
         """None: it is of a queue that is not counted. AssertionError for a message that nobody sent."""
         if not body:
@@ -111,6 +114,7 @@ class Books:
         """Whether something may come to it, or go, by itself."""
         return any(copy.is_spare for copy in self.copies.values() if copy.queue == queue.removeprefix(DLQ))
 
+    @verdict
     def close(self, found: Iterable[tuple[str, str]]) -> None:
         """``found`` are body and queue of all that was there in the end. AssertionError where they do not agree."""
         seen = Counter((body, queue.removeprefix(DLQ)) for body, queue in found)

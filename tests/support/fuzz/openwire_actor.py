@@ -16,6 +16,7 @@ from tandemmq.store.records.acknowledgements import AckType
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tests.support.acceptance.openwire_wire import OpenWire, Refused, queue, topic
+from tests.support.ci.verdicts import verdict
 from tests.support.fuzz.books import DONE, SAID, Books, Delivered, Known, Work, acknowledge, confirm
 from tests.support.fuzz.stomp_actor import QUEUES, SELECTORS
 from tests.support.fuzz.stomp_client import body_of
@@ -258,6 +259,7 @@ class OpenWireActor:
                     schema.ConsumerControl, consumer_id=id, destination=known.destination, prefetch=prefetch
                 )
 
+    @verdict
     def _take_in(self) -> None:
         dispatched, self.client.dispatched = self.client.dispatched, []
         for each in dispatched:

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
+from tests.support.ci.verdicts import verdict
 from tests.support.fuzz.books import DLQ, DONE, Books, Copy, Delivered, Known, Work, acknowledge, confirm
 from tests.support.fuzz.stomp_client import Frame, Refused, Stomp, Subscription, body_of
 
@@ -216,6 +217,7 @@ class StompActor:
             return {"id": delivered.frame.headers["ack"]}
         return {"message-id": delivered.frame.headers["message-id"], "subscription": known.id}
 
+    @verdict
     def _take_in(self) -> None:
         """What was delivered meanwhile."""
         frames, self.client.delivered = self.client.delivered, []
@@ -227,6 +229,7 @@ class StompActor:
             assert known.is_browser or copy is None or copy.is_spare or copy.gone is not Known.YES, f"{copy} is back"
             known.unacknowledged.append(Delivered(frame, copy))
 
+    @verdict
     def _copy(self, frame: Frame) -> Copy | None:
         name = frame.headers["destination"].removeprefix("/queue/")
         copy = self._books.of(body_of(frame.body), name)

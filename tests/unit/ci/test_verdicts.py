@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -60,6 +61,11 @@ def wait() -> None:
     raise TimeoutError("no problems")
 
 
+def wait_with_an_assertion() -> None:
+    deadline = time.monotonic()
+    assert time.monotonic() < deadline, "not in time"
+
+
 def checker_behind() -> None:
     wait()
     checker()
@@ -82,14 +88,15 @@ def test_books_and_checker_are_believed(function: Callable[[], None]) -> None:
     assert is_verdict(_failure_of(function))
 
 
-@pytest.mark.parametrize("function", [plain_assertion, wait, checker_behind])
+@pytest.mark.parametrize("function", [plain_assertion, wait, wait_with_an_assertion, checker_behind])
 def test_other_failures_are_not(function: Callable[[], None]) -> None:
     assert not is_verdict(_failure_of(function))
 
 
 def test_an_assertion_about_the_fence_is_believed_and_a_wait_is_not() -> None:
     assert is_verdict(_failure_of(plain_assertion), is_about_the_fence=True)
-    assert not is_verdict(_failure_of(wait), is_about_the_fence=True)
+    for each in (wait, wait_with_an_assertion):
+        assert not is_verdict(_failure_of(each), is_about_the_fence=True)
 
 
 def test_books_say_what_they_said_and_where() -> None:

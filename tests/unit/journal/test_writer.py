@@ -21,6 +21,8 @@ from tandemmq.journal.reader import JournalReader
 from tandemmq.journal.scan import scan
 from tandemmq.journal.writer import JournalWriter
 
+pytestmark = pytest.mark.fence
+
 NewWriter = Callable[..., JournalWriter]
 
 

@@ -24,7 +24,7 @@ from tandemmq.store.tools.inspect import read_headers
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.store.store_harness import KIB, Q, Term
 
-pytestmark = pytest.mark.promise("one-master-counts")
+pytestmark = [pytest.mark.fence, pytest.mark.promise("one-master-counts")]
 
 SMALL_FILES = StoreSettings(
     journal_max_file_length=64 * KIB, checkpoint_records=30, cleanup_interval=0.0, fence_check_interval=3600.0

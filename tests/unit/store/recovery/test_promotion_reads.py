@@ -23,7 +23,7 @@ from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
 from tests.support.store.store_harness import KIB, SMALL, Term
 
-pytestmark = pytest.mark.promise("one-master-counts")
+pytestmark = [pytest.mark.fence, pytest.mark.promise("one-master-counts")]
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from tandemmq.store.writer.journal_end import NoProof
 from tests.support.store.store_harness import SMALL, Term
 from tests.support.store.unstarted_master import Master
 
+pytestmark = pytest.mark.fence
+
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[Callable[[str], Master]]:
