@@ -1,10 +1,19 @@
-"""One connected client, as core and engine see it: who it is, what it has open, and whether it can be sent anything."""
+"""One connected client, as core and engine see it: who it is, what it has open, and where it is in its life.
+
+A client's life is a table: ``TRANSITIONS`` has each event that is legal in each state, and the state that follows. Work
+that was begun for a client ends before the client does, and the client ends once. Each client ends in ``State.GONE``:
+
+    READY <-> ASKING, READY <-> WORKING                      its commands are carried out, or wait
+    -> (DISCONNECTING_AT_WORK ->) DISCONNECTING -> DISCONNECTED -> GONE    the client left in order
+    -> (LOST_AT_WORK ->) LOST -> GONE                                      its connection closed
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from enum import Enum
+from typing import Any, Final, Protocol
 
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, Receipt, refusal
 from tandemmq.broker.core.containment import tell
@@ -18,6 +27,68 @@ from tandemmq.store.records.message import Destination
 from tandemmq.store.records.transactions import XaTransactionId
 
 NOBODY = Principal("nobody")
+
+
+class State(Enum):
+    """Where a client is in its life."""
+
+    READY = "its commands are carried out as they come"
+    ASKING = "an answer is being waited for, and its commands wait"
+    WORKING = "work goes on for it in steps, and its commands wait"
+    DISCONNECTING_AT_WORK = "it left in order, and its work goes on"
+    DISCONNECTING = "it left in order, and what it had ends"
+    DISCONNECTED = "all that it had is over, and its receipt is due"
+    LOST_AT_WORK = "its connection closed, and its work goes on"
+    LOST = "its connection closed, and what it had ends"
+    GONE = "all of it is over"
+
+
+class Event(Enum):
+    """What happens in a client's life, with the rule for it."""
+
+    ASK = "a client waits for one thing at a time, while it is open"
+    ANSWER = "a question has one answer"
+    WORK = "work begins for an open client that waits for nothing"
+    WORK_END = "work ends once"
+    DISCONNECT = "a client disconnects once, while it is open"
+    CLOSE = "a connection may close at any time"
+    END = "what a client had ends once, after its work"
+    RECEIPT = "a disconnect has one receipt, after the end"
+
+
+_OPEN: Final = (State.READY, State.ASKING, State.WORKING)
+# What can be sent something: the connection is not over.
+_THERE: Final = (*_OPEN, State.DISCONNECTING_AT_WORK, State.DISCONNECTING, State.DISCONNECTED)
+
+TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
+    (State.READY, Event.ASK): State.ASKING,
+    (State.READY, Event.WORK): State.WORKING,
+    (State.READY, Event.DISCONNECT): State.DISCONNECTING,
+    (State.READY, Event.CLOSE): State.LOST,
+    (State.ASKING, Event.ANSWER): State.READY,
+    (State.ASKING, Event.DISCONNECT): State.DISCONNECTING,
+    (State.ASKING, Event.CLOSE): State.LOST,
+    (State.WORKING, Event.WORK_END): State.READY,
+    (State.WORKING, Event.DISCONNECT): State.DISCONNECTING_AT_WORK,
+    (State.WORKING, Event.CLOSE): State.LOST_AT_WORK,
+    (State.DISCONNECTING_AT_WORK, Event.WORK_END): State.DISCONNECTING,
+    (State.DISCONNECTING_AT_WORK, Event.CLOSE): State.LOST_AT_WORK,
+    (State.DISCONNECTING, Event.END): State.DISCONNECTED,
+    (State.DISCONNECTING, Event.CLOSE): State.LOST,
+    (State.DISCONNECTED, Event.RECEIPT): State.GONE,
+    (State.DISCONNECTED, Event.CLOSE): State.GONE,
+    (State.LOST_AT_WORK, Event.WORK_END): State.LOST,
+    (State.LOST_AT_WORK, Event.CLOSE): State.LOST_AT_WORK,
+    (State.LOST, Event.END): State.GONE,
+    (State.LOST, Event.CLOSE): State.LOST,
+    (State.GONE, Event.RECEIPT): State.GONE,
+    (State.GONE, Event.CLOSE): State.GONE,
+    # An answer may come late: nobody needs it any more.
+    (State.DISCONNECTING, Event.ANSWER): State.DISCONNECTING,
+    (State.DISCONNECTED, Event.ANSWER): State.DISCONNECTED,
+    (State.LOST, Event.ANSWER): State.LOST,
+    (State.GONE, Event.ANSWER): State.GONE,
+}
 
 
 class Connection(Outlet, Protocol):
@@ -46,7 +117,9 @@ class Connection(Outlet, Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Client:
-    """What the engine knows of one connection. ``is_open``: commands count; ``is_there``: it can be sent something."""
+    """What the engine knows of one connection. ``state`` says where it is in its life, and from it follow ``is_ready``
+    (commands are carried out at once), ``is_open`` (commands count) and ``is_there`` (it can be sent something): plain
+    values, because they are read for each message. ``move`` alone writes them."""
 
     connection: Connection
     holder: Holder = field(init=False)
@@ -59,16 +132,18 @@ class Client:
     is_stand_in: bool = field(default=False, init=False)
     principal: Principal = field(default=NOBODY, init=False)
     user_id: str | None = field(default=None, init=False)  # what its messages say of who sent them
-    # What it said while it was found out who it is; None: that is not going on.
-    awaited: list[Command] | None = field(default=None, init=False)
+    # The commands that wait: for an answer, for the end of work, or, behind a disconnect, for the end of the client.
+    waiting: list[Command] = field(default_factory=list, init=False)
+    is_unread: bool = field(default=False, init=False)  # nothing is read from its connection meanwhile
     # Where it may send, and of those what takes whatever comes: looked up once, for each message.
     may_send: set[Destination] = field(default_factory=set, init=False)
     targets: dict[Destination, Target] = field(default_factory=dict, init=False)
     producers: dict[str, Destination | None] = field(default_factory=dict, init=False)
     temporaries: set[Destination] = field(default_factory=set, init=False)
+    state: State = field(default=State.READY, init=False)
+    is_ready: bool = field(default=True, init=False)
     is_open: bool = field(default=True, init=False)
     is_there: bool = field(default=True, init=False)
-    is_busy: bool = field(default=False, init=False)  # something that it asked for takes several steps, and goes on
     subscriptions: dict[str, Subscription] = field(default_factory=dict, init=False)
     transactions: dict[str, Transaction] = field(default_factory=dict, init=False)
     transactions_begun: int = field(default=0, init=False)
@@ -77,10 +152,15 @@ class Client:
         self.holder = self.connection.holder
         self.session = self.connection.session
 
-    @property
-    def is_asked_for(self) -> bool:
-        """Whether something is being found out, and what the client says meanwhile waits."""
-        return self.awaited is not None
+    def move(self, event: Event) -> State:
+        """``event`` happens. Returns the state that follows. For its owner alone (broker.engine.clients)."""
+        state = TRANSITIONS.get((self.state, event))
+        assert state is not None, f"{event.value}; of this client {self.state.value}"
+        self.state = state
+        self.is_ready = state is State.READY
+        self.is_open = state in _OPEN
+        self.is_there = state in _THERE
+        return state
 
     def owns(self, destination: Destination) -> bool:
         """Whether that is the queue of its session's state: no rights are asked for."""

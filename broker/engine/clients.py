@@ -1,6 +1,7 @@
 """The life of a client: who it is, its commands one after the other, and the end of all that it had.
 
 While something is found out for a client, or done for it in steps, its next commands wait, and no more is read from it.
+The states of that life are in broker.core.client; they change here alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Credentials, Operation
-from tandemmq.broker.core.client import Client, Connection
+from tandemmq.broker.core.client import Client, Connection, Event, State
 from tandemmq.broker.core.commands import (
     ClientError,
     Command,
@@ -60,8 +61,9 @@ def _address_of(client: Client) -> str:
 
 
 class Clients(Part):
-    """Begins and ends clients. ``handle`` carries out a command; ``endings`` are what ends with a client, in order;
-    ``on_leave`` is told at once of one that leaves."""
+    """Begins and ends clients. ``handle`` carries out a command; ``writable`` is called with a connection that may be
+    given more again; ``endings`` are what ends with a client, in order; ``on_leave`` is told at once of one that
+    leaves."""
 
     def __init__(
         self,
@@ -69,16 +71,18 @@ class Clients(Part):
         fan_out: FanOut,
         advising: Advising,
         handle: Callable[[Connection, Command], None],
+        writable: Callable[[Connection], None],
     ) -> None:
         super().__init__(shared)
         self.all: set[Client] = set()
-        # Those of whom something is still there, and who waits for the end of that.
+        # Those of which something is still there, and what is called at the end of that.
         self.leavers: dict[Client, list[Callable[[], None]]] = {}
         self.endings: tuple[Ending, ...] = ()
         self.on_leave: Callable[[Client], None] = lambda client: None
         self._fan_out = fan_out
         self._advising = advising
         self._handle = handle
+        self._writable = writable
         self._client_ids: dict[str, Client] = {}
         self._connection_ids: dict[str, Client] = {}
         self._connection_owners = ConnectionIds(shared.store.connections())
@@ -105,15 +109,12 @@ class Clients(Part):
         except ClientError as error:
             self.refuse(client, command, error)
             return
-        client.is_busy = True
+        client.move(Event.WORK)
+        self._start(self._finish(client, command, work))
+        self._hold_back(client)
 
-        def finish(then: Callable[[None], None]) -> None:
-            self._start(self._finish(client, command, work, then))
-
-        self.when_known(client, finish, lambda _: self.await_out(client))
-
-    def _finish(self, client: Client, command: Command, work: Work[None], then: Callable[[None], None]) -> Work[None]:
-        """The rest of what was begun for ``client``, who waits meanwhile, or leaves."""
+    def _finish(self, client: Client, command: Command, work: Work[None]) -> Work[None]:
+        """The rest of what was begun for ``client``, which waits meanwhile, or leaves."""
         try:
             yield from work
         except ClientError as error:
@@ -121,9 +122,9 @@ class Clients(Part):
                 self.refuse(client, command, error)
         except Exception:
             hang_up(client.connection)
-        client.is_busy = False
-        then(None)
-        if not client.is_open:
+        if client.move(Event.WORK_END) is State.READY:
+            self._go_on(client, partial(self.await_out, client))
+        else:
             yield from self._leaving(client)
 
     def await_out(self, client: Client) -> None:
@@ -136,26 +137,50 @@ class Clients(Part):
     ) -> None:
         """Ask something that may take its time. What the client says meanwhile waits, and nothing more is read from it;
         ``then`` gets the answer, unless it left."""
-        client.awaited = []
-        is_held = False
 
         def answered(answer: Answer) -> None:
-            waiting, client.awaited = client.awaited, None
-            if not client.is_open or waiting is None:
-                return
-            try:
-                then(answer)
-                if is_held and not client.is_asked_for:  # else there is more to be asked
-                    client.connection.resume_reading()
-                for each in waiting:
-                    self._handle(client.connection, each)
-            except Exception:
-                hang_up(client.connection)
+            if client.move(Event.ANSWER) is State.READY:
+                self._go_on(client, partial(then, answer))
 
+        client.move(Event.ASK)
         ask(answered)
-        if client.is_asked_for and client.is_open:
-            is_held = True
+        self._hold_back(client)
+
+    def _hold_back(self, client: Client) -> None:
+        """Nothing more is read from it while its commands wait."""
+        if not client.is_ready and client.is_there and not client.is_unread:
+            client.is_unread = True
             client.connection.stop_reading()
+
+    def _go_on(self, client: Client, then: Callable[[], None]) -> None:
+        """What it waited for is there: ``then`` is called, and the commands that waited are carried out."""
+        waiting, client.waiting = client.waiting, []
+        try:
+            then()
+            if client.is_ready and client.is_unread:  # else there is more to wait for
+                client.is_unread = False
+                client.connection.resume_reading()
+            for each in waiting:
+                self._handle(client.connection, each)
+        except Exception:
+            hang_up(client.connection)
+
+    def wait(self, connection: Connection, command: Command) -> None:
+        """``command`` comes while none is carried out at once for ``connection``. It waits, or it comes too late. Where
+        a protocol keeps its socket behind a disconnect (OpenWire), a client may begin anew, or hangs up."""
+        client: Client | None = connection.client
+        if client is not None and client.is_open:
+            client.waiting.append(command)
+        elif not connection.session.survives_errors:
+            return
+        elif client is not None and client.is_there and (client.waiting or isinstance(command, Connect)):
+            client.waiting.append(command)  # until all is over that belonged to it
+            self._hold_back(client)
+        elif isinstance(command, Disconnect):
+            connection.await_hang_up()
+        elif isinstance(command, Connect) and client is None:
+            self.opened(connection)
+            self._handle(connection, command)
 
     def refuse(self, client: Client, command: Command, error: ClientError) -> None:
         """``command`` fails: its client is told."""
@@ -177,6 +202,7 @@ class Clients(Part):
     def opened(self, connection: Connection) -> Client:
         """A connection begins."""
         client = connection.client = Client(connection)
+        client.holder.on_space = partial(self._writable, connection)
         client.holder.add(Kind.STATE, CONNECTION_BYTES)
         self.all.add(client)
         return client
@@ -292,31 +318,46 @@ class Clients(Part):
 
         def answer(_: Atomic) -> None:
             client.send_receipt(command.receipt)
-            if client.is_there:
-                client.is_there = False
-                if not command.is_awaited:
-                    client.connection.close()
+            was_there = client.is_there
+            client.move(Event.RECEIPT)
+            if was_there:
+                self._part(client, is_closed=not command.is_awaited)
 
         # An empty operation: it comes back when all before it is durable.
-        self._leave(client, partial(self._append, Atomic((), None, Then(client, answer))))
+        self._leave(client, Event.DISCONNECT, partial(self._append, Atomic((), None, Then(client, answer))))
+
+    def _part(self, client: Client, *, is_closed: bool) -> None:
+        """It was told its receipt: what waited behind its disconnect begins anew, if its connection is kept."""
+        connection = client.connection
+        connection.client = None
+        waiting, client.waiting = client.waiting, []
+        if is_closed:
+            connection.close()
+            return
+        if client.is_unread:
+            connection.resume_reading()
+        for each in waiting:
+            self._handle(connection, each)
 
     def closed(self, client: Client) -> None:
         """The connection is over: open transactions are rolled back, what it did not acknowledge goes to others."""
-        client.is_there = False
-        self._leave(client)
+        self._leave(client, Event.CLOSE)
 
     def hang_up(self, client: Client, *, after_flush: bool = True) -> None:
         """It is over: what was said to it still goes out, ``after_flush``."""
         self.closed(client)
         client.connection.close(after_flush)
 
-    def _leave(self, client: Client, then: Callable[[], None] | None = None) -> None:
+    def _leave(self, client: Client, event: Event, then: Callable[[], None] = _nothing) -> None:
         """Nothing goes to it from now on; what it had open ends in slices, after what was begun for it, and ``then`` is
-        called."""
-        if not client.is_open:
+        called. One that left already is only told of less."""
+        was_open = client.is_open
+        state = client.move(event)
+        client.waiting.clear()
+        if not was_open:
+            if state is State.GONE:
+                client.connection.client = None
             return
-        client.is_open = False
-        client.awaited = None
         self.all.discard(client)
         try:
             self.on_leave(client)
@@ -324,8 +365,8 @@ class Clients(Part):
             log.exception("%r: its end %s", client.connection, ERROR_OF_BROKER)
         for each in client.subscriptions.values():
             each.end()
-        self.leavers[client] = [] if then is None else [then]
-        if not client.is_busy:
+        self.leavers[client] = [then]
+        if state in (State.DISCONNECTING, State.LOST):  # else its work goes on, and then this
             self._start(self._leaving(client))
 
     def _leaving(self, client: Client) -> Work[None]:
@@ -338,16 +379,20 @@ class Clients(Part):
                     yield from work
             except Exception:  # the rest of what it had is to end all the same
                 log.exception("%r: its end %s", client.connection, ERROR_OF_BROKER)
-        if client.id is not None:
+        if client.id is not None and self._client_ids.get(client.id) is client:
             del self._client_ids[client.id]
-        if client.connection_id is not None:
+        if client.connection_id is not None and self._connection_ids.get(client.connection_id) is client:
             del self._connection_ids[client.connection_id]
         # No cycle is left: what a client leaves is freed at once, and the collector need not look for it.
         client.holder.on_space = _nothing
-        client.connection.client = None
+        if client.move(Event.END) is State.GONE:
+            client.connection.client = None
         for then in self.leavers.pop(client):
-            then()
+            try:
+                then()
+            except Exception:  # the others wait for it, too
+                log.exception("%r: what waited for its end %s", client.connection, ERROR_OF_BROKER)
 
     def _when_left(self, client: Client, then: Callable[[None], None]) -> None:
-        """``then`` is called when all is over that belonged to ``client``, who is leaving."""
+        """``then`` is called when all is over that belonged to ``client``, which is leaving."""
         self.leavers[client].append(partial(then, None))

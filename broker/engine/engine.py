@@ -150,7 +150,7 @@ class Engine:
             dispatcher.trace(tracing)
         self._destinations.on_new = advising.began
         self._destinations.on_joined = dispatcher.dispatch
-        self._clients = clients = Clients(shared, dispatcher.fan_out, advising, self.handle)
+        self._clients = clients = Clients(shared, dispatcher.fan_out, advising, self.handle, self.writable)
         self.memory_holders = MemoryHolders(memory, clients.all, self._destinations, loop.call_later)
         self._router = Router(shared)
         self._arrivals = Arrivals(shared, dispatcher)
@@ -349,8 +349,7 @@ class Engine:
 
     def opened(self, connection: Connection) -> None:
         """A connection begins; ``closed`` ends it."""
-        client = self._clients.opened(connection)
-        client.holder.on_space = partial(self.writable, connection)
+        self._clients.opened(connection)
 
     def closed(self, connection: Connection) -> None:
         """The connection is over: open transactions are rolled back, what it did not acknowledge goes to others."""
@@ -378,11 +377,8 @@ class Engine:
     def handle(self, connection: Connection, command: Command) -> None:
         """Carry out one command. What the peer did wrong is told to its session, not raised."""
         client: Client | None = connection.client
-        if client is None or not client.is_open:
-            self._after_its_end(connection, client, command)
-            return
-        if client.awaited is not None:
-            client.awaited.append(command)
+        if client is None or not client.is_ready:
+            self._clients.wait(connection, command)
             return
         try:
             work = self._handlers[type(command)](client, command)
@@ -391,18 +387,6 @@ class Engine:
             return
         if work is not None:
             self._clients.work_for(client, command, work)
-
-    def _after_its_end(self, connection: Connection, client: Client | None, command: Command) -> None:
-        """What is said behind the end of a connection that keeps its socket (OpenWire): it begins anew, or hangs up."""
-        if not connection.session.survives_errors:
-            return
-        if isinstance(command, commands.Disconnect):
-            connection.await_hang_up()
-        elif isinstance(command, commands.Connect) and client is not None and client in self._clients.leavers:
-            self._clients.leavers[client].append(lambda: self._after_its_end(connection, connection.client, command))
-        elif isinstance(command, commands.Connect) and client is None:
-            self.opened(connection)
-            self.handle(connection, command)
 
     def _close_subscriptions(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
         subscriptions, client.subscriptions = client.subscriptions, {}

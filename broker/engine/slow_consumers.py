@@ -64,11 +64,11 @@ class SlowConsumers:
         step = Pace()
         former, self._paces = self._paces, {}
         for client in list(clients):
-            if client.is_busy:
-                continue
             for subscription in list(client.subscriptions.values()):
                 if step.is_full(_LOOKED_AT + len(_sources(subscription)) // 64):
                     yield
+                if not client.is_ready:  # it waits for the broker, or leaves
+                    break
                 found = self._policy(subscription)
                 if found is None or not subscription.is_open:
                     continue

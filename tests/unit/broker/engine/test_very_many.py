@@ -27,6 +27,7 @@ import tandemmq.broker.engine.publish
 import tandemmq.broker.engine.routing
 import tandemmq.broker.engine.transaction_end
 from tandemmq.broker.core import slices
+from tandemmq.broker.core.client import Event
 from tandemmq.broker.core.commands import (
     Abort,
     Ack,
@@ -829,8 +830,8 @@ def test_who_is_busy_is_not_taken_for_slow(make_harness: Any, harness: Harness) 
     client.subscribe(prefetch=1)
     for body in "ab":
         sender.send(body, persistent=False)
-    for is_busy in (True, False):
-        client.client.is_busy = is_busy
+    for event, is_busy in ((Event.WORK, True), (Event.WORK_END, False)):
+        client.client.move(event)
         for second in range(1, 4):
             harness.engine.tick(second * 1_000)
             harness.turn()
