@@ -3,9 +3,10 @@
 A client's life is a table: ``TRANSITIONS`` has each event that is legal in each state, and the state that follows. Work
 that was begun for a client ends before the client does, and the client ends once. Each client ends in ``State.GONE``:
 
-    READY <-> ASKING, READY <-> WORKING                      its commands are carried out, or wait
-    -> (DISCONNECTING_AT_WORK ->) DISCONNECTING -> DISCONNECTED -> GONE    the client left in order
-    -> (LOST_AT_WORK ->) LOST -> GONE                                      its connection closed
+    READY <-> ASKING, READY <-> WORKING             its commands are carried out, or wait
+    READY -> DISCONNECTING -> DISCONNECTED -> GONE  the client leaves in order
+    any -> LOST -> GONE                             its connection closes
+    WORKING -> LOST_AT_WORK -> LOST -> GONE         its connection closes while work goes on for it
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ class State(Enum):
     READY = "its commands are carried out as they come"
     ASKING = "an answer is being waited for, and its commands wait"
     WORKING = "work goes on for it in steps, and its commands wait"
-    DISCONNECTING_AT_WORK = "it left in order, and its work goes on"
     DISCONNECTING = "it left in order, and what it had ends"
     DISCONNECTED = "all that it had is over, and its receipt is due"
     LOST_AT_WORK = "its connection closed, and its work goes on"
@@ -50,7 +50,7 @@ class Event(Enum):
     ANSWER = "a question has one answer"
     WORK = "work begins for an open client that waits for nothing"
     WORK_END = "work ends once"
-    DISCONNECT = "a client disconnects once, while it is open"
+    DISCONNECT = "a client disconnects once, when all that it said before is carried out"
     CLOSE = "a connection may close at any time"
     END = "what a client had ends once, after its work"
     RECEIPT = "a disconnect has one receipt, after the end"
@@ -58,7 +58,7 @@ class Event(Enum):
 
 _OPEN: Final = (State.READY, State.ASKING, State.WORKING)
 # What can be sent something: the connection is not over.
-_THERE: Final = (*_OPEN, State.DISCONNECTING_AT_WORK, State.DISCONNECTING, State.DISCONNECTED)
+_THERE: Final = (*_OPEN, State.DISCONNECTING, State.DISCONNECTED)
 
 TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.READY, Event.ASK): State.ASKING,
@@ -66,13 +66,9 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.READY, Event.DISCONNECT): State.DISCONNECTING,
     (State.READY, Event.CLOSE): State.LOST,
     (State.ASKING, Event.ANSWER): State.READY,
-    (State.ASKING, Event.DISCONNECT): State.DISCONNECTING,
     (State.ASKING, Event.CLOSE): State.LOST,
     (State.WORKING, Event.WORK_END): State.READY,
-    (State.WORKING, Event.DISCONNECT): State.DISCONNECTING_AT_WORK,
     (State.WORKING, Event.CLOSE): State.LOST_AT_WORK,
-    (State.DISCONNECTING_AT_WORK, Event.WORK_END): State.DISCONNECTING,
-    (State.DISCONNECTING_AT_WORK, Event.CLOSE): State.LOST_AT_WORK,
     (State.DISCONNECTING, Event.END): State.DISCONNECTED,
     (State.DISCONNECTING, Event.CLOSE): State.LOST,
     (State.DISCONNECTED, Event.RECEIPT): State.GONE,
@@ -84,8 +80,6 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.GONE, Event.RECEIPT): State.GONE,
     (State.GONE, Event.CLOSE): State.GONE,
     # An answer may come late: nobody needs it any more.
-    (State.DISCONNECTING, Event.ANSWER): State.DISCONNECTING,
-    (State.DISCONNECTED, Event.ANSWER): State.DISCONNECTED,
     (State.LOST, Event.ANSWER): State.LOST,
     (State.GONE, Event.ANSWER): State.GONE,
 }
@@ -134,7 +128,8 @@ class Client:
     user_id: str | None = field(default=None, init=False)  # what its messages say of who sent them
     # The commands that wait: for an answer, for the end of work, or, behind a disconnect, for the end of the client.
     waiting: list[Command] = field(default_factory=list, init=False)
-    is_unread: bool = field(default=False, init=False)  # nothing is read from its connection meanwhile
+    is_held: bool = field(default=False, init=False)  # nothing is read from its connection meanwhile
+    _unread: int = field(default=0, init=False)  # how many asked for that
     # Where it may send, and of those what takes whatever comes: looked up once, for each message.
     may_send: set[Destination] = field(default_factory=set, init=False)
     targets: dict[Destination, Target] = field(default_factory=dict, init=False)
@@ -161,6 +156,18 @@ class Client:
         self.is_open = state in _OPEN
         self.is_there = state in _THERE
         return state
+
+    def stop_reading(self) -> None:
+        """Nothing more is read from its connection, until each that asked for that calls ``resume_reading``."""
+        self._unread += 1
+        if self._unread == 1:
+            self.connection.stop_reading()
+
+    def resume_reading(self) -> None:
+        """As ``stop_reading`` says it."""
+        self._unread -= 1
+        if not self._unread:
+            self.connection.resume_reading()
 
     def owns(self, destination: Destination) -> bool:
         """Whether that is the queue of its session's state: no rights are asked for."""

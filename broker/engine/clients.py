@@ -133,10 +133,16 @@ class Clients(Part):
             self.when_known(client, partial(self._fan_out.tell_when_out, client.connection), lambda _: None)
 
     def when_known(
-        self, client: Client, ask: Callable[[Callable[[Answer], None]], object], then: Callable[[Answer], None]
+        self,
+        client: Client,
+        ask: Callable[[Callable[[Answer], None]], object],
+        then: Callable[[Answer], None],
+        *,
+        is_read: bool = False,
     ) -> None:
         """Ask something that may take its time. What the client says meanwhile waits, and nothing more is read from it;
-        ``then`` gets the answer, unless it left."""
+        ``then`` gets the answer, unless it left. ``is_read``: it is read until it says something, so that its end is
+        noticed."""
 
         def answered(answer: Answer) -> None:
             if client.move(Event.ANSWER) is State.READY:
@@ -144,22 +150,23 @@ class Clients(Part):
 
         client.move(Event.ASK)
         ask(answered)
-        self._hold_back(client)
+        if not is_read:
+            self._hold_back(client)
 
     def _hold_back(self, client: Client) -> None:
         """Nothing more is read from it while its commands wait."""
-        if not client.is_ready and client.is_there and not client.is_unread:
-            client.is_unread = True
-            client.connection.stop_reading()
+        if not client.is_ready and client.is_there and not client.is_held:
+            client.is_held = True
+            client.stop_reading()
 
     def _go_on(self, client: Client, then: Callable[[], None]) -> None:
         """What it waited for is there: ``then`` is called, and the commands that waited are carried out."""
         waiting, client.waiting = client.waiting, []
         try:
             then()
-            if client.is_ready and client.is_unread:  # else there is more to wait for
-                client.is_unread = False
-                client.connection.resume_reading()
+            if client.is_ready and client.is_held:  # else there is more to wait for
+                client.is_held = False
+                client.resume_reading()
             for each in waiting:
                 self._handle(client.connection, each)
         except Exception:
@@ -171,6 +178,7 @@ class Clients(Part):
         client: Client | None = connection.client
         if client is not None and client.is_open:
             client.waiting.append(command)
+            self._hold_back(client)
         elif not connection.session.survives_errors:
             return
         elif client is not None and client.is_there and (client.waiting or isinstance(command, Connect)):
@@ -334,8 +342,8 @@ class Clients(Part):
         if is_closed:
             connection.close()
             return
-        if client.is_unread:
-            connection.resume_reading()
+        if client.is_held:
+            client.resume_reading()
         for each in waiting:
             self._handle(connection, each)
 
@@ -366,7 +374,7 @@ class Clients(Part):
         for each in client.subscriptions.values():
             each.end()
         self.leavers[client] = [then]
-        if state in (State.DISCONNECTING, State.LOST):  # else its work goes on, and then this
+        if state is not State.LOST_AT_WORK:  # else this follows the end of its work
             self._start(self._leaving(client))
 
     def _leaving(self, client: Client) -> Work[None]:

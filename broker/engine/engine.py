@@ -420,8 +420,13 @@ class Engine:
         raise command.error
 
     def _disconnect(self, client: Client, command: commands.Disconnect) -> None:
-        if not (self.flow.is_holding and self.flow.follow_out(client, command)):
-            self._clients.disconnect(client, command)
+        """It waits behind what its client sent."""
+        clients = self._clients
+        if self.flow.is_holding and self.flow.holds_any_of(client):
+            sent = partial(self.flow.tell_when_sent, client)
+            clients.when_known(client, sent, lambda _: clients.disconnect(client, command), is_read=True)
+        else:
+            clients.disconnect(client, command)
 
     def _abort_consumer(
         self, client: Client, subscription: Subscription, error: ClientError, ends_connection: bool

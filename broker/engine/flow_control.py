@@ -25,7 +25,7 @@ from tandemmq import log_events
 from tandemmq.broker.core import names
 from tandemmq.broker.core.advisor import FastProducerFact, FullFact
 from tandemmq.broker.core.client import Client
-from tandemmq.broker.core.commands import ClientError, Disconnect, ErrorKind, Send, refusal
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Send, refusal
 from tandemmq.broker.core.containment import hang_up
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Kind
 from tandemmq.broker.core.slices import Pace, Work, is_done
@@ -76,7 +76,7 @@ class _Blocked:
     composites: int = 0  # how many of them go to several destinations
     weight: int = 0
     is_unread: bool = False
-    disconnect: Disconnect | None = None
+    on_sent: Callable[[None], None] | None = None
 
 
 class FlowControl(Part):
@@ -145,7 +145,7 @@ class FlowControl(Part):
             self._tell_fast(client, reason)
         if (len(blocked.held) >= SENDS_MAX or blocked.weight >= BYTES_MAX) and not blocked.is_unread:
             blocked.is_unread = True
-            client.connection.stop_reading()
+            client.stop_reading()
         self._await()
         return True
 
@@ -209,13 +209,14 @@ class FlowControl(Part):
         blocked = self._blocked.get(client)
         return blocked is not None and any(held.command is command for held in blocked.held)
 
-    def follow_out(self, client: Client, command: Disconnect) -> bool:
-        """Whether a DISCONNECT has to wait, and does now, for what its client sent before."""
-        blocked = self._blocked.get(client)
-        if blocked is None:
-            return False
-        blocked.disconnect = command
-        return True
+    def holds_any_of(self, client: Client) -> bool:
+        """Whether anything waits that ``client`` sent."""
+        return client in self._blocked
+
+    def tell_when_sent(self, client: Client, then: Callable[[None], None]) -> None:
+        """``then`` is called when nothing waits any more of what ``client`` sent, unless it leaves. Of a client of
+        which something waits."""
+        self._blocked[client].on_sent = then
 
     def rename(self, client: Client, transaction: str, other: str) -> None:
         """What waits of a transaction has another name for it now."""
@@ -236,7 +237,7 @@ class FlowControl(Part):
         blocked = self._blocked.get(client)
         if blocked is None:
             return
-        blocked.disconnect = None
+        blocked.on_sent = None
         for held in list(blocked.held):
             if held.command.transaction is not None or held.command.receipt is not None:
                 self._end(held)
@@ -387,11 +388,11 @@ class FlowControl(Part):
         if blocked.is_unread and len(blocked.held) <= SENDS_MAX // 2 and blocked.weight <= BYTES_MAX // 2:
             blocked.is_unread = False
             if client.is_open:
-                client.connection.resume_reading()
+                client.resume_reading()
         if not blocked.held:
             del self._blocked[client]
-            if blocked.disconnect is not None and client.is_open:
-                self._clients.disconnect(client, blocked.disconnect)
+            if blocked.on_sent is not None:
+                blocked.on_sent(None)
 
     def _await(self) -> None:
         if not self._is_awaited:

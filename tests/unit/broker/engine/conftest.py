@@ -90,7 +90,7 @@ class RecordingSession:
 class Client:
     """A connection, and verbs in the words of a client."""
 
-    def __init__(self, harness: Harness, id: str) -> None:
+    def __init__(self, harness: Harness, id: str, open: Callable[[Client], None] | None = None) -> None:
         self.id = id
         self.peer = f"{id}:1"
         self.client: Any = None
@@ -105,7 +105,7 @@ class Client:
         self.engine = harness.engine
         self._harness = harness
         self.sequence = 0
-        self.engine.opened(self)
+        (open or self.engine.opened)(self)
 
     @property
     def is_writable(self) -> bool:
@@ -117,6 +117,10 @@ class Client:
     def close(self, after_flush: bool = True) -> None:
         self.is_closed = True
         self.is_flushed = after_flush
+
+    def await_login(self) -> None: ...
+
+    def await_hang_up(self) -> None: ...
 
     def stop_reading(self) -> None:
         self.is_reading = False

@@ -1,0 +1,569 @@
+"""A client ends once, whatever goes on for it and in whatever order the rest comes.
+
+A walk begins something for a client (``RUNNING``), lets things happen that end the client (``ENDS``, two of them), and
+chooses what comes next: a step of any work that is under way, the store's next answer, a late answer of the login or of
+a thread, or the next end. After each walk nothing of any client is left in any table, each question was answered once,
+and the log has no contained error. By default some walks run, from a fixed seed; a proof takes all places for the two
+ends, and TANDEMMQ_SEED other walks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+import tandemmq.broker.core.queue.browse
+import tandemmq.broker.core.queue.queue
+import tandemmq.broker.engine.arrivals
+import tandemmq.broker.engine.engine
+import tandemmq.broker.engine.fan_out
+import tandemmq.broker.engine.flow_control
+import tandemmq.broker.engine.publish
+from tandemmq.broker.core import slices
+from tandemmq.broker.core.access import Credentials, Known, OpenAccess
+from tandemmq.broker.core.client import State
+from tandemmq.broker.core.commands import (
+    Abort,
+    Ack,
+    AckMode,
+    AddDestination,
+    AddProducer,
+    Begin,
+    ClientError,
+    Command,
+    Connect,
+    Disconnect,
+    Prepare,
+    ProtocolFailure,
+    RemoveDestination,
+    Subscribe,
+    Unsubscribe,
+)
+from tandemmq.broker.core.names import MQTT_SESSION
+from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.slices import Work
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.shared import Loop
+from tandemmq.store.operations import Atomic, Operation
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.transactions import XaTransactionId
+from tests.support.prove import IS_PROOF, SEED, rounds
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness
+
+STEP = 2
+QUEUES = [Destination(DestinationKind.QUEUE, f"many.{number}") for number in range(4)]
+TOPICS = [Destination(DestinationKind.TOPIC, f"many.{number}") for number in range(4)]
+EVERY_QUEUE = Destination(DestinationKind.QUEUE, "many.>")
+EVERY_TOPIC = Destination(DestinationKind.TOPIC, "many.>")
+NARROW = Destination(DestinationKind.QUEUE, "narrow")
+STATE = Destination(DestinationKind.QUEUE, f"{MQTT_SESSION}me")
+LONG_SELECTOR = " OR ".join(f"colour = 'c{number}'" for number in range(60))
+XA = XaTransactionId(1, b"b", b"g")
+ME = Principal("me")
+# What one walk does at most: it comes to an end.
+STEPS_MAX = 2_000
+WALKS = rounds(200, 20_000)
+
+Action = Callable[[], object]
+
+
+class Logins(OpenAccess):
+    """Who a client is, is known late."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(is_everywhere=True)
+        self._world = world
+
+    def connect(self, credentials: Credentials, then: Known) -> None:
+        self._world.late.append(lambda: then(ME))
+
+
+class Peer(Client):
+    """A connection as the transport has it: when the broker closes it, the engine is told later, and once."""
+
+    harness: World
+    is_over = False
+    is_logged_in = False
+
+    def __init__(self, world: World, *, is_kept: bool, open: Callable[[Client], None] | None = None) -> None:
+        self.harness = world
+        super().__init__(world, world.connection_id(), open)
+        self.session.survives_errors = is_kept
+        self.connects = 0
+        self.disconnects = 0
+        world.peers.append(self)
+
+    def handle(self, command: Command) -> None:
+        if self.is_closed:
+            return
+        self.connects += isinstance(command, Connect)
+        super().handle(command)
+
+    def close(self, after_flush: bool = True) -> None:
+        if not self.is_closed:
+            super().close(after_flush)
+            self.harness.soon(self.lost)
+
+    def lost(self) -> None:
+        """The socket is gone."""
+        if not self.is_over:
+            self.is_closed = self.is_over = True
+            self.harness.engine.closed(self)
+
+    def login(self, client_id: str | None = "me", **options: Any) -> None:
+        """Once, as sessions see to it."""
+        if not self.is_logged_in:
+            self.is_logged_in = True
+            self.handle(Connect(client_id, **options))
+
+    def leave(self) -> None:
+        if self.is_logged_in:
+            self.is_logged_in = False
+            self.disconnects += not self.is_closed
+            self.handle(Disconnect("bye", is_awaited=self.session.survives_errors))
+
+
+class World(Harness):
+    """``late``: answers that are due. Nothing comes by itself: ``actions`` are what may come next."""
+
+    def __init__(self, *, is_kept: bool) -> None:
+        self.late: deque[Action] = deque()
+        self.peers: list[Peer] = []
+        self.is_kept = is_kept
+        self.farewells = 0
+        narrow = PolicyEntry(DestinationKind.QUEUE, NARROW.name, DestinationPolicy(memory_limit=1_000))
+        super().__init__(EngineSettings(), Policies([narrow]))
+        self.me = Peer(self, is_kept=is_kept)
+
+    def _new_engine(self) -> Engine:
+        append = self.store.append
+
+        def counted(operation: Operation) -> None:
+            self.farewells += isinstance(operation, Atomic) and not operation.operations
+            append(operation)
+
+        self.store.append = counted  # type: ignore[method-assign]
+        loop = Loop(lambda: self.now, self._call_later, self._start, self._in_thread)
+        engine = Engine(self.store, self.settings, loop, policies=self.policies, access=Logins(self))
+        self.store.start(engine)
+        return engine
+
+    def _in_thread(self, work: Action, then: Callable[[], None]) -> None:
+        def done() -> None:
+            work()
+            then()
+
+        self.late.append(done)
+
+    def _start(self, work: Work[None]) -> None:
+        self._works.append(work)
+
+    def _go(self, work: Work[None]) -> None:
+        self._works.remove(work)
+        if next(work, self) is None:
+            self._works.append(work)
+
+    def actions(self, *, with_timers: bool = False) -> list[Action]:
+        """A step of each work, in turn; the store's next answer; each answer that is late. A producer that waits for
+        room has timers without end."""
+        found: list[Action] = [partial(self._go, work) for work in self._works]
+        if self._soon:
+            found.append(self._call_soon)
+        if self._later and with_timers:
+            found.append(self._tick)
+        return found + [partial(self._answer, answer) for answer in self.late]
+
+    def _call_soon(self) -> None:
+        self._soon.popleft()()
+
+    def _answer(self, answer: Action) -> None:
+        self.late.remove(answer)
+        answer()
+
+    def _tick(self) -> None:
+        due, _, function = self._later.pop(0)
+        self.now = max(self.now, round(due))
+        function()
+
+    def settle(self) -> None:
+        """All that is under way comes to its end, in turn."""
+        for _ in range(STEPS_MAX):
+            actions = self.actions()
+            if not actions:
+                return
+            actions[0]()
+        raise AssertionError("it comes to no end")
+
+    def peer(self) -> Peer:
+        return Peer(self, is_kept=self.is_kept)
+
+    def logged_in(self, client_id: str | None = None, **options: Any) -> Peer:
+        peer = self.peer()
+        peer.login(client_id, **options)
+        self.settle()
+        return peer
+
+
+# ---- what goes on for a client: each begins with a client that has not logged in
+
+
+def _in(world: World) -> Peer:
+    world.me.login(connection_id="ID:own", steals_client_id=True)
+    world.settle()
+    return world.me
+
+
+def _backlog(world: World) -> None:
+    sender = world.logged_in()
+    for destination in QUEUES:
+        for body in "123":
+            sender.send(body, destination)
+    world.settle()
+
+
+def subscription_to_a_backlog(world: World) -> None:
+    _backlog(world)
+    _in(world).subscribe(destination=EVERY_QUEUE, receipt="r")
+
+
+def two_subscriptions_to_a_backlog(world: World) -> None:
+    subscription_to_a_backlog(world)
+    world.me.subscribe("s2", EVERY_QUEUE, receipt="r2")
+
+
+def end_of_a_subscription(world: World) -> None:
+    subscription_to_a_backlog(world)
+    world.settle()
+    world.me.unsubscribe(receipt="u")
+
+
+def browse(world: World) -> None:
+    sender = world.logged_in()
+    for number in range(9):
+        sender.send(str(number))
+    world.settle()
+    _in(world).handle(Subscribe("b", ORDERS, AckMode.RANGE, prefetch=4, is_browser=True))
+
+
+def durable_subscription(world: World) -> None:
+    for each in TOPICS:
+        world.engine._destinations.topic(each)
+    _in(world).subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="r")
+
+
+def shared_subscription(world: World) -> None:
+    _in(world).subscribe(destination=TOPICS[0], durable_name="d", share="g", receipt="r")
+
+
+def big_transaction(world: World) -> None:
+    me = _in(world)
+    me.begin()
+    for number in range(3):
+        me.send(str(number), QUEUES[number], transaction="t")
+        me.send(str(number), PRICES, transaction="t", persistent=False)
+    me.commit(receipt="c")
+
+
+def open_transaction(world: World) -> None:
+    subscription_to_a_backlog(world)
+    world.settle()
+    me = world.me
+    me.begin()
+    for each in me.session.delivered:
+        me.handle(Ack("s", each.tag, "t", None))
+    me.send("more", transaction="t")
+
+
+def branch_that_is_prepared(world: World) -> None:
+    me = _in(world)
+    me.session.prepared = lambda receipt, is_read_only: None  # type: ignore[attr-defined]
+    me.handle(Begin(XA.key, None, xa=XA))
+    me.send("1", transaction=XA.key)
+    me.handle(Prepare(XA.key, XA, "p"))
+
+
+def selector_in_a_thread(world: World) -> None:
+    _in(world).subscribe(selector=LONG_SELECTOR, receipt="r")
+
+
+def message_to_many(world: World) -> None:
+    for _ in range(5):
+        world.logged_in().subscribe("s", PRICES, AckMode.AUTO)
+    world.settle()
+    _in(world).send("1", PRICES, persistent=False, receipt="s")
+
+
+def send_that_waits_for_room(world: World) -> None:
+    me = _in(world)
+    for number in range(3):
+        me.send("x" * 400, NARROW, persistent=False, receipt=str(number))
+    me.send("y" * 400, NARROW, persistent=False)
+
+
+def declarations(world: World) -> None:
+    me = _in(world)
+    for number in range(4):
+        me.handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, f"t{number}")))
+        me.handle(AddProducer(f"p{number}", ORDERS))
+
+
+def login(world: World) -> None:
+    world.me.login(connection_id="ID:own", steals_client_id=True)
+
+
+def login_behind_a_former_self(world: World) -> None:
+    _backlog(world)
+    former = world.logged_in("me", connection_id="ID:own")
+    former.subscribe(destination=EVERY_QUEUE)
+    world.settle()
+    former.lost()
+    login(world)
+
+
+def login_against_a_former_self(world: World) -> None:
+    subscription_to_a_backlog(world)
+    world.me = world.peer()
+    login(world)
+
+
+def end_of_a_session(world: World) -> None:
+    """As broker.mqtt.endings does it: the broker acts for a client that is away."""
+    durable_subscription(world)
+    world.settle()
+    world.me.send("kept", STATE)
+    world.me.lost()
+    world.settle()
+    acting = world.me = Peer(world, is_kept=True, open=lambda each: world.engine.opened_for(each, ME, STATE))
+    acting.is_logged_in, acting.connects = True, 1
+    world.engine.enter(acting, Connect("me", state=STATE))
+    acting.handle(Unsubscribe(None, durable_name="d", receipt="u"))
+    acting.handle(RemoveDestination(STATE, "g"))
+
+
+RUNNING = (
+    subscription_to_a_backlog, two_subscriptions_to_a_backlog, end_of_a_subscription, browse, durable_subscription,
+    shared_subscription, big_transaction, open_transaction, branch_that_is_prepared, selector_in_a_thread,
+    message_to_many, send_that_waits_for_room, declarations, login, login_behind_a_former_self,
+    login_against_a_former_self, end_of_a_session,
+)  # fmt: skip
+
+# ---- what ends a client
+
+
+def disconnect(world: World) -> None:
+    world.me.leave()
+
+
+def disconnect_and_come_again(world: World) -> None:
+    """On the same socket, where that is kept."""
+    world.me.leave()
+    if world.is_kept:
+        world.me.login(connection_id="ID:own", steals_client_id=True)
+        world.me.subscribe("again", EVERY_QUEUE, receipt=f"again {world.me.connects}")
+
+
+def socket_lost(world: World) -> None:
+    world.me.lost()
+
+
+def hung_up_by_an_operator(world: World) -> None:
+    world.engine.hang_up(world.me.id)
+
+
+def user_removed(world: World) -> None:
+    world.engine.hang_up_users({"me"})
+
+
+def fatal_error(world: World) -> None:
+    world.me.handle(ProtocolFailure(ClientError("it makes no sense")))
+
+
+def taken_over(world: World) -> None:
+    world.peer().login(connection_id="ID:own", steals_client_id=True)
+
+
+def client_id_refused_or_taken(world: World) -> None:
+    world.peer().login(steals_client_id=False)
+
+
+ENDS = (
+    disconnect, disconnect_and_come_again, socket_lost, hung_up_by_an_operator, user_removed, fatal_error, taken_over,
+    client_id_refused_or_taken,
+)  # fmt: skip
+
+# ---- the walk
+
+
+def walk(
+    running: Callable[[World], None],
+    ends: Sequence[Callable[[World], None]],
+    is_kept: bool,
+    choose: Chooser,
+    caplog: pytest.LogCaptureFixture,
+) -> int:
+    """Returns how many steps there were to choose from."""
+    world = World(is_kept=is_kept)
+    running(world)
+    world.me.send("behind", receipt="behind")
+    left = deque(ends)
+    for step in itertools.count():
+        assert step < STEPS_MAX, "it comes to no end"
+        actions = world.actions(with_timers=bool(left))
+        end = partial(left[0], world) if left else None
+        action = choose(step, end, actions)
+        if action is None:
+            break
+        if action is end:
+            left.popleft()
+        action()
+    for each in left:
+        each(world)
+    world.settle()
+    _make_room(world)
+    _nobody_waits(world)
+    _come_to_an_end(world)
+    _nothing_is_left(world)
+    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert not errors, errors[0].exc_text or errors[0].getMessage()
+    caplog.clear()
+    return step
+
+
+Chooser = Callable[[int, Action | None, list[Action]], Action | None]
+
+
+def at_places(places: Sequence[int]) -> Chooser:
+    """All else in turn, and an end before each of those steps."""
+    ends = Counter(places)
+
+    def choose(step: int, end: Action | None, actions: list[Action]) -> Action | None:
+        nonlocal done
+        if end is not None and ends[step - done]:
+            ends[step - done] -= 1
+            done += 1
+            return end
+        return actions[0] if actions else None
+
+    done = 0
+    return choose
+
+
+def by_chance(dice: random.Random) -> Chooser:
+    def choose(step: int, end: Action | None, actions: list[Action]) -> Action | None:
+        if end is not None and (not actions or dice.random() < 0.15):
+            return end
+        return dice.choice(actions) if actions else None
+
+    return choose
+
+
+def _make_room(world: World) -> None:
+    """For what still waits to be sent, and what is prepared is decided."""
+    reader = world.logged_in()
+    for branch in list(world.engine._transactions.branches.by_key.values()):
+        if branch.is_prepared:
+            reader.handle(Abort(branch.xa.key, xa=branch.xa))
+    reader.subscribe("room", NARROW, AckMode.AUTO)
+    for _ in range(20):
+        world.settle()
+        if world._later:
+            world._tick()
+    world.settle()
+
+
+def _come_to_an_end(world: World) -> None:
+    for peer in world.peers:
+        peer.lost()
+        world.settle()
+
+
+def _nobody_waits(world: World) -> None:
+    """Each client whose connection is not over got all its answers, and is read."""
+    for peer in world.peers:
+        if peer.is_closed:
+            continue
+        events = Counter(what for what, *_ in peer.session.events)
+        assert events["connected"] == peer.connects
+        assert peer.receipts.count("bye") == peer.disconnects
+        assert peer.is_reading
+        assert (peer.client is None) is (not peer.is_logged_in)
+        assert peer.client is None or peer.client.state is State.READY
+
+
+def _nothing_is_left(world: World) -> None:
+    engine = world.engine
+    clients, advising = engine._clients, engine._advising
+    tables = (
+        clients.all, clients.leavers, clients._client_ids, clients._connection_ids, advising._clients,
+        advising._by_outlet, advising._consumers, engine.flow._blocked, engine._declarations.producing,
+        engine._dispatcher.fan_out.origins, engine._dispatcher.fan_out._then, engine._destinations._watched,
+        engine._dispatcher.browsing._under_way, engine._transactions.branches.by_key,
+    )  # fmt: skip
+    for table in tables:
+        assert not table
+    assert world.counts["clients"] == world.counts["blocked_producers"] == 0
+    assert all(not each.consumers for each in engine._destinations.queues())
+    disconnects = 0
+    for peer in world.peers:
+        assert peer.client is None
+        assert peer.holder.bytes == 0
+        assert not any(peer.holder.by_kind.values()), peer.holder.by_kind
+        events = Counter(what for what, *_ in peer.session.events)
+        assert events["connected"] <= peer.connects
+        assert not [receipt for receipt, times in Counter(peer.receipts).items() if times > 1 and receipt != "bye"]
+        assert peer.receipts.count("bye") <= peer.disconnects
+        disconnects += peer.disconnects
+    assert world.farewells <= disconnects
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.engine, "OPERATIONS_MAX", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.fan_out, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.flow_control, "_DONE", 1)
+    monkeypatch.setattr(tandemmq.broker.engine.publish, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.arrivals, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.core.queue.queue, "ROUND_MESSAGES", 2)
+    monkeypatch.setattr(tandemmq.broker.core.queue.browse, "_ROUND_MESSAGES", 2)
+
+
+def test_walks_by_chance_leave_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    print(f"seed {SEED}, {WALKS} walks (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
+    for number in range(WALKS):
+        dice = random.Random(f"{SEED}/{number}")
+        running, ends, is_kept = RUNNING[number % len(RUNNING)], dice.choices(ENDS, k=2), dice.random() < 0.5
+        try:
+            walk(running, ends, is_kept, by_chance(dice), caplog)
+        except BaseException as error:
+            error.add_note(f"seed {SEED}, walk {number}: {running.__name__}, {[each.__name__ for each in ends]}")
+            raise
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("is_kept", [False, True], ids=["closed", "kept"])
+@pytest.mark.parametrize("running", RUNNING, ids=lambda running: running.__name__)
+def test_two_ends_at_all_places(
+    running: Callable[[World], None], is_kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By default at a few places, and the second is the loss of the socket right behind the first."""
+    steps = walk(running, (), is_kept, at_places(()), caplog)
+    firsts = range(0, steps + 1, 1 if IS_PROOF else max(steps // 3, 1))
+    for end, other in itertools.product(ENDS, ENDS if IS_PROOF else (socket_lost,)):
+        for first, second in itertools.product(firsts, firsts if IS_PROOF else (0,)):
+            if IS_PROOF and second < first:
+                continue
+            try:
+                walk(running, (end, other), is_kept, at_places((first, max(first, second))), caplog)
+            except BaseException as error:
+                error.add_note(f"{running.__name__}, {end.__name__} at {first}, {other.__name__} at {second}")
+                raise
