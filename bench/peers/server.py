@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tandemmq.bench.connection import BenchError, Endpoint, connect
 from tandemmq.bench.peers.ports import free_port
@@ -38,6 +38,7 @@ class Server(ABC):
 
     name: str
     stop_signal = signal.SIGTERM
+    popen: ClassVar[type[subprocess.Popen[bytes]]] = subprocess.Popen
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-")) if directory is None else directory
@@ -134,7 +135,7 @@ class Server(ABC):
         """Run the server's program in a session of its own, its output in ``<directory>/output.log``."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / "output.log").open("ab") as output:
-            self._process = subprocess.Popen(
+            self._process = self.popen(
                 command,
                 cwd=self.directory,
                 user=user,

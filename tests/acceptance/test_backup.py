@@ -12,6 +12,7 @@ import pytest
 
 from tandemmq.client import Client
 from tests.conftest import IS_THOROUGH
+from tests.support import forked
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.prove import rounds
 from tests.support.tree import ROOT
@@ -69,12 +70,9 @@ async def consume(url: str, work: Work) -> None:
 
 
 async def tandemmq(*words: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tandemmq", *words, cwd=ROOT, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0, out
-    return out.decode()
+    done = await asyncio.to_thread(forked.run, [sys.executable, "-m", "tandemmq", *words], cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 async def held(url: str) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tandemmq.store.tools.check import check
+from tests.support import forked
 from tests.support.acceptance.broker_process import ROOT, BrokerProcess, wait_until
 
 COMMAND = [sys.executable, "-m", "tandemmq", "doctor", "storage"]
@@ -26,9 +27,7 @@ STALE_SECONDS = 1
 
 def doctor(*arguments: object, code: int = 0) -> dict[str, Any]:
     """The report as JSON; the exit code is as said."""
-    result = subprocess.run(
-        [*COMMAND, *map(str, arguments), "--json"], capture_output=True, text=True, timeout=100, cwd=ROOT, check=False
-    )
+    result = forked.run([*COMMAND, *map(str, arguments), "--json"], timeout=100, cwd=ROOT)
     assert result.returncode == code, result.stdout + result.stderr
     found = json.loads(result.stdout)
     assert isinstance(found, dict)
@@ -43,7 +42,7 @@ class Listening:
     """`doctor storage DIR --listen`, until somebody came."""
 
     def __init__(self, directory: Path) -> None:
-        self.process = subprocess.Popen(
+        self.process = forked.Popen(
             [*COMMAND, str(directory), "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
         assert self.process.stdout is not None
@@ -100,14 +99,7 @@ def test_two_that_see_two_directories_are_told_so(tmp_path: Path, listening: Cal
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     other = listening(tmp_path / "one")
-    result = subprocess.run(
-        [*COMMAND, str(tmp_path / "two"), "--peer", other.address],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=ROOT,
-        check=False,
-    )
+    result = forked.run([*COMMAND, str(tmp_path / "two"), "--peer", other.address], timeout=60, cwd=ROOT)
     assert result.returncode == 1
     assert "on the same volume?" in result.stderr
     assert os.listdir(tmp_path / "two") == []
@@ -150,7 +142,7 @@ def test_a_wrong_directory_or_address_is_wrong_usage(tmp_path: Path) -> None:
         (str(tmp_path), "--peer", "two"),
         (str(tmp_path), "--listen", "x:y"),
     ):
-        result = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
+        result = forked.run([*COMMAND, *arguments], cwd=ROOT)
         assert result.returncode == 2, result.stderr
 
 

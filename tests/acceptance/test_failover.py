@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import stomp
 
 from tandemmq.store.tools.check import check
+from tests.support import forked
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 
 Start = Callable[..., BrokerProcess]
@@ -22,8 +24,9 @@ def brokers(tmp_path: Path) -> Iterator[Start]:
     """Makes brokers over one data directory; at the end all are stopped, and the store is checked."""
     made: list[BrokerProcess] = []
 
-    def start(name: str, *options: str) -> BrokerProcess:
+    def start(name: str, *options: str, popen: type[subprocess.Popen[bytes]] = forked.Popen) -> BrokerProcess:
         broker = BrokerProcess(tmp_path / "data", name, *options)
+        broker.popen = popen
         made.append(broker)
         return broker.start()
 
@@ -90,9 +93,10 @@ def send(connection: stomp.Connection12, listener: Listener, body: str) -> None:
 
 @pytest.mark.promise("clients-go-on", "takeover-is-independent-of-size")
 def test_stomp_py_goes_on_at_the_standby_when_the_master_is_killed(brokers: Start) -> None:
-    master = brokers("a")
+    """With brokers that are new interpreters, as an operator starts them."""
+    master = brokers("a", popen=subprocess.Popen)
     master.wait_role("master")
-    standby = brokers("b")
+    standby = brokers("b", popen=subprocess.Popen)
     status = standby.wait_role("standby")
     assert status["holder"]["name"] == "a"
     assert status["holder"]["pid"] == master.pid

@@ -21,6 +21,7 @@ import pytest
 
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.tools.check import check
+from tests.support import forked
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.replicated_fixtures import MakeSet
@@ -470,14 +471,7 @@ def test_nobody_writes_into_a_members_directory_beside_the_set(make: MakeSet, wo
         if words == ("run",)
         else (str(member.directory),)
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "tandemmq", *words, *where],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        timeout=20,
-    )
+    done = forked.run([sys.executable, "-m", "tandemmq", *words, *where], cwd=ROOT, timeout=20)
     assert done.returncode != 0
     assert "set" in done.stderr + done.stdout
     assert member.content() == before

@@ -21,6 +21,7 @@ import pytest
 from tandemmq.broker.security.passwords import make
 from tandemmq.client import Client, NoBroker, TlsError, tls_context
 from tandemmq.client.tls import TlsFiles
+from tests.support import forked
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq
 from tests.support.security.authority import Authority
 from tests.support.tree import ROOT
@@ -274,13 +275,4 @@ def asking(broker: Encrypted, *options: str) -> list[str]:
 def asked(
     broker: Encrypted, *options: str, environment: dict[str, str] | None = None, keep: tuple[int, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        asking(broker, *options),
-        cwd=ROOT,
-        env=environment,
-        pass_fds=keep,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return forked.run(asking(broker, *options), cwd=ROOT, env=environment, pass_fds=keep, timeout=60)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.locker.contract import Holder, LockRequest, LockSettings
+from tests.support import forked
 from tests.support.tree import ROOT
 
 # `probe` is a lock as ActiveMQ takes it: fcntl on byte 0 alone. After `hold` the lock is kept alive between the words.
@@ -71,7 +72,7 @@ while True:
 
 class OtherProcess:
     def __init__(self, arguments: list[str]) -> None:
-        self.process = subprocess.Popen(
+        self.process = forked.Popen(
             arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -20,6 +20,7 @@ import pytest
 from tandemmq.locker.contract import Holder, Locker, LockRequest, LockSettingsError, LockUnavailable
 from tandemmq.locker.shared_file import ACTIVEMQ, CONTENT_BYTES_MAX, STAMP, SharedFileLocker, decode, encode
 from tandemmq.locker.volume import OsVolume, inode_of
+from tests.support import forked
 from tests.support.crash.unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
 from tests.support.locker.manual_clock import ManualClock
 
@@ -212,7 +213,7 @@ while rounds:
 """
     root = str(Path(__file__).parents[3])
     racers = [
-        subprocess.Popen(
+        forked.Popen(
             [sys.executable, "-c", program, str(tmp_path), name, "200"], env={**os.environ, "PYTHONPATH": root}
         )
         for name in ("a", "b")

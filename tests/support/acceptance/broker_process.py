@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tandemmq.bench.peers.ports import free_port
+from tests.support import forked
 from tests.support.tree import ROOT
 
 # What comes at once comes late where many tests run beside each other; waited for longer is only what never comes.
@@ -34,8 +36,7 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SE
 
 def tandemmq(*words: str) -> subprocess.CompletedProcess[str]:
     """`tandemmq ...`, as one calls it."""
-    command = [sys.executable, "-m", "tandemmq", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    return forked.run([sys.executable, "-m", "tandemmq", *words], cwd=ROOT, timeout=120)
 
 
 class BrokerProcess:
@@ -54,6 +55,7 @@ class BrokerProcess:
         self.leaves_stomp_to_settings = False
         self.environment: dict[str, str] = {}  # beside that of the test
         self.runs_under: tuple[str, ...] = ()  # a command that becomes the one behind it
+        self.popen: type[subprocess.Popen[bytes]] = forked.Popen
 
     def start(self) -> BrokerProcess:
         assert self.process is None, "it runs already"
@@ -68,7 +70,7 @@ class BrokerProcess:
             command += ["--mqtt", f"127.0.0.1:{self.mqtt}"]
         with open(self.log, "ab") as log:
             environment = {**os.environ, **self.environment}
-            self.process = subprocess.Popen(command, stderr=log, stdout=log, cwd=ROOT, env=environment)
+            self.process = self.popen(command, stderr=log, stdout=log, cwd=ROOT, env=environment)
         return self
 
     @property
@@ -122,7 +124,14 @@ class BrokerProcess:
 
     def wait(self, seconds: float = WAIT_SECONDS_MAX) -> int:
         assert self.process is not None, "it runs"
-        code = self.process.wait(seconds)
+        if self.process.poll() is None:  # Popen.wait looks at most every 50 ms
+            ended = select.poll()
+            descriptor = os.pidfd_open(self.process.pid)
+            ended.register(descriptor, select.POLLIN)
+            is_in_time = ended.poll(seconds * 1000)
+            os.close(descriptor)
+            assert is_in_time, f"{self.name} did not end in {seconds} s"
+        code = self.process.wait()
         self.process = None
         return code
 

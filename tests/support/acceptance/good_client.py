@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 
+from tests.support import forked
 from tests.support.acceptance.broker_process import ROOT, BrokerProcess
 from tests.support.acceptance.stomp_wire import Wire
 
@@ -71,9 +72,8 @@ async def living(client: GoodClient) -> AsyncIterator[None]:
 async def run(program: str, *words: str | int) -> None:
     """A module of this directory, in a process of its own: what the good client waits for is the broker alone."""
     command = [sys.executable, "-m", f"{__package__}.{program}", *map(str, words)]
-    process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    process = forked.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
-        assert await process.wait() == 0
+        assert await asyncio.to_thread(process.wait) == 0
     finally:
-        if process.returncode is None:
-            process.kill()
+        process.kill()

@@ -18,7 +18,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.support.acceptance.broker_process import ROOT, BrokerProcess
+from tests.support.acceptance.broker_process import ROOT, BrokerProcess, tandemmq
 
 PORT, ADMIN_PORT = 61613, 8161
 UNCACHED = "entry_timeout=0,attr_timeout=0,negative_timeout=0,direct_io"
@@ -156,14 +156,7 @@ class BrokerOnHost(BrokerProcess):
     def command(self, *words: str) -> dict[str, Any]:
         """What `tandemmq <words>` answers about this broker, as an operator asks it."""
         admin = ("--admin", f"http://{self.host.address}:{ADMIN_PORT}", "--json")
-        result = subprocess.run(
-            [sys.executable, "-m", "tandemmq", *words, *admin],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=ROOT,
-            check=False,
-        )
+        result = tandemmq(*words, *admin)
         assert result.returncode == 0, result.stdout + result.stderr
         found = json.loads(result.stdout)
         assert isinstance(found, dict)

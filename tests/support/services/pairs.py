@@ -6,8 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tandemmq.bench.peers import tandemmq
 from tandemmq.bench.peers.server import HOST, Server
-from tandemmq.bench.peers.tandemmq import TandemMQ
+from tests.support import forked
+
+
+class TandemMQ(tandemmq.TandemMQ):
+    """One that is forked."""
+
+    popen = forked.Popen
 
 
 @contextmanager

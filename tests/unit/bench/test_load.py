@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,8 +15,9 @@ from tandemmq.bench.connection import BenchError, Endpoint
 from tandemmq.bench.load import run_load
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, Server
-from tandemmq.bench.peers.tandemmq import TandemMQ
 from tandemmq.bench.plan import LoadPlan
+from tests.support import forked
+from tests.support.services.pairs import TandemMQ
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +87,8 @@ def test_a_broker_that_is_not_there_is_an_error_in_words() -> None:
 
 
 def test_the_command_prints_json(broker: Server) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "tandemmq", "bench", "--port", str(broker.port), "--count", "200", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "tandemmq", "bench", "--port", str(broker.port), "--count", "200", "--json"]
+    ended = forked.run(command, timeout=60)
 
     assert ended.returncode == 0, ended.stderr
     figures = json.loads(ended.stdout)

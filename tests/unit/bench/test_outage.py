@@ -7,7 +7,7 @@ import pytest
 from tandemmq.bench.connection import BenchError, Endpoint
 from tandemmq.bench.outage import run_outage
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.bench.peers.tandemmq import TandemMQ
+from tests.support.services.pairs import TandemMQ
 
 
 def test_a_killed_master_is_survived_and_its_standby_goes_on(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tandemmq.store.records.commands import encode_trace
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
+from tests.support import forked
 from tests.support.store.store_harness import KIB, Term
 
 pytestmark = pytest.mark.promise("bytes-are-explained")
@@ -297,9 +298,10 @@ def test_check_says_how_much_it_read_and_how_fast(directory: str) -> None:
 def test_bars_are_drawn_on_a_terminal_only(directory: str, command: str, doing: bytes) -> None:
     with _terminal() as (shown, stderr):
         arguments = [sys.executable, "-m", "tandemmq", "store", command, directory]
-        result = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=stderr, timeout=60, check=True)
+        result = forked.run(arguments, stderr=stderr, timeout=60)
+    assert result.returncode == 0
     assert doing in bytes(shown)
-    assert b"\x1b" not in result.stdout, "what is printed may be piped on"
+    assert "\x1b" not in result.stdout, "what is printed may be piped on"
     assert store(command, directory).stderr == ""
 
 
@@ -451,7 +453,7 @@ def test_compact_takes_the_settings_of_the_broker(directory: str, tmp_path: Path
 
 def test_a_compaction_that_is_killed_leaves_everything_as_it_was(directory: str) -> None:
     arguments = [sys.executable, "-m", "tandemmq", "store", "compact", directory]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = forked.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     before = JournalFiles(directory).list()[-1]
     deadline = time.monotonic() + 30
     while JournalFiles(directory).list()[-1] == before and process.poll() is None:

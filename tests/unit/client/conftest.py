@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.peers.server import Server
-from tandemmq.bench.peers.tandemmq import TandemMQ
-from tests.support.services.pairs import pair_in
+from tests.support.services.pairs import TandemMQ, pair_in
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,13 @@ import pytest
 
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, Server
+from tests.support import forked
 
 COMMAND = [sys.executable, "-m", "tandemmq"]
 
 
 def run(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], input=input, capture_output=True, text=True, timeout=60)
+    return forked.run([*COMMAND, *arguments], input=input, timeout=60)
 
 
 def url(*servers: Server) -> str:
@@ -104,6 +105,7 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
 
 
 def test_control_c_ends_receive_cleanly(broker: Server) -> None:
+    """A new interpreter, as in a terminal."""
     with subprocess.Popen(
         [*COMMAND, "receive", "cli.endless", "--url", url(broker)], stderr=subprocess.PIPE, text=True
     ) as receiver:
@@ -121,7 +123,7 @@ def test_a_reader_that_goes_away_ends_receive_quietly(broker: Server, options: t
     queue = f"cli.cut.{code}"
     assert run("send", queue, "x", "--url", url(broker)).returncode == 0
     command = [*COMMAND, "receive", queue, "--quiet", "--url", url(broker), *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as receiver:
+    with forked.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as receiver:
         assert receiver.stdout is not None
         assert receiver.stderr is not None
         receiver.stdout.close()
@@ -131,7 +133,7 @@ def test_a_reader_that_goes_away_ends_receive_quietly(broker: Server, options: t
 
 
 def test_control_c_ends_send_and_says_how_far_it_came(broker: Server) -> None:
-    with subprocess.Popen(
+    with forked.Popen(
         [*COMMAND, "send", "cli.interrupted", "--url", url(broker)],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -154,7 +156,7 @@ def test_control_c_ends_send_and_says_how_far_it_came(broker: Server) -> None:
 @pytest.mark.thorough
 def test_a_silent_input_does_not_stop_the_heart_beats(broker: Server) -> None:
     fast = f"{url(broker)}&nested.wireFormat.maxInactivityDuration=600"
-    with subprocess.Popen(
+    with forked.Popen(
         [*COMMAND, "send", "cli.silent", "--url", fast], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as sender:
         assert sender.stdin is not None
@@ -170,10 +172,10 @@ def test_both_commands_go_on_when_the_master_is_killed(pair: tuple[Server, Serve
     both = url(master, standby)
     first, second = ([f"n {number}" for number in half] for half in (range(200), range(200, 400)))
     with (
-        subprocess.Popen(
+        forked.Popen(
             [*COMMAND, "send", "cli.failover", "--url", both], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as sender,
-        subprocess.Popen(
+        forked.Popen(
             [*COMMAND, "receive", "cli.failover", "--url", both], stdout=subprocess.PIPE, text=True
         ) as receiver,
     ):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.peers.server import HOST, Server
+from tests.support import forked
 from tests.support.interop.checkouts import run_by_hand
 from tests.support.tree import ROOT as TREE
 
@@ -90,17 +91,15 @@ def test_an_example_loses_nothing_when_the_master_dies(program: list[str], pair:
 
 def is_empty(host: str, environment: dict[str, str]) -> bool:
     """Whether the next message of the queue is one that is sent now."""
-    sent = subprocess.run(
+    sent = forked.run(
         [sys.executable, "-m", "tandemmq", "send", QUEUE, "the last one", "--url", f"stomp://{host}"],
         env=environment,
         timeout=PATIENCE_SECONDS,
     )
     assert sent.returncode == 0
-    received = subprocess.run(
+    received = forked.run(
         [sys.executable, "-m", "tandemmq", "receive", QUEUE, "--count", "1", "--url", f"stomp://{host}"],
         env=environment,
         timeout=PATIENCE_SECONDS,
-        capture_output=True,
-        text=True,
     )
     return received.stdout == "the last one\n"

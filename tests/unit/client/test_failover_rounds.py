@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.peers.tandemmq import TandemMQ
 from tandemmq.client import Client, InDoubt, TransactionLost
 from tandemmq.store.tools.check import check
 from tests.support.client.lossy_way import LossyWay
 from tests.support.prove import SEED, rounds
+from tests.support.services.pairs import TandemMQ
 
 pytestmark = pytest.mark.thorough
 

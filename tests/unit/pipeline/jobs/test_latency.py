@@ -20,7 +20,6 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the extra spark
 from pyspark.sql import functions as F
 
 from tandemmq.bench.peers.server import HOST, Server
-from tandemmq.bench.peers.tandemmq import TandemMQ
 from tandemmq.cli import main
 from tandemmq.client import Client
 from tandemmq.pipeline.jobs import latency
@@ -38,6 +37,7 @@ from tandemmq.pipeline.jobs.summary import Lines
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.table import Table
 from tandemmq.store.records.commands import encode_remove
+from tests.support.services.pairs import TandemMQ
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

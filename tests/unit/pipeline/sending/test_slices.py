@@ -17,13 +17,12 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: the extra spark
 
 
 from tandemmq.bench.peers.server import Server
-from tandemmq.bench.peers.tandemmq import TandemMQ
 from tandemmq.client import Client
 from tandemmq.pipeline.sending.ledger import InUse, Ledger, LedgerError, Progress, Run, Slice
 from tandemmq.pipeline.sending.slices import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, REFUSED_MAX, chunks, send_task
 from tandemmq.store.settings import StoreSettings
 from tests.support.pipeline.sending_plans import plan_of, row
-from tests.support.services.pairs import failover_url
+from tests.support.services.pairs import TandemMQ, failover_url
 
 PATIENCE_SECONDS = 60.0
 
