@@ -17,6 +17,7 @@ import io
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -178,11 +179,12 @@ def _serve(requests: socket.socket) -> None:
             sys.exit()
         between = os.fork()
         if between == 0:
+            between = os.getpid()
             closed, held = os.pipe()
             pid = os.fork()
             if pid == 0:
                 requests.close()
-                _become(json.loads(message), streams)
+                _become(json.loads(message), streams, between)
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
                 return
             os.close(held)
@@ -195,13 +197,14 @@ def _serve(requests: socket.socket) -> None:
         requests.send(b"yours")
 
 
-def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
+def _become(request: Mapping[str, Any], streams: Sequence[int], between: int) -> None:
     """What a new interpreter would be: its streams, directory, environment, arguments; nothing else is open."""
     if request["new_session"]:
         os.setsid()
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    _await_end(between)
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -213,6 +216,16 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
         stream = _stream(number, getattr(sys, name))
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+
+
+def _await_end(between: int) -> None:
+    """From then on the process that asked is the parent."""
+    try:
+        ended = os.pidfd_open(between)
+    except ProcessLookupError:
+        return
+    select.select([ended], [], [])
+    os.close(ended)
 
 
 def _stream(number: int, former: io.TextIOWrapper) -> io.TextIOWrapper:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -15,6 +16,7 @@ import pytest
 from tests.support import forked
 from tests.support.tree import ROOT
 
+PR_GET_CHILD_SUBREAPER = 37
 PROGRAM = [sys.executable, "-c"]
 #: What two interpreters that do the same agree about.
 SAME = """
@@ -137,6 +139,14 @@ def test_a_signal_ends_it_from_its_first_moment_on(number: signal.Signals) -> No
     with program(forked.Popen, "input()") as process:
         process.send_signal(number)
         assert process.wait(60) == -number
+
+
+def test_orphans_of_others_are_not_adopted() -> None:
+    """Only while a process is forked does its owner adopt."""
+    assert forked.run([*PROGRAM, ""]).returncode == 0
+    found = ctypes.c_int(-1)
+    assert ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(found), 0, 0, 0) == 0
+    assert found.value == 0
 
 
 def test_a_session_of_its_own() -> None:
