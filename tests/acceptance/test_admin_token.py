@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tandemmq.broker.security.passwords import make
 from tandemmq.cli import main
 from tests.support.acceptance.broker_process import ROOT, BrokerProcess
+from tests.support.security.passwords import cheap
 
 NOBODY = 65534
 
@@ -37,7 +37,7 @@ admin = ["operators"]
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     users, settings = tmp_path / "users", tmp_path / "tandemmq.toml"
-    users.write_text(f"ann:{make('secret')}:operators:\nbob:{make('secret')}:shops:\n")
+    users.write_text(f"ann:{cheap('secret')}:operators:\nbob:{cheap('secret')}:shops:\n")
     users.chmod(0o600)
     settings.write_text(SETTINGS.format(users=users))
     broker = BrokerProcess(tmp_path / "data", "a", "--config", str(settings)).start()

@@ -11,10 +11,10 @@ from paho.mqtt.enums import MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-from tandemmq.broker.security.passwords import make
 from tests.support.acceptance.broker_process import wait_until
 from tests.support.acceptance.mqtt_broker import MqttBroker
 from tests.support.acceptance.paho_client import PahoClient
+from tests.support.security.passwords import cheap
 
 WILL = ("wills/one", b"gone", 1, False)
 LONG = 3600
@@ -228,7 +228,7 @@ def test_a_will_has_the_rights_of_its_owner_also_with_the_next_master(tmp_path: 
     broker.leaves_stomp_to_settings = True
     port, broker.mqtt = broker.mqtt, None  # type: ignore[assignment]
     groups = (("sender", "senders"), ("watcher", "watchers"), ("eve", ""))
-    users.write_text("".join(f"{name}:{make(f'{name} secret')}:{group}:\n" for name, group in groups))
+    users.write_text("".join(f"{name}:{cheap(f'{name} secret')}:{group}:\n" for name, group in groups))
     users.chmod(0o600)
     settings.write_text(RIGHTS.format(mqtt=port, users=users))
 

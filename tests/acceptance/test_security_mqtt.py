@@ -13,12 +13,12 @@ import pytest
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.protocols.mqtt.packets import Connect, Publish, Version, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE
-from tandemmq.broker.security.passwords import make
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.acceptance.mqtt_wire import Mqtt
 from tests.support.acceptance.openwire_wire import OpenWire, Refused, queue
 from tests.support.acceptance.stomp_wire import Wire
 from tests.support.security.authority import Authority
+from tests.support.security.passwords import cheap
 
 SETTINGS = """\
 [[connectors]]
@@ -83,7 +83,7 @@ class Secured(BrokerProcess):
         self.openwire, self.mqtts, self.wss = free_port(), free_port(), free_port()
         self.plain = free_port()
         self.authority = Authority(directory, "root")
-        lines = [f"{name}:{make(name + ' secret')}:{groups}:\n" for name, groups in GROUPS.items()]
+        lines = [f"{name}:{cheap(name + ' secret')}:{groups}:\n" for name, groups in GROUPS.items()]
         users.write_text("".join([*lines, "orders:!:shops:CN=orders,O=Example\n"]))
         users.chmod(0o600)
         settings.write_text(

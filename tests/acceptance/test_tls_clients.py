@@ -16,11 +16,11 @@ import pytest
 import stomp
 
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.broker.security.passwords import make
 from tests.interop.conftest import classes as classes  # the fixture
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.interop.jms.jvm import JmsError, Jvm
 from tests.support.security.authority import Authority
+from tests.support.security.passwords import cheap
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 CONNECTIONS_MAX = 20
@@ -61,7 +61,7 @@ class Encrypted(BrokerProcess):
         self.openwire, self.need, self.need_stomp = free_port(), free_port(), free_port()
         self.authority = Authority(directory, "root")
         self.certificate = self.authority.certificate("broker")
-        users.write_text(f"orders:!:shops:CN=orders,O=Example\nalice:{make('secret')}:shops:\n")
+        users.write_text(f"orders:!:shops:CN=orders,O=Example\nalice:{cheap('secret')}:shops:\n")
         users.chmod(0o600)
         settings.write_text(
             SETTINGS.format(

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.security.passwords import make
 from tandemmq.client import Client, NoBroker, TlsError, tls_context
 from tandemmq.client.tls import TlsFiles
 from tests.support import forked
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq
 from tests.support.security.authority import Authority
+from tests.support.security.passwords import cheap
 from tests.support.tree import ROOT
 
 SETTINGS = """\
@@ -64,7 +64,7 @@ class Encrypted(BrokerProcess):
         self.ca = str(self.authority.root)
         self.own = str(self.authority.certificate("orders"))
         users = directory / "users"
-        users.write_text(f"orders:!:shops:CN=orders,O=Example\nalice:{make(PASSWORD)}:shops:\n")
+        users.write_text(f"orders:!:shops:CN=orders,O=Example\nalice:{cheap(PASSWORD)}:shops:\n")
         users.chmod(0o600)
         certificate = self.authority.certificate("broker")
         (directory / "tandemmq.toml").write_text(

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tandemmq.broker.security.passwords import make
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.acceptance.stomp_wire import Wire
+from tests.support.security.passwords import cheap
 
 USERS = {"vera": "viewers", "otto": "operators", "ada": "admins", "shop": "shops"}
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -45,7 +45,7 @@ class ConsoleBroker(BrokerProcess):
     def __init__(self, directory: Path, name: str = "one") -> None:
         settings, users = directory / "tandemmq.toml", directory / "users"
         if not settings.exists():
-            users.write_text("".join(f"{user}:{make(user + ' secret')}:{groups}:\n" for user, groups in USERS.items()))
+            users.write_text("".join(f"{user}:{cheap(user + ' secret')}:{groups}:\n" for user, groups in USERS.items()))
             users.chmod(0o600)
             settings.write_text(SETTINGS.format(users=users))
         super().__init__(directory / "data", name, "--config", str(settings))

@@ -16,17 +16,12 @@ from tandemmq.broker.security import login_throttle, logins, passwords
 from tandemmq.broker.security.login_throttle import LoginThrottle
 from tandemmq.broker.security.logins import Anonymous, Directory, DirectoryError, Logins
 from tandemmq.broker.security.passwords import Hash
+from tests.support.security.passwords import cheap
 
 pytestmark = pytest.mark.promise("logins", "guessing-is-slowed")
 
 Answer = Principal | ClientError
 WRONG = "User name [alice] or password is invalid."
-
-
-def cheap(password: str) -> Hash:
-    """A hash that costs tests nothing."""
-    made = Hash(2, 1, 1, b"s" * 16, bytes(32))
-    return Hash(2, 1, 1, b"s" * 16, made._digest(password.encode()))
 
 
 @pytest.fixture

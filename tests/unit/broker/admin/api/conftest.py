@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.security.passwords import make
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.acceptance.stomp_wire import Wire
+from tests.support.security.passwords import cheap
 
 SETTINGS = """\
 [security]
@@ -100,7 +100,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
     """With users and rights."""
     place = tmp_path_factory.mktemp("secured")
     users, settings = place / "users", place / "tandemmq.toml"
-    users.write_text("".join(f"{name}:{make('secret')}:{group}:\n" for name, group in USERS.items()))
+    users.write_text("".join(f"{name}:{cheap('secret')}:{group}:\n" for name, group in USERS.items()))
     users.chmod(0o600)
     settings.write_text(SETTINGS.format(users=users))
     broker = BrokerProcess(place / "data", "a", "--config", str(settings)).start()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.broker.security.passwords import make
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.acceptance.stomp_wire import LOST, Wire
+from tests.support.security.passwords import cheap
 from tests.unit.broker.admin.api.conftest import USERS, Operator
 
 READ = ("GET", "destinations/queue", None)
@@ -112,7 +112,7 @@ def test_users_are_shown_without_their_passwords(secured: BrokerProcess) -> None
 def test_a_user_who_is_removed_is_hung_up_on_and_his_session_ends(secured: BrokerProcess) -> None:
     users = Path(secured.options[1]).parent / "users"
     text = users.read_text()
-    users.write_text(f"{text}eve:{make('secret')}:apps,watchers:\n")
+    users.write_text(f"{text}eve:{cheap('secret')}:apps,watchers:\n")
     eve = Operator(secured, "eve")
     # Not by asking: who asks too early too often is refused unread for a minute.
     secured.wait_log(f"{len(USERS) + 1} users")
