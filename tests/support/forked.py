@@ -1,11 +1,15 @@
 """Processes of the tree that do not import it: a server that has imported everything forks them.
 
-A broker imports for 0.7 s of CPU before it does anything. ``Popen`` and ``run`` are those of ``subprocess``; a command
-``python -m tandemmq ...`` or ``python -m tests. ...`` becomes a fork of the server, every other command a new process.
+A broker imports for 0.7 s of CPU before it does anything. ``Popen`` and ``run`` have the interface of ``subprocess``. A
+command ``python -m tandemmq ...``, ``python -m tests...`` or ``python -c ...`` becomes a fork of the server, any other
+command a new process.
 
-Each process that starts others has a server of its own, from its first ``Popen`` until it ends, however it ends: the
-server then reads the end of its socket. The server forks twice and ends the process between; the calling process is the
-subreaper meanwhile and so becomes the parent. Therefore waiting, exit codes and signals are those of any child.
+Each process that starts others has a server of its own, from its first ``Popen`` until it ends. However it ends, the
+server then reads the end of its socket, and ends. For each request the server forks twice and ends the process between;
+the requesting process is the subreaper meanwhile, and so becomes the parent. Therefore waiting, exit codes and signals
+are those of any child.
+
+All forks of a server hash strings alike (PYTHONHASHSEED); everything else that is drawn differs (test_forked.py).
 """
 
 from __future__ import annotations
