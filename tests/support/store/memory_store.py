@@ -68,7 +68,7 @@ class MemoryStore:
         self.is_congested = False
         self.bytes = 0
         self._call_soon = call_soon
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._engine: Engine | None = None
         self._turn: list[Operation] = []
         self.handed_over = 0  # operations so far
@@ -164,7 +164,7 @@ class MemoryStore:
         Raises StoreFull for an AddMessage beyond the bound. Atomic ones are always taken: they are rare and bounded,
         and most of them are dead letters that only move.
         """
-        if type(operation) is AddMessage and self.bytes + len(operation.payload) > self._bytes_max:
+        if type(operation) is AddMessage and self.bytes + len(operation.payload) > self.bytes_max:
             raise StoreFull(self._full())
         if not self._turn:
             self._call_soon(self._report)
@@ -178,7 +178,7 @@ class MemoryStore:
     @property
     def is_full(self) -> bool:
         """Whether the bound is reached: then no transaction is committed that would store something."""
-        return self.bytes >= self._bytes_max
+        return self.bytes >= self.bytes_max
 
     @property
     def full_reason(self) -> str:
@@ -186,7 +186,7 @@ class MemoryStore:
         return self._full() if self.is_full else ""
 
     def _full(self) -> str:
-        return f"the store in memory holds bytes_max ({self._bytes_max} bytes)"
+        return f"the store in memory holds bytes_max ({self.bytes_max} bytes)"
 
     def _report(self) -> None:
         operations = self._apply_turn()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tandemmq.broker.core.access import Access
 from tandemmq.broker.core.commands import (
     Abort,
     Ack,
@@ -27,10 +28,12 @@ from tandemmq.broker.core.commands import (
 )
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import Holder
-from tandemmq.broker.core.policies import DestinationPolicy, Policies
+from tandemmq.broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import Work, at_once
-from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.deferred_delivery import at_once_on_the_loop
+from tandemmq.broker.engine.engine import Engine, destinations_of
+from tandemmq.broker.engine.ports import InThread
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.store.memory_store import MemoryStore
@@ -131,10 +134,14 @@ class Client:
     def handle(self, command: Command) -> None:
         self.engine.handle(self, command)
 
-    def vanish(self) -> None:
-        """The socket is gone, and what it had open is over."""
+    def lose_socket(self) -> None:
+        """What it had open ends in the steps that follow."""
         self.is_closed = True
         self.engine.closed(self)
+
+    def vanish(self) -> None:
+        """The socket is gone, and what it had open is over."""
+        self.lose_socket()
         self._harness.make_steps()
 
     def connect(self, client_id: str | None = None) -> Client:
@@ -220,61 +227,80 @@ def nothing_but_messages_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 class Harness:
     """Engine, store and the turns of a loop. ``turn`` runs until nothing is left to do, ``wait`` lets time pass."""
 
+    access: Access | None = None
+    in_thread: InThread = staticmethod(at_once_on_the_loop)
+    tracing: Any = None
+
     def __init__(self, settings: EngineSettings, policies: Policies | None = None, advisor: Any = None) -> None:
         self.now = 1_000
-        self.policies = policies
+        redelivery = RedeliveryPolicy(settings.maximum_redeliveries)
+        self.policies = policies or Policies((), DestinationPolicy(redelivery=redelivery))
         self.advisor = advisor
         self._numbers = count()
-        self._later: list[tuple[float, int, Callable[[], None]]] = []
-        self._soon: deque[Callable[[], None]] = deque()
-        self._works: deque[Work[None]] = deque()
+        self.later: list[tuple[float, int, Callable[[], None]]] = []
+        self.calls: deque[Callable[[], None]] = deque()  # of the loop, that are due
+        self.works: deque[Work[None]] = deque()
         self.drained = 0
-        self.store = MemoryStore(self._soon.append)
+        self.store = MemoryStore(self.calls.append)
         self.settings = settings
         self.clients = 0
-        self.tracing: Any = None
-        self.engine = self._new_engine()
+        self.begin_term()
 
-    def _new_engine(self) -> Engine:
-        engine = Engine(
+    def loop(self) -> Loop:
+        return Loop(lambda: self.now, self._call_later, self.start, self.in_thread, monotonic=lambda: self.now / 1000)
+
+    def begin_term(self) -> None:
+        """Another engine on the same store."""
+        loop = self.loop()
+        self.destinations = at_once(destinations_of(self.store, self.settings, self.policies, loop.start))
+        self.engine = Engine(
             self.store,
             self.settings,
-            Loop(lambda: self.now, self._call_later, self._start, monotonic=lambda: self.now / 1000),
+            loop,
             on_drained=self._on_drained,
             policies=self.policies,
+            access=self.access,
             advisor=self.advisor,
+            destinations=self.destinations,
             tracing=self.tracing,
         )
-        self.store.start(engine)
-        return engine
+        self.store.start(self.engine)
 
-    def _start(self, work: Work[None]) -> None:
+    def start(self, work: Work[None]) -> None:
         """A step of ``work`` in each turn."""
+        self.works.append(work)
+        self.calls.append(self.step)
 
-        self._works.append(work)
-        self._soon.append(self._step)
-
-    def _step(self) -> None:
-        if self._works:
-            work = self._works.popleft()
+    def step(self) -> None:
+        if self.works:
+            work = self.works.popleft()
             if next(work, self) is None:
-                self._start(work)
+                self.start(work)
 
     def make_steps(self) -> None:
         """All that was begun comes to its end, and nothing else happens."""
-        while self._works:
-            self._step()
+        while self.works:
+            self.step()
+
+    def most(self, amount: Callable[[], int], *, are_calls: bool = False) -> int:
+        """How much ``amount`` changes at most in one of the steps that are left, or of the loop's calls."""
+        before, most = amount(), 0
+        while self.calls if are_calls else self.works:
+            self.turn(1) if are_calls else self.step()
+            now = amount()
+            before, most = now, max(most, abs(now - before))
+        return most
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        heappush(self._later, (self.now + seconds * 1000, next(self._numbers), function))
+        heappush(self.later, (self.now + seconds * 1000, next(self._numbers), function))
 
     def wait(self, seconds: float) -> None:
         """Timers run when they are due, and the engine's clock once a second."""
         end = self.now + round(seconds * 1000)
         while self.now < end:
             second = min((self.now // 1000 + 1) * 1000, end)
-            while self._later and self._later[0][0] <= second:
-                due, _, function = heappop(self._later)
+            while self.later and self.later[0][0] <= second:
+                due, _, function = heappop(self.later)
                 self.now = max(self.now, round(due))
                 function()
                 self.turn()
@@ -292,16 +318,16 @@ class Harness:
         if is_sudden:
             self.store.start(self.engine)
         self.turn()
-        self.engine = self._new_engine()
+        self.begin_term()
 
     def soon(self, function: Callable[[], None]) -> None:
         """In this turn of the loop, behind what there is."""
-        self._soon.append(function)
+        self.calls.append(function)
 
     def turn(self, calls: int | None = None) -> None:
         """All that is due, or so many calls of it."""
-        while self._soon and calls != 0:
-            self._soon.popleft()()
+        while self.calls and calls != 0:
+            self.calls.popleft()()
             calls = None if calls is None else calls - 1
 
     def client(self, client_id: str | None = None) -> Client:

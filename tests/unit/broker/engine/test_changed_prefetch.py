@@ -29,7 +29,6 @@ def harness(make_harness: Any) -> Harness:
 
 
 def change(harness: Harness, to: Policies) -> None:
-    assert harness.policies is not None
     harness.policies.take_prefetches(to)
     harness.engine.take_prefetches()
     harness.turn()
@@ -135,14 +134,13 @@ def test_very_many_consumers_are_told_in_steps(harness: Harness, monkeypatch: py
     for number in range(40):
         client.subscribe(str(number), Destination(DestinationKind.QUEUE, "other"), AckMode.AUTO)
     harness.turn()
-    assert harness.policies is not None
     harness.policies.take_prefetches(policies(others=4))
     harness.engine.take_prefetches()
     told = client.session.prefetches
     before = len(told)
     assert 0 < before <= 8
-    while harness._works:
-        harness._step()
+    while harness.works:
+        harness.step()
         assert len(told) - before <= 8
         before = len(told)
     assert len(told) == 40

@@ -60,9 +60,9 @@ def test_a_message_that_was_acknowledged_does_not_come_back_with_its_copy(harnes
 def test_a_message_that_was_refused_may_come_again(make_harness):
     harness = make_harness(DestinationPolicy(send_fail_if_no_space=True))
     client = harness.client()
-    harness.store._bytes_max = 10
+    harness.store.bytes_max = 10
     client.handle(Send(numbered(1, "m"), None, "refused"))
-    harness.store._bytes_max = 1 << 20
+    harness.store.bytes_max = 1 << 20
     client.handle(Send(numbered(1, "m"), None, "taken"))
     harness.turn()
     assert (client.receipts, len(client.errors), harness.stored()) == (["taken"], 1, 1)

@@ -21,7 +21,7 @@ def harness(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
 
 def step(harness: Harness) -> None:
     """One turn of the loop."""
-    harness._soon.popleft()()
+    harness.turn(1)
 
 
 def crowd(harness: Harness, count: int = 5) -> list[Client]:

@@ -311,7 +311,7 @@ def test_with_the_term_ends_what_waits(full):
     full.wait(5)
     assert consumer.bodies == ["x" * 500]
     assert blocked(full) == []
-    assert full._later == [], "nobody looks any more"
+    assert full.later == [], "nobody looks any more"
 
 
 # ---- a full store
@@ -323,13 +323,13 @@ def stuffed(harness):
     client = harness.client()
     client.send("stored")
     harness.turn()
-    harness.store._bytes_max = harness.store.bytes
+    harness.store.bytes_max = harness.store.bytes
     yield harness
-    harness.store._bytes_max = 1 << 20
+    harness.store.bytes_max = 1 << 20
 
 
 def give_space(harness) -> None:
-    harness.store._bytes_max = 1 << 20
+    harness.store.bytes_max = 1 << 20
     harness.wait(1)
 
 
@@ -373,7 +373,7 @@ def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):
 def test_a_transaction_does_not_overtake_what_its_client_sent_before(stuffed):
     producer = stuffed.client()
     producer.send("first")
-    stuffed.store._bytes_max = 1 << 20  # and nobody has looked yet
+    stuffed.store.bytes_max = 1 << 20  # and nobody has looked yet
     producer.begin()
     producer.send("second", transaction="t")
     producer.commit()
@@ -390,7 +390,7 @@ def test_a_prepared_branch_is_committed_though_the_store_is_full(harness):
     client.handle(Send(client.message("a"), XA.key))
     client.handle(Prepare(XA.key, XA, "p"))
     harness.turn()
-    harness.store._bytes_max = 0
+    harness.store.bytes_max = 0
     client.handle(Commit(XA.key, "r", xa=XA, is_two_phase=True))
     harness.turn()
     assert (client.receipts, client.errors) == (["r"], [])
@@ -400,11 +400,11 @@ def test_a_commit_waits_whose_messages_were_taken_when_there_was_room(harness):
     producer = harness.client()
     producer.begin("t")
     producer.send("a", transaction="t")
-    bytes_max, harness.store._bytes_max = harness.store._bytes_max, 0
+    bytes_max, harness.store.bytes_max = harness.store.bytes_max, 0
     producer.commit("t", receipt="r")
     harness.wait(2)
     assert producer.receipts == []
-    harness.store._bytes_max = bytes_max
+    harness.store.bytes_max = bytes_max
     harness.wait(1)
     assert producer.receipts == ["r"]
     assert harness.stored() == 1
@@ -425,12 +425,12 @@ def test_a_transaction_that_waited_too_long_is_rolled_back(make_harness):
     producer = harness.client()
     producer.begin("t")
     producer.send("a", transaction="t")
-    harness.store._bytes_max = 0
+    harness.store.bytes_max = 0
     producer.commit("t", receipt="r")
     harness.wait(3)
     (error,) = producer.session.errors
     assert (error.kind, error.receipt) == (ErrorKind.ROLLED_BACK, "r")
-    harness.store._bytes_max = 1 << 20
+    harness.store.bytes_max = 1 << 20
     harness.wait(1)
     assert (producer.receipts, harness.stored(), harness.counts["sends_waiting"]) == ([], 0, 0)
     assert harness.counts["memory_transactions_bytes"] == 0

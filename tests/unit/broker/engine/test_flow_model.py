@@ -75,13 +75,13 @@ def test_nothing_is_lost_doubled_or_overtaken(make_harness: Callable[..., Any], 
         elif step[0] == "take":
             take(step[1])
         elif step[0] == "store is full":
-            harness.store._bytes_max = 0 if step[1] else 1 << 30
+            harness.store.bytes_max = 0 if step[1] else 1 << 30
         elif step[0] == "wait":
             harness.wait(step[1])
         elif step[0] == "turn":
             harness.turn()
 
-    harness.store._bytes_max = 1 << 30
+    harness.store.bytes_max = 1 << 30
     for number in list(opened):
         commit(number)
     for queue in (0, 1):

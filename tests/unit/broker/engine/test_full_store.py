@@ -25,7 +25,7 @@ def test_a_full_store_in_memory_refuses_a_send_and_takes_acknowledgements(harnes
     client.send("x" * 600)
     harness.turn()
     assert isinstance(harness.store, MemoryStore)
-    harness.store._bytes_max = 1_000
+    harness.store.bytes_max = 1_000
 
     client.send("y" * 600, receipt="r")
     assert "bytes_max" in client.errors[0]
@@ -45,7 +45,7 @@ def full(harness):
     client.subscribe()
     client.send("stored")
     harness.turn()
-    harness.store._bytes_max = harness.store.bytes
+    harness.store.bytes_max = harness.store.bytes
     assert harness.store.is_full
     return harness, client
 
@@ -84,11 +84,11 @@ def test_a_send_in_a_transaction_dooms_it(full):
 
 def test_a_transaction_that_was_open_before_is_rolled_back_at_commit_if_it_stores(full):
     harness, client = full
-    bytes_max, harness.store._bytes_max = harness.store._bytes_max, 1 << 20
+    bytes_max, harness.store.bytes_max = harness.store.bytes_max, 1 << 20
     client.begin()
     client.send("later refused", transaction="t")
     client.ack("stored", transaction="t")
-    harness.store._bytes_max = bytes_max
+    harness.store.bytes_max = bytes_max
     client.commit(receipt="r")
     harness.turn()
     assert "Transaction 't' was rolled back: the store in memory" in client.errors[0]
@@ -131,13 +131,13 @@ def test_dead_letters_go_on(full):
 
 def test_a_durable_subscription_ends_and_gives_its_room_back(full):
     harness, client = full
-    harness.store._bytes_max = 1 << 20
+    harness.store.bytes_max = 1 << 20
     durable = harness.client("c")
     durable.subscribe("d", PRICES, durable_name="n")
     durable.unsubscribe("d")
     client.send("kept", PRICES)
     harness.turn()
-    harness.store._bytes_max = harness.store.bytes
+    harness.store.bytes_max = harness.store.bytes
     client.send("refused", PRICES)
     assert len(client.errors) == 1
     durable.unsubscribe(None, durable_name="n", receipt="r")

@@ -7,10 +7,6 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.engine.shared import Loop
-
 LONG = " OR ".join(f"colour = 'c{number}'" for number in range(60))
 WRONG = LONG + " OR"
 
@@ -39,10 +35,8 @@ def elsewhere() -> Elsewhere:
 @pytest.fixture
 def harness(make_harness: Any, elsewhere: Elsewhere) -> Any:
     harness = make_harness()
-    harness.engine = Engine(
-        harness.store, EngineSettings(), Loop(lambda: harness.now, harness._call_later, in_thread=elsewhere)
-    )
-    harness.store.start(harness.engine)
+    harness.in_thread = elsewhere
+    harness.begin_term()
     return harness
 
 

@@ -203,7 +203,7 @@ def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(make_harness):
         client.send(LARGE, target, persistent=persistent)
     harness.turn()
     assert client.holder.bytes > 2 * len(LARGE)
-    harness.engine._destinations.remove(harness.engine._destinations.queue(target))
+    harness.destinations.remove(harness.destinations.queue(target))
     harness.turn()
     assert (client.holder.bytes, used(harness)) == (0, 0)
 
@@ -216,7 +216,7 @@ def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(ma
     for _ in range(3):
         client.send(LARGE, target, persistent=False)
     harness.turn()
-    harness.engine._destinations.remove(harness.engine._destinations.topic(target))
+    harness.destinations.remove(harness.destinations.topic(target))
     harness.turn()
     client.unsubscribe("s")
     harness.turn()

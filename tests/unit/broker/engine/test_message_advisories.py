@@ -214,7 +214,7 @@ def test_what_is_lost_while_the_store_is_full_is_no_dead_letter(build):
     slow, sender = harness.client(), harness.client()
     slow.subscribe("s", PRICES, AckMode.AUTO)
     slow.has_space = False
-    harness.store._bytes_max = 0
+    harness.store.bytes_max = 0
     for body in "abc":
         sender.send(body, PRICES)
     harness.turn()

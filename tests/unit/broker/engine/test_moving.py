@@ -99,7 +99,7 @@ def test_a_full_store_refuses_it(make_harness):
     operator.send("a")
     harness.turn()
     operator.subscribe()
-    harness.store._bytes_max = 1
+    harness.store.bytes_max = 1
 
     move(operator, "a", PARKED)
     harness.turn()

@@ -108,8 +108,8 @@ def test_what_waits_to_come_again_goes_with_its_queue(again):
     client.send("a", persistent=False)
     client.nack("a")
     client.unsubscribe()
-    queue = again.engine._destinations.by_name[ORDERS]
-    again.engine._destinations.remove(queue)
+    queue = again.destinations.by_name[ORDERS]
+    again.destinations.remove(queue)
     again.wait(3)
     assert again.counts["memory_non_persistent_bytes"] == 0
 

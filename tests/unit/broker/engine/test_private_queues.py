@@ -135,7 +135,7 @@ def test_nobody_else_may(harness: Any, owner: Any, attempt: str, who: str, desti
     assert client.bodies == []
     assert state_of(harness, STATE) == ["record"]
     assert state_of(harness, MQTT_RETAINED) == ["retained"]
-    assert not harness.engine._destinations.exists(queue(f"{MQTT_SESSION}nobody"))
+    assert not harness.destinations.exists(queue(f"{MQTT_SESSION}nobody"))
 
 
 @pytest.mark.parametrize("attempt", sorted(ITS))
@@ -262,7 +262,7 @@ def test_policies_do_not_hold_for_them(make_harness: Any) -> None:
     assert client.bodies == ["record", "to be over"], "what is kept there does not expire, nor end with its queue"
     client.nack("record")
     harness.turn()
-    assert not harness.engine._destinations.exists(queue("ActiveMQ.DLQ"))
+    assert not harness.destinations.exists(queue("ActiveMQ.DLQ"))
 
 
 @pytest.mark.parametrize("kind", [DeadLetterKind.INDIVIDUAL, DeadLetterKind.SHARED])
@@ -276,7 +276,7 @@ def test_no_dead_letter_comes_to_them(make_harness: Any, kind: DeadLetterKind) -
     client.nack("bad")
     harness.turn()
     assert state_of(harness, queue("ActiveMQ.DLQ")) == ["bad"]
-    assert not harness.engine._destinations.exists(STATE)
+    assert not harness.destinations.exists(STATE)
 
 
 def test_nobody_hears_of_them(make_harness: Any) -> None:

@@ -168,13 +168,13 @@ def test_very_many_that_are_due_at_once_come_in_batches_and_steps(harness: Any, 
     harness.store._apply_turn = apply
     harness.now += 100
     harness.engine.tick(harness.now)
-    asked = len(harness._later)
+    asked = len(harness.later)
     most = told = 0
-    while harness._soon:
+    while harness.calls:
         sent = harness.engine._arrivals.scheduler.sent
-        harness._soon.popleft()()
+        harness.turn(1)
         most = max(most, harness.engine._arrivals.scheduler.sent - sent)
-        assert len(harness._later) == asked, "nobody comes again and again to look"
+        assert len(harness.later) == asked, "nobody comes again and again to look"
     told = len(messages(wire.heard()))
     assert told == count
     assert [len(page.messages) for page in pages] == [FIRING_MAX, count - FIRING_MAX]
@@ -241,9 +241,9 @@ def test_to_very_many_queues_of_a_virtual_topic_it_goes_in_steps(
     harness.now += 100
     harness.engine.tick(harness.now)
     steps = 0
-    while harness._soon:
-        steps += len(harness._works) > 0
-        harness._soon.popleft()()
+    while harness.calls:
+        steps += len(harness.works) > 0
+        harness.turn(1)
     assert steps >= 40 // 8
     assert [harness.figures(f"Consumer.{number}.VirtualTopic.t")["messages"] for number in range(40)] == [2] * 40
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.access import Operation, refused_operation
-from tandemmq.broker.core.commands import AckMode, Connect, ErrorKind
+from tandemmq.broker.core.commands import AckMode, ErrorKind
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES
 from tandemmq.broker.core.names import MQTT_SHARES
 from tandemmq.broker.core.principal import Principal
@@ -16,7 +16,7 @@ from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tandemmq.broker.engine.inventory import Query
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import PRICES, Client
+from tests.unit.broker.engine.conftest import PRICES
 from tests.unit.broker.security.test_connection_ids import Everybody, Secured
 
 pytestmark = pytest.mark.promise("mqtt-shares")
@@ -331,10 +331,7 @@ class Harness(Secured):
     access = Ruled()
 
     def come(self, name: str, client_id: str) -> Any:
-        self.clients += 1
-        client: Any = Client(self, f"ID:test-1-{self.clients}")
-        client.handle(Connect(client_id, login=name))
-        return client
+        return self.user(name, None, client_id=client_id)
 
 
 @pytest.fixture

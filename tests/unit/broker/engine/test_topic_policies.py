@@ -52,7 +52,7 @@ def test_a_topic_gives_what_it_kept_to_who_asks(
     assert ask(harness, EVERY) == given
     assert ask(harness, is_retroactive=False) == []
     assert ask(harness, selector="JMSPriority > 5") == []
-    harness.engine._destinations.remove(harness.engine._destinations.topic(PRICES))
+    harness.destinations.remove(harness.destinations.topic(PRICES))
     assert harness.engine.memory.used == 0, "what was kept is given back with the topic"
 
 

@@ -419,7 +419,7 @@ def test_nobody_sends_to_the_topic_of_patterns_nor_is_it_meant_by_one(harness):
     harness.turn()
 
     assert {owner.destination: owner.count for owner in harness.store.owners()} == {PATTERNS: 0, STOCK_A: 1}
-    assert [topic.destination for topic in harness.engine._destinations.topics()] == [STOCK_A]
+    assert [topic.destination for topic in harness.destinations.topics()] == [STOCK_A]
 
 
 def test_what_a_pattern_asked_for_is_deleted_with_all_its_topics(harness):

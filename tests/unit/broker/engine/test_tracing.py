@@ -30,7 +30,7 @@ class Traced:
         self.exporter = InMemorySpanExporter()
         self.harness = harness
         harness.tracing = Tracing(SimpleSpanProcessor(self.exporter), "a", ratio)
-        harness.engine = harness._new_engine()
+        harness.begin_term()
 
     @property
     def spans(self) -> dict[str, ReadableSpan]:

@@ -90,7 +90,7 @@ def harness(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
     monkeypatch.setattr(tandemmq.broker.core.queue.routing, "PLACED_MAX", STEP)
     for number in range(MANY):
         harness.client().send(str(number), queue(number))
-        harness.engine._destinations.topic(topic(number))
+        harness.destinations.topic(topic(number))
     harness.turn()
     return harness
 
@@ -98,21 +98,21 @@ def harness(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
 def steps(harness: Harness) -> int:
     """Makes all that was begun; in so many steps."""
     count = 0
-    while harness._works:
-        harness._step()
+    while harness.works:
+        harness.step()
         count += 1
     return count
 
 
 def consumers(harness: Harness) -> int:
-    return sum(len(each.consumers) for each in harness.engine._destinations.queues())
+    return sum(len(each.consumers) for each in harness.destinations.queues())
 
 
 def test_a_pattern_of_queues_is_opened_in_steps_and_what_its_client_says_next_waits(harness: Harness) -> None:
     client = harness.client()
     client.subscribe(destination=EVERY_QUEUE, receipt="opened")
     while not consumers(harness):
-        harness._step()
+        harness.step()
     assert consumers(harness) <= STEP
     client.unsubscribe(receipt="closed")
     client.send("last", receipt="sent", persistent=False)
@@ -132,7 +132,7 @@ def test_nothing_is_delivered_before_the_receipt(harness: Harness) -> None:
     client, sender = harness.client(), harness.client()
     client.subscribe(destination=EVERY_QUEUE, receipt="opened")
     while not consumers(harness):
-        harness._step()
+        harness.step()
     for number in range(MANY):
         sender.send("x", queue(number), persistent=False)
     assert client.session.events == [("connected", client.client.connection.id)]
@@ -145,15 +145,14 @@ def test_who_vanishes_while_a_pattern_is_opened_takes_part_nowhere(harness: Harn
     client = harness.client()
     client.subscribe(destination=EVERY_QUEUE)
     while not consumers(harness):
-        harness._step()
+        harness.step()
     opened = consumers(harness)
-    client.is_closed = True
-    harness.engine.closed(client)
-    while harness._works:
-        harness._step()
+    client.lose_socket()
+    while harness.works:
+        harness.step()
         assert consumers(harness) <= opened, "what nobody waits for is not gone on with"
     assert consumers(harness) == 0
-    assert not harness.engine._destinations._watched
+    assert not harness.destinations._watched
     assert not harness.engine._clients.leavers
 
 
@@ -161,7 +160,7 @@ def test_a_queue_that_begins_or_ends_meanwhile_is_found_or_not(harness: Harness)
     client, other = harness.client(), harness.client()
     client.subscribe(destination=EVERY_QUEUE)
     other.send("new", queue(MANY), persistent=False)
-    harness.engine._destinations.remove(harness.engine._destinations.queue(queue(MANY - 1)))
+    harness.destinations.remove(harness.destinations.queue(queue(MANY - 1)))
     harness.turn()
     assert consumers(harness) == MANY
     assert "new" in client.bodies
@@ -174,7 +173,7 @@ def test_room_is_looked_for_in_steps(harness: Harness) -> None:
     for number in range(MANY):
         assert len(client.bodies) == number + 1
         client.ack(client.bodies[-1])
-        assert len(harness._works) <= 1
+        assert len(harness.works) <= 1
         harness.turn()
     sender.send("late", queue(MANY - 1), persistent=False)
     assert client.bodies[-1] == "late"
@@ -206,18 +205,17 @@ def test_a_client_that_leaves_gets_nothing_more_and_all_it_had_ends_in_steps(har
         client.handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, f"t{number}")))
     client.begin()
     harness.turn()
-    client.is_closed = True
-    harness.engine.closed(client)
+    client.lose_socket()
     assert consumers(harness) == MANY, "nothing of it is done in the turn in which the socket was lost"
     other.send("a", persistent=False)
-    harness._step()
+    harness.step()
     assert 0 < consumers(harness) < MANY
     harness.make_steps()
     assert consumers(harness) == 0
     other.subscribe()
     assert other.bodies == ["a"]
     assert not harness.engine._declarations.producing
-    assert not any(each.kind is DestinationKind.TEMP_QUEUE for each in harness.engine._destinations.by_name)
+    assert not any(each.kind is DestinationKind.TEMP_QUEUE for each in harness.destinations.by_name)
 
 
 def test_the_receipt_of_a_farewell_comes_when_all_is_over(harness: Harness) -> None:
@@ -225,7 +223,7 @@ def test_the_receipt_of_a_farewell_comes_when_all_is_over(harness: Harness) -> N
     for number in range(MANY):
         client.subscribe(str(number))
     client.disconnect("bye")
-    harness._step()
+    harness.step()
     assert client.receipts == []
     harness.turn()
     assert client.receipts == ["bye"]
@@ -238,8 +236,7 @@ def test_who_comes_back_waits_for_the_end_of_what_it_was(harness: Harness) -> No
     client.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="r")
     harness.turn()
     assert client.receipts == ["r"]
-    client.is_closed = True
-    harness.engine.closed(client)
+    client.lose_socket()
     again = Client(harness, "ID:again")
     again.handle(Connect("me"))
     again.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="again")
@@ -253,21 +250,21 @@ def test_who_comes_back_waits_for_the_end_of_what_it_was(harness: Harness) -> No
 
 
 def parts(harness: Harness) -> list[Queue]:
-    return [*harness.engine._destinations.parts()]
+    return [*harness.destinations.parts()]
 
 
 def test_a_durable_pattern_begins_and_ends_in_steps(harness: Harness) -> None:
     client = harness.client("me")
     client.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="opened")
     assert len(parts(harness)) < STEP
-    harness.engine._destinations.topic(topic(MANY))  # begins meanwhile
+    harness.destinations.topic(topic(MANY))  # begins meanwhile
     client.unsubscribe("s", durable_name="d", receipt="ended")
-    harness._step()
+    harness.step()
     assert client.receipts == []
     harness.turn()
     assert client.receipts == ["opened", "ended"] or client.receipts == ["ended"]
     assert parts(harness) == []
-    assert all(not each.durables for each in harness.engine._destinations.topics())
+    assert all(not each.durables for each in harness.destinations.topics())
     assert [owner for owner in harness.store.owners() if owner.subscription_name] == []
 
 
@@ -276,9 +273,8 @@ def test_who_vanishes_while_a_durable_pattern_is_deleted_finds_it_gone(harness: 
     client.subscribe(destination=EVERY_TOPIC, durable_name="d")
     harness.turn()
     client.unsubscribe("s", durable_name="d")
-    harness._step()
-    client.is_closed = True
-    harness.engine.closed(client)
+    harness.step()
+    client.lose_socket()
     again = Client(harness, "ID:again")
     again.handle(Connect("me"))
     again.subscribe(destination=topic(0), durable_name="d", receipt="again")
@@ -316,16 +312,15 @@ def test_an_error_of_ours_in_the_middle_ends_that_client_alone(
 def test_of_a_leaver_in_a_transaction_nothing_is_overtaken(harness: Harness) -> None:
     client, other, sender = harness.client(), harness.client(), harness.client()
     client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
-    orders = harness.engine._destinations.queue(ORDERS)
+    orders = harness.destinations.queue(ORDERS)
     for number in range(MANY):
         sender.send(str(number), persistent=False)
     client.begin()
     client.handle(Ack("s", MANY, "t", None, first=MANY // 2))
     other.subscribe(prefetch=2 * MANY)
-    client.is_closed = True
-    harness.engine.closed(client)
-    while harness._works:
-        harness._step()
+    client.lose_socket()
+    while harness.works:
+        harness.step()
         harness.engine._dispatcher.dispatch(orders)
     assert other.bodies == [str(number) for number in range(MANY)]
 
@@ -335,13 +330,13 @@ def test_what_the_store_reports_is_taken_in_by_steps_and_in_order(harness: Harne
     consumer.subscribe(prefetch=2 * MANY)
     for number in range(MANY):
         sender.send(str(number), receipt=str(number))
-    harness._soon.popleft()()  # the store reports all of it
+    harness.turn(1)  # the store reports all of it
     assert len(sender.receipts) == len(consumer.bodies) == STEP
     for number in range(MANY, 2 * MANY):
         sender.send(str(number), receipt=str(number))
     while len(sender.receipts) < 2 * MANY:
         before = len(sender.receipts)
-        harness._soon.popleft()()
+        harness.turn(1)
         assert len(sender.receipts) <= before + STEP
     assert sender.receipts == consumer.bodies == [str(number) for number in range(2 * MANY)]
     harness.turn()
@@ -353,7 +348,7 @@ def test_producers_wait_while_more_is_reported_than_taken_in(harness: Harness) -
     for batch in range(3):
         for number in range(MANY):
             sender.send(f"{batch}.{number}")
-        harness._soon.popleft()() if batch == 0 else harness.store._report()
+        harness.turn(1) if batch == 0 else harness.store._report()
     assert harness.engine.is_congested
     drained = harness.drained
     harness.turn()
@@ -378,12 +373,12 @@ def test_what_is_committed_for_a_topic_goes_out_in_steps_and_its_sender_waits(
         sender.send(str(number), prices, transaction="t", persistent=is_stored)
     sender.commit(receipt="r")
     if is_stored:
-        harness._soon.popleft()()
+        harness.turn(1)
     sender.send("behind", prices, persistent=False)
     before = len(subscriber.bodies)
     assert before <= 2 * STEP
     while len(subscriber.bodies) < (MANY + 1) * STEP:
-        harness._soon.popleft()()
+        harness.turn(1)
         assert len(subscriber.bodies) <= before + 2 * STEP
         before = len(subscriber.bodies)
     if not is_stored:
@@ -400,9 +395,9 @@ def test_a_large_backlog_is_given_out_in_steps(harness: Harness) -> None:
     consumer.subscribe(prefetch=2 * MANY)
     most = 2 * tandemmq.broker.engine.dispatch.ROUNDS_MAX
     assert len(consumer.bodies) == most
-    while harness._works:
+    while harness.works:
         before = len(consumer.bodies)
-        harness._step()
+        harness.step()
         assert len(consumer.bodies) <= before + most
     assert consumer.bodies == [str(number) for number in range(2 * MANY)]
 
@@ -411,15 +406,15 @@ def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(
     sender, consumer, other = harness.client(), harness.client(), harness.client()
     for number in range(2 * MANY):
         sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
-    orders = harness.engine._destinations.queue(ORDERS)
+    orders = harness.destinations.queue(ORDERS)
     consumer.subscribe(prefetch=2 * MANY)
     assert orders.routes is not None
     backlog = orders.routes._lanes.backlog
     assert backlog.count == 2 * MANY - STEP
     other.subscribe(prefetch=2 * MANY, selector="a is not null")
-    while harness._works:
+    while harness.works:
         before = backlog.count
-        harness._step()
+        harness.step()
         assert backlog.count >= before - 2 * STEP
     assert consumer.bodies == [str(number) for number in range(2 * MANY)]
     assert other.bodies == []
@@ -438,8 +433,8 @@ def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_s
     consumer.subscribe()
     before = harness.counts["expired_total"]
     assert 0 < before < STEP
-    while harness._works:
-        harness._step()
+    while harness.works:
+        harness.step()
         assert harness.counts["expired_total"] <= before + tandemmq.broker.engine.expiring.STEP_MAX
         before = harness.counts["expired_total"]
     assert before == tandemmq.broker.engine.expiring.ROUND_MAX, "the store has its turn before the next round"
@@ -481,10 +476,10 @@ def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
     monkeypatch.setattr(Message, "expiration", property(counted, expiration.__set__))
     harness.engine.tick(6_000)
     is_first = True
-    while harness._works:
+    while harness.works:
         assert looked_at <= 8 * STEP
         looked_at = 0
-        harness._step()
+        harness.step()
         if is_first and meanwhile == "one comes":
             other.subscribe("o", ack=AckMode.AUTO, selector="a = 2")
         elif is_first and meanwhile == "all leave":
@@ -504,7 +499,7 @@ def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
     assert harness.counts["expired_total"] == many - len(alive), f"{seen} were given out before, and came back"
     assert harness.figures()["messages"] == 0
     harness.wait(1)
-    queue = harness.engine._destinations.queue(ORDERS)
+    queue = harness.destinations.queue(ORDERS)
     assert (queue.held, queue.ready_weight, queue.in_flight, queue.expiring_at) == (0, 0, 0, 0)
     assert queue.share.used == 0
 
@@ -527,7 +522,7 @@ def test_a_queue_leaves_what_it_holds_to_the_store_in_steps_until_somebody_comes
     harness.turn()
     consumer.vanish()
     harness.turn()
-    queue = harness.engine._destinations.queue(ORDERS)
+    queue = harness.destinations.queue(ORDERS)
     assert queue.held == queue.count == many
     looked_at = 0
     may_leave = Window._may_leave
@@ -540,10 +535,10 @@ def test_a_queue_leaves_what_it_holds_to_the_store_in_steps_until_somebody_comes
     monkeypatch.setattr(Window, "_may_leave", counted)
     harness.engine.tick(1_000)
     count = 0
-    while harness._works:
+    while harness.works:
         assert looked_at <= 2 * STEP + (MANY if kind == "returned" else 0)
         looked_at = 0
-        harness._step()
+        harness.step()
         count += 1
         if count == 10 and meanwhile == "one comes":
             assert many // 2 < queue.held < many
@@ -594,12 +589,12 @@ def test_the_look_of_each_second_takes_steps_and_is_not_begun_twice(make_harness
         )
     )
     for number in range(MANY):
-        harness.engine._destinations.topic(topic(number))
+        harness.destinations.topic(topic(number))
     harness.engine.tick(1_000)
     assert steps(harness) >= MANY // STEP
     harness.engine.tick(3_000)
     harness.engine.tick(4_000)
-    assert len(harness._works) == 1
+    assert len(harness.works) == 1
     steps(harness)
     assert harness.engine._idle_destinations.removed == MANY
 
@@ -614,8 +609,7 @@ def test_a_range_is_acknowledged_in_steps_and_its_receipt_comes_last(harness: Ha
     client.handle(Ack("s", MANY, None, "acknowledged", first=0))
     client.unsubscribe(receipt="closed")
     assert harness.figures()["messages"] > MANY - STEP
-    client.is_closed = True
-    harness.engine.closed(client)
+    client.lose_socket()
     harness.turn()
     assert harness.figures()["messages"] == 0
     assert harness.stored() == MANY, "what the other queues hold"
@@ -642,7 +636,7 @@ def test_who_listens_to_what_there_is_hears_it_in_steps(make_harness: Any, harne
         advisor=Advisories("ID:a", lambda: 1, count(1), broker_id="ID:b", broker_name="b", broker_url="")
     )
     for number in range(MANY):
-        harness.engine._destinations.topic(topic(number))
+        harness.destinations.topic(topic(number))
     listener, other = harness.client(), harness.client()
     everything = Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Topic")
     listener.subscribe(destination=everything, ack=AckMode.AUTO)
@@ -719,7 +713,7 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(
     assert harness.stored() == 2 * MANY, "nothing of it is stored yet"
     while made < 2 * MANY:
         before = made
-        harness._step()
+        harness.step()
         assert made <= before + STEP
     sender.is_closed = how == "commit"
     if sender.is_closed:
@@ -730,10 +724,10 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(
     if how == "prepare":
         assert sender.receipts == ["r"]
         sender.handle(Commit(name, "c", xa=xa, is_two_phase=True))
-        orders = harness.engine._destinations.queue(ORDERS)
-        while harness._soon:
+        orders = harness.destinations.queue(ORDERS)
+        while harness.calls:
             before = orders.count
-            harness._soon.popleft()()
+            harness.turn(1)
             assert orders.count - before <= STEP
         assert sender.receipts == ["r", "c"]
     assert consumer.bodies == [str(number) for number in range(MANY)]
@@ -767,25 +761,24 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(
     for number in range(2 * STEP):
         sender.ack(f"taken {number}", transaction=xa.key)
     before = harness.stored()
-    bytes_max, harness.store._bytes_max = harness.store._bytes_max, 0
+    bytes_max, harness.store.bytes_max = harness.store.bytes_max, 0
     sender.handle(Commit(xa.key, "r", xa=xa))
     harness.make_steps()
-    harness.store._bytes_max = bytes_max
+    harness.store.bytes_max = bytes_max
     made = 0
     harness.engine.flow.look(harness.now)
     assert 0 < made <= STEP
     acknowledged = 0
     if how == "leaves":
-        sender.is_closed = True
-        harness.engine.closed(sender)
+        sender.lose_socket()
     elif how == "rolls back":
         sender.handle(Abort(xa.key, "a", xa=xa))
-    while harness._works:
+    while harness.works:
         last = made
-        harness._step()
+        harness.step()
         assert made - last <= STEP
         if made == MANY and how == "acknowledges more" and not acknowledged:
-            assert harness._works, "what was acknowledged before is looked at in the middle"
+            assert harness.works, "what was acknowledged before is looked at in the middle"
             sender.ack(f"taken {2 * STEP}", transaction=xa.key)
             acknowledged = 1
     harness.turn()
@@ -804,19 +797,18 @@ def test_nothing_waits_for_a_subscriber_who_is_gone(harness: Harness) -> None:
     for number in range(STEP // 2):
         client.subscribe(str(number), prices)
     subscriptions: list[Any] = list(client.client.subscriptions.values())
-    client.is_closed = True
-    harness.engine.closed(client)
+    client.lose_socket()
     sender.send("a", prices, persistent=False)
     assert not any(each.pending for each in subscriptions)
 
 
 def test_a_wait_that_follows_a_wait_goes_on(harness: Harness) -> None:
     """A long selector is compiled, then very many queues are opened."""
-    harness.engine._in_thread = lambda work, then: harness._soon.append(lambda: (work(), then())[0])
+    harness.engine._in_thread = lambda work, then: harness.calls.append(lambda: (work(), then())[0])
     client = harness.client()
     client.subscribe(destination=EVERY_QUEUE, selector=" or ".join(["a is null"] * 100), receipt="opened")
     client.send("behind", receipt="sent", persistent=False)
-    harness._soon.popleft()()
+    harness.turn(1)
     assert not client.is_reading
     assert client.receipts == []
     harness.turn()
@@ -851,7 +843,7 @@ def test_very_many_unacknowledged_come_back_at_once_and_take_steps(
         sender.send(str(number), persistent=False)
     harness.turn()
     assert len(client.bodies) == 3 * many
-    queue = harness.engine._destinations.queue(ORDERS)
+    queue = harness.destinations.queue(ORDERS)
     looked_at = 0
     position = Entry.position  # type: ignore[attr-defined]
 
@@ -862,12 +854,11 @@ def test_very_many_unacknowledged_come_back_at_once_and_take_steps(
         return found
 
     monkeypatch.setattr(Entry, "position", property(counted, position.__set__))
-    client.is_closed = True
-    harness.engine.closed(client)
+    client.lose_socket()
     in_flight = [3 * many]
-    while harness._works:
+    while harness.works:
         before = looked_at
-        harness._step()
+        harness.step()
         # Where consumers are not all alike, what was handed out is forgotten with one set of places.
         assert looked_at - before <= 6 * STEP + (many if selector and queue.in_flight != in_flight[-1] else 0)
         if queue.in_flight != in_flight[-1]:
@@ -885,10 +876,10 @@ def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_harnes
         sender.send(str(number), persistent=False, expiration=5_000)
     harness.now = 6_000
     consumer.subscribe()
-    orders = harness.engine._destinations.queue(ORDERS)
+    orders = harness.destinations.queue(ORDERS)
     orders.dispatch(harness.now)
     assert orders.expired
-    harness.engine._destinations.remove(orders)
+    harness.destinations.remove(orders)
     harness.turn()
     assert harness.engine.memory.used == 0
     assert not orders.expired
@@ -933,7 +924,7 @@ def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
     for number in range(2 * MANY):
         group = f"g{number}" if shape == "grouped" else None
         sender.send(str(number), persistent=False, group_id=group, expiration=900 if number % 8 > 3 else 0)
-    orders = harness.engine._destinations.queue(ORDERS)
+    orders = harness.destinations.queue(ORDERS)
     if shape == "out of order":
         orders.ready.reverse()
     consumer = harness.client()
@@ -957,9 +948,9 @@ def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
     browser.send("aside", Destination(DestinationKind.QUEUE, "aside"), receipt="r", persistent=False)
     assert browser.receipts == [], "what its client says next waits"
     count = 0
-    while harness._soon:
+    while harness.calls:
         before = keys, len(browser.bodies)
-        harness._soon.popleft()()
+        harness.turn(1)
         count += 1
         assert keys <= before[0] + STEP
         assert len(browser.bodies) <= before[1] + STEP
@@ -979,9 +970,8 @@ def test_a_browser_that_leaves_meanwhile_is_forgotten(harness: Harness) -> None:
         browser = harness.client()
         browse(browser, [])
         for _ in range(leaves_after):
-            harness._step()
-        browser.is_closed = True
-        harness.engine.closed(browser)
+            harness.step()
+        browser.lose_socket()
         harness.turn()
         assert not harness.engine._dispatcher.browsing._under_way
         assert not harness.engine._dispatcher.browsing._rounds._asked
@@ -1013,7 +1003,7 @@ def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(
         sender.send("last", persistent=False, group_id="other's")
         harness.turn()
         assert other.bodies == ["last"]
-    routes = harness.engine._destinations.queue(ORDERS).routes
+    routes = harness.destinations.queue(ORDERS).routes
     assert routes is not None
     groups = routes._lanes.groups
     counted = groups._groups = CountedGroups(groups._groups)
@@ -1026,11 +1016,10 @@ def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(
         groups_done(self, name)
 
     monkeypatch.setattr(Groups, "done", count_done)
-    one.is_closed = True
-    harness.engine.closed(one)
+    one.lose_socket()
     while counted.changes < 4 * MANY:
         before = counted.changes, done
-        harness._step()
+        harness.step()
         assert counted.changes <= before[0] + STEP
         assert done <= before[1] + STEP + 1, "and the one that came back"
     assert owned(groups) == (set() if is_last else {"other's"})
@@ -1055,7 +1044,7 @@ def test_what_came_back_to_a_queue_with_selectors_is_not_out_any_more(harness: H
     for number in range(MANY):
         sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
     harness.turn()
-    routes = harness.engine._destinations.queue(ORDERS).routes
+    routes = harness.destinations.queue(ORDERS).routes
     assert routes is not None
     assert len(routes._out) == MANY
     one.vanish()
@@ -1076,7 +1065,7 @@ def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(harness
             yield owner
 
     harness.store.owners = look  # type: ignore[assignment, method-assign]
-    taking_over = destinations_of(harness.store, harness.settings, Policies(()), harness._start)
+    taking_over = destinations_of(harness.store, harness.settings, Policies(()), harness.start)
     most = 0
     while True:
         before = looked
@@ -1099,7 +1088,7 @@ def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(harness
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_what_is_committed_for_a_queue_becomes_visible_in_steps(harness: Harness, is_stored: bool) -> None:
     sender, consumer = harness.client(), harness.client()
-    orders = harness.engine._destinations.queue(ORDERS)
+    orders = harness.destinations.queue(ORDERS)
     sender.begin()
     for number in range(MANY):
         sender.send(str(number), transaction="t", persistent=is_stored)
@@ -1107,10 +1096,10 @@ def test_what_is_committed_for_a_queue_becomes_visible_in_steps(harness: Harness
     if not is_stored:
         sender.send("behind", persistent=False)
     most = 0
-    while harness._soon:
+    while harness.calls:
         before = orders.count
         assert sender.receipts == [] or before >= MANY
-        harness._soon.popleft()()
+        harness.turn(1)
         most = max(most, orders.count - before)
     assert 0 < most <= STEP + 1
     assert sender.receipts == ["r"]
@@ -1129,9 +1118,9 @@ def test_what_only_memory_holds_goes_to_many_durable_subscriptions_in_steps(harn
     for number in range(MANY):
         sender.send(str(number), topic(0), transaction="t", persistent=False)
     sender.commit(receipt="r")
-    while harness._soon:
+    while harness.calls:
         before = len(subscriber.bodies)
-        harness._soon.popleft()()
+        harness.turn(1)
         assert len(subscriber.bodies) <= before + STEP
     assert len(subscriber.bodies) == MANY * STEP
     assert sender.receipts == ["r"]
@@ -1139,17 +1128,16 @@ def test_what_only_memory_holds_goes_to_many_durable_subscriptions_in_steps(harn
 
 def test_a_client_that_vanishes_during_its_commit_has_committed_it_all(harness: Harness) -> None:
     sender = harness.client()
-    orders = harness.engine._destinations.queue(ORDERS)
+    orders = harness.destinations.queue(ORDERS)
     sender.begin()
     for number in range(MANY):
         sender.send(str(number), transaction="t", persistent=False)
     sender.commit(receipt="r")
     while not orders.count:
-        harness._step()
+        harness.step()
     assert orders.count <= STEP
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] > 0, "what is not visible yet takes memory all the same"
-    sender.is_closed = True
-    harness.engine.closed(sender)
+    sender.lose_socket()
     harness.turn()
     assert orders.count == MANY
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
@@ -1207,8 +1195,8 @@ def test_who_can_be_told_again_is_told_in_steps(harness: Harness) -> None:
     client.has_space = True
     harness.engine.writable(client)
     most = told = len(client.bodies)
-    while harness._works:
-        harness._step()
+    while harness.works:
+        harness.step()
         most, told = max(most, len(client.bodies) - told), len(client.bodies)
     assert told == 3 * MANY
     assert most < 3 * MANY
@@ -1233,8 +1221,8 @@ def test_a_queue_that_begins_is_joined_by_very_many_with_wildcards_in_steps(
     harness.engine.closed(listeners[-1])
     listeners[-2].unsubscribe()
     most, before = 0, consumers(harness)
-    while harness._works:
-        harness._step()
+    while harness.works:
+        harness.step()
         most, before = max(most, consumers(harness) - before), consumers(harness)
     assert most <= STEP
     assert consumers(harness) == MANY - 2
@@ -1249,8 +1237,8 @@ def test_a_queue_that_ends_while_very_many_join_it_is_left_alone(
     for each in listeners:
         each.subscribe(destination=Destination(DestinationKind.QUEUE, "new.>"))
     harness.turn()
-    new = harness.engine._destinations.queue(Destination(DestinationKind.QUEUE, "new.one"))
-    harness.engine._destinations.remove(new)
+    new = harness.destinations.queue(Destination(DestinationKind.QUEUE, "new.one"))
+    harness.destinations.remove(new)
     harness.turn()
     assert new.consumers == []
     assert not any(subscription.queues for each in listeners for subscription in each.client.subscriptions.values())
@@ -1285,8 +1273,8 @@ def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(
     assert before <= STEP
     harness.engine.flow.look(harness.now)
     assert tried[0] == 0, "one look at a time"
-    while harness._works:
-        harness._step()
+    while harness.works:
+        harness.step()
         assert tried[0] <= STEP
         before, tried[0] = before + tried[0], 0
     assert before == MANY
@@ -1307,7 +1295,7 @@ def test_what_waited_too_long_in_very_many_places_fails_in_steps(
     assert len(sender.errors) <= STEP
     for _ in range(2 * MANY):
         before = len(sender.errors)
-        harness._step()
+        harness.step()
         assert len(sender.errors) - before <= STEP
     assert len(sender.errors) == MANY
     harness.turn()
@@ -1324,8 +1312,7 @@ def test_who_leaves_while_what_waits_is_looked_at_has_nothing_done(
     harness.engine.flow.look(harness.now)
     done = len(consumer.bodies) - MANY
     assert 0 <= done <= STEP
-    sender.is_closed = True
-    harness.engine.closed(sender)
+    sender.lose_socket()
     harness.turn()
     assert len(consumer.bodies) == MANY + done
     assert harness.counts["sends_waiting"] == 0
@@ -1354,24 +1341,24 @@ def test_a_topic_begins_in_steps_for_very_many_durable_patterns(harness: Harness
     assert before <= STEP
     sender.send("behind", new, receipt="b")
     other.send("aside", new, receipt="r")
-    while harness._works:
-        harness._step()
+    while harness.works:
+        harness.step()
         assert len(parts(harness)) - before <= STEP
         before = len(parts(harness))
     harness.turn()
     assert all(sorted(each.bodies) == ["aside", "behind", "x"] for each in listeners)
     assert all(each.bodies.index("x") < each.bodies.index("behind") for each in listeners)
     assert (sender.receipts, other.receipts) == (["r", "b"], ["r"])
-    assert harness.engine._destinations.topic(new).beginning is None
+    assert harness.destinations.topic(new).beginning is None
 
 
 def test_who_sent_there_before_it_began_anew_waits_as_well(harness: Harness) -> None:
     new = Destination(DestinationKind.TOPIC, "new.one")
     sender = harness.client()
     sender.send("x", new, persistent=False)
-    harness.engine._destinations.remove(harness.engine._destinations.topic(new))
+    harness.destinations.remove(harness.destinations.topic(new))
     listeners = listeners_of_a_pattern(harness)
-    harness.engine._destinations.topic(new)
+    harness.destinations.topic(new)
     assert len(parts(harness)) <= STEP
     sender.send("y", new, receipt="r", persistent=False)
     harness.turn()
@@ -1380,15 +1367,15 @@ def test_who_sent_there_before_it_began_anew_waits_as_well(harness: Harness) -> 
 
 def test_a_durable_pattern_or_topic_that_ends_meanwhile_is_left_alone(harness: Harness) -> None:
     listeners = listeners_of_a_pattern(harness)
-    new = harness.engine._destinations.topic(Destination(DestinationKind.TOPIC, "new.one"))
+    new = harness.destinations.topic(Destination(DestinationKind.TOPIC, "new.one"))
     listeners[-1].unsubscribe("s", durable_name="d")
     harness.turn()
     assert len(new.durables) == len(parts(harness)) == MANY - 1
-    other = harness.engine._destinations.topic(Destination(DestinationKind.TOPIC, "new.two"))
-    harness.engine._destinations.remove(other)
+    other = harness.destinations.topic(Destination(DestinationKind.TOPIC, "new.two"))
+    harness.destinations.remove(other)
     harness.turn()
     assert len(other.durables) < STEP
-    assert other.destination not in harness.engine._destinations.by_name
+    assert other.destination not in harness.destinations.by_name
 
 
 @REPLACES_A_METHOD
@@ -1409,11 +1396,10 @@ def test_open_transactions_with_very_many_messages_end_one_by_one(
         undo(transaction, *of)
 
     monkeypatch.setattr(Transaction, "undo", counted)
-    client.is_closed = True
-    harness.engine.closed(client)
+    client.lose_socket()
     before = undone
-    while harness._works:
-        harness._step()
+    while harness.works:
+        harness.step()
         assert undone - before <= 1
         before = undone
     assert undone == 5
@@ -1443,10 +1429,10 @@ def test_very_many_refused_at_once_are_refused_in_steps(
     client.nack(str(MANY - 1), receipt="r")
     client.unsubscribe()
     before = 0
-    while harness._works:
+    while harness.works:
         assert asked - before <= 2 * STEP
         before = asked
-        harness._step()
+        harness.step()
     harness.turn()
     assert client.receipts == ["r"]
     other.subscribe(destination=ORDERS if habit == "requeue" else DLQ, ack=AckMode.AUTO)
@@ -1479,8 +1465,8 @@ def test_a_topics_message_is_given_to_very_many_durable_subscriptions_in_steps(
         sender.send(str(number), topic(0), transaction="t" if how == "transaction" else None, persistent=True)
     sender.commit(receipt="r")
     before = given
-    while harness._soon:
-        harness._soon.popleft()()
+    while harness.calls:
+        harness.turn(1)
         assert given - before <= STEP
         before = given
     assert given == 3 * MANY

@@ -50,13 +50,13 @@ def harness(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
     monkeypatch.setattr(tandemmq.broker.engine.publish, "ITEMS", STEP)
     monkeypatch.setattr(tandemmq.broker.engine.arrivals, "ITEMS", STEP)
     for number in range(MANY):
-        harness.engine._destinations.queue(reader(number))
+        harness.destinations.queue(reader(number))
     harness.turn()
     return harness
 
 
 def queue(harness: Harness, number: int) -> Queue:
-    return harness.engine._destinations.queue(reader(number))
+    return harness.destinations.queue(reader(number))
 
 
 def adds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[AddMessage]:
@@ -85,11 +85,11 @@ def test_it_is_copied_in_steps_and_what_its_sender_says_next_comes_behind_it(
     sender.send("first", NEWS, receipt="1", persistent=is_stored)
     sender.send("second", reader(7), receipt="2", persistent=is_stored)
     most = before = 0
-    while harness._works:
+    while harness.works:
         most = max(most, len(copies) - before)
         before = len(copies)
         other.send("aside", persistent=False)
-        harness._step()
+        harness.step()
     assert 0 < most <= STEP
     assert not other.errors
     harness.turn()
@@ -113,12 +113,12 @@ def test_a_queue_that_ends_meanwhile_gets_none(
     assert 0 < len(copies) < MANY
     gone = queue(harness, 0), queue(harness, MANY - 1)
     for each in gone:
-        harness.engine._destinations.remove(each)
+        harness.destinations.remove(each)
     harness.turn()
     assert sender.receipts == ["r"]
     assert not {each.owner for each in gone} & {add.owners[0] for add in added}
     assert not any(each.count for each in gone)
-    names = {each.name for each in harness.engine._destinations.names()}
+    names = {each.name for each in harness.destinations.names()}
     assert not {reader(0).name, reader(MANY - 1).name} & names
     assert [queue(harness, number).count for number in range(1, MANY - 1)] == [1] * (MANY - 2)
 
@@ -128,8 +128,8 @@ def test_all_copies_are_stored_together_or_none(harness: Harness, monkeypatch: p
     sender.send("x", NEWS, receipt="r")
     assert harness.stored() == 0
     monkeypatch.setattr(type(harness.store), "is_full", property(lambda store: True))
-    while harness._works:
-        harness._step()
+    while harness.works:
+        harness.step()
     assert harness.stored() == 0
     monkeypatch.undo()
     harness.wait(3)
@@ -141,8 +141,7 @@ def test_all_copies_are_stored_together_or_none(harness: Harness, monkeypatch: p
 def test_who_vanishes_meanwhile_has_sent_to_all_or_to_none(harness: Harness) -> None:
     sender = harness.client()
     sender.send("x", NEWS)
-    sender.is_closed = True
-    harness.engine.closed(sender)
+    sender.lose_socket()
     harness.turn()
     assert counts(harness) in ([1] * MANY, [0] * MANY)
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
@@ -152,8 +151,8 @@ def test_copies_count_while_they_are_made_and_nobody_holds_more_than_is_left(har
     sender = harness.client()
     memory = harness.engine.memory
     sender.send("x" * 1000, NEWS)
-    while harness._works and not memory.by_kind[Kind.TRANSACTIONS]:
-        harness._step()
+    while harness.works and not memory.by_kind[Kind.TRANSACTIONS]:
+        harness.step()
     assert memory.by_kind[Kind.TRANSACTIONS] > STEP // 2 * 1000
     harness.turn()
     assert memory.by_kind[Kind.TRANSACTIONS] == 0
@@ -185,8 +184,8 @@ def test_in_a_transaction_it_is_made_ready_in_steps_and_in_its_place(
         sender.session.prepared = lambda receipt, is_read_only: sender.receipts.append(receipt)  # type: ignore[attr-defined]
         sender.handle(Prepare(name, xa, "r"))
     before = len(copies)
-    while harness._works:
-        harness._step()
+    while harness.works:
+        harness.step()
         assert len(copies) - before <= STEP
         before = len(copies)
     harness.turn()
@@ -219,7 +218,7 @@ def test_very_many_durable_subscriptions_are_asked_in_steps(
 ) -> None:
     clients = subscribers(harness, 0, MANY)
     asked = 0
-    durable = type(next(iter(harness.engine._destinations.topic(PLAIN).durables.values())))
+    durable = type(next(iter(harness.destinations.topic(PLAIN).durables.values())))
     wants = durable.wants
 
     def counted(self: Any, *of: Any) -> bool:
@@ -232,8 +231,8 @@ def test_very_many_durable_subscriptions_are_asked_in_steps(
     sender.send("x", PLAIN, receipt="r", persistent=is_stored)
     before = asked
     assert before <= STEP
-    while harness._works:
-        harness._step()
+    while harness.works:
+        harness.step()
         assert asked - before <= STEP
         before = asked
     harness.turn()
@@ -255,7 +254,7 @@ def test_a_durable_subscription_that_begins_or_ends_meanwhile(
     harness.turn()
     assert sender.receipts == ["r"]
     (add,) = added
-    assert len(add.owners) + len(add.unmatched_acks) == len(harness.engine._destinations.topic(PLAIN).durables)
+    assert len(add.owners) + len(add.unmatched_acks) == len(harness.destinations.topic(PLAIN).durables)
     assert len(set(add.owners)) == len(add.owners)
     assert late[0].bodies in ([], ["x"])
     assert late[1].bodies == []
@@ -277,7 +276,7 @@ def test_a_policy_that_lets_no_more_in_has_none_of_it(make_harness: Any, monkeyp
     monkeypatch.setattr(tandemmq.broker.engine.publish, "ITEMS", STEP)
     monkeypatch.setattr(tandemmq.broker.engine.arrivals, "ITEMS", STEP)
     for number in range(MANY):
-        harness.engine._destinations.queue(reader(number))
+        harness.destinations.queue(reader(number))
     sender = harness.client()
     sender.send("x" * 200, reader(5), persistent=False)
     sender.send("y", NEWS, receipt="r", persistent=False)

@@ -8,25 +8,14 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
-from tandemmq.broker.core.commands import (
-    XAER_RMFAIL,
-    Abort,
-    Begin,
-    ClientError,
-    Command,
-    Commit,
-    Connect,
-    Prepare,
-    Recover,
-)
+from tandemmq.broker.core.commands import XAER_RMFAIL, Abort, Begin, ClientError, Command, Commit, Prepare, Recover
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.security.rights import Grant, Rights
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
-from tests.unit.broker.engine.conftest import ORDERS, Client, Harness
+from tests.unit.broker.engine.conftest import ORDERS
+from tests.unit.broker.security.test_connection_ids import Secured
 
 pytestmark = pytest.mark.promise("xa-branches")
 
@@ -55,22 +44,15 @@ class SmallAccess(OpenAccess):
         self.rights.check(principal, operation, destination)
 
 
-class SecuredHarness(Harness):
+class SecuredHarness(Secured):
     def __init__(self) -> None:
         self.access = SmallAccess()
         super().__init__(EngineSettings())
 
-    def _new_engine(self) -> Engine:
-        engine = Engine(self.store, self.settings, Loop(lambda: self.now), access=self.access)
-        self.store.start(engine)
-        return engine
-
-    def user(self, name: str) -> Any:
-        self.clients += 1
-        client: Any = Client(self, f"ID:test-1-{self.clients}")
+    def come(self, name: str) -> Any:
+        client = self.user(name, None)
         client.session.prepared = lambda receipt, is_read_only: client.session.receipt(receipt)
         client.session.recovered = lambda receipt, branches: client.session.events.append(branches)
-        client.handle(Connect(login=name))
         return client
 
 
@@ -78,7 +60,7 @@ class SecuredHarness(Harness):
 def harness(request: Any) -> SecuredHarness:
     """alice prepared a branch that takes a message from orders and adds one to bills."""
     harness = SecuredHarness()
-    alice = harness.user("alice")
+    alice = harness.come("alice")
     alice.send("order")
     alice.subscribe()
     harness.turn()
@@ -117,30 +99,30 @@ def ended(harness: SecuredHarness, client: Any, command: Command) -> bool:
 def test_it_is_ended_by_its_user_and_by_who_may_do_the_same_or_has_admin(
     harness: SecuredHarness, name: str, how: Callable[[], Command]
 ) -> None:
-    assert ended(harness, harness.user(name), how())
+    assert ended(harness, harness.come(name), how())
     assert harness.figures("orders")["messages"] == (0 if how is commit else 1)
     assert harness.figures("bills")["messages"] == (1 if how is commit else 0)
 
 
 @pytest.mark.parametrize("how", [commit, rollback])
 def test_nobody_else_ends_it_or_learns_of_it(harness: SecuredHarness, how: Callable[[], Command]) -> None:
-    eve = harness.user("eve")
+    eve = harness.come("eve")
     assert not ended(harness, eve, how())
     (refused,) = eve.session.errors
     # The code on which a transaction manager tries again later: no outcome is told.
     assert (refused.xa_code, refused.is_fatal, refused.receipt) == (XAER_RMFAIL, False, "r")
-    assert ended(harness, harness.user("alice"), how())
+    assert ended(harness, harness.come("alice"), how())
 
 
 @pytest.mark.parametrize("lacking", ["orders", "bills"])
 def test_a_right_on_one_of_its_destinations_is_not_enough(harness: SecuredHarness, lacking: str) -> None:
     harness.access.rights = Rights([grant for grant in RIGHTS if grant.pattern != lacking])
-    assert not ended(harness, harness.user("bob"), commit())
+    assert not ended(harness, harness.come("bob"), commit())
     harness.access.rights = Rights(RIGHTS)
-    assert ended(harness, harness.user("bob"), commit())
+    assert ended(harness, harness.come("bob"), commit())
 
 
 def test_without_rights_whoever_may_connect_ends_it(harness: SecuredHarness) -> None:
     harness.access.rights = Rights()
-    assert ended(harness, harness.user("eve"), commit())
+    assert ended(harness, harness.come("eve"), commit())
     assert harness.figures(ORDERS.name)["messages"] == 0

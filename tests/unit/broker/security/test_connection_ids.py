@@ -13,7 +13,6 @@ from tandemmq.broker.core.commands import Connect, ErrorKind
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.connection_ids import ConnectionIds
-from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.store.records.message_ids import client_message_id
 from tests.unit.broker.engine.conftest import Client, Harness
@@ -39,18 +38,19 @@ class Later(Everybody):
 
 
 class Secured(Harness):
+    """With users; what it does is done at once."""
+
     access: Any = Everybody()
 
-    def _new_engine(self) -> Engine:
-        engine = Engine(self.store, self.settings, Loop(lambda: self.now), access=self.access, advisor=self.advisor)
-        self.store.start(engine)
-        return engine
+    def loop(self) -> Loop:
+        return Loop(lambda: self.now)
 
-    def user(self, name: str, connection_id: str = ID, address: str = "10.0.0.1") -> Any:
-        self.clients += 1
-        client: Any = Client(self, f"ID:test-1-{self.clients}")
+    def user(
+        self, name: str, connection_id: str | None = ID, address: str = "10.0.0.1", *, client_id: str | None = None
+    ) -> Any:
+        client: Any = Client(self, self.connection_id())
         client.peer = f"{address}:{5000 + self.clients}"
-        client.handle(Connect(login=name, connection_id=connection_id))
+        client.handle(Connect(client_id, name, connection_id=connection_id))
         return client
 
 

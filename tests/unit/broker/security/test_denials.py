@@ -21,7 +21,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Any:
 
 def test_a_refusal_names_user_operation_and_destination(lines: Any) -> None:
     harness = SecuredHarness()
-    eve, alice = harness.user("eve"), harness.user("alice")
+    eve, alice = harness.come("eve"), harness.come("alice")
     alice.send("bill", BILLS)
     assert lines() == []
     for _ in range(3):

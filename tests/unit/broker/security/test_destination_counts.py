@@ -35,7 +35,7 @@ def advisory(name: str) -> Destination:
 
 
 def count(harness: Secured) -> int:
-    return len(harness.engine._destinations.names())
+    return len(harness.destinations.names())
 
 
 @pytest.mark.parametrize("way", ["send", "subscribe", "create", "temporary", "topics", "advisories"])
@@ -72,8 +72,8 @@ def test_what_ended_counts_no_more(harness: Secured) -> None:
         ann.handle(RemoveDestination(queue(number)))
     harness.turn()
     assert ann.errors == []
-    assert not harness.engine._destinations._makers
-    assert not harness.engine._destinations._made_by
+    assert not harness.destinations._makers
+    assert not harness.destinations._made_by
 
 
 def test_where_no_users_are_set_up_all_that_there_may_be_are_anybodys(harness: Secured) -> None:

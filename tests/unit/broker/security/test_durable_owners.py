@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.access import OpenAccess, Operation, refused_operation
-from tandemmq.broker.core.commands import AckMode, Connect, ErrorKind
+from tandemmq.broker.core.commands import AckMode, ErrorKind
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import PRICES, Client
+from tests.unit.broker.engine.conftest import PRICES
 from tests.unit.broker.security.test_connection_ids import Everybody, Secured
 
 pytestmark = pytest.mark.promise("ids-have-owners")
@@ -32,10 +32,7 @@ class Harness(Secured):
 
     def subscriber(self, name: str) -> Any:
         """``name`` comes with the client id that ann's program has."""
-        self.clients += 1
-        client: Any = Client(self, f"ID:test-1-{self.clients}")
-        client.handle(Connect("shop", login=name))
-        return client
+        return self.user(name, None, client_id="shop")
 
 
 @pytest.fixture

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
-from tandemmq.broker.core.commands import Connect, ErrorKind, Send
+from tandemmq.broker.core.commands import ErrorKind, Send
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.scheduler import MANAGEMENT
-from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.security.rights import Grant, Rights
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import Client, Harness
+from tests.unit.broker.security.test_connection_ids import Secured
 
 TOPIC = Destination(DestinationKind.TOPIC, MANAGEMENT)
 EVERYBODY, WRITERS, OPERATORS = frozenset(("all",)), frozenset(("writers",)), frozenset(("operators",))
@@ -42,24 +40,13 @@ class SmallAccess(OpenAccess):
         self.rights.check(principal, operation, destination)
 
 
-class SecuredHarness(Harness):
-    def _new_engine(self) -> Engine:
-        engine = Engine(self.store, self.settings, Loop(lambda: self.now), access=SmallAccess())
-        self.store.start(engine)
-        return engine
-
-    def user(self, name: str) -> Any:
-        self.clients += 1
-        client: Any = Client(self, f"ID:test-1-{self.clients}")
-        client.handle(Connect(login=name))
-        return client
-
-
 @pytest.fixture
-def harness() -> SecuredHarness:
+def harness() -> Secured:
     """A message of ops waits for its time."""
-    harness = SecuredHarness(EngineSettings())
-    harness.user("ops").send("waits", properties={"AMQ_SCHEDULED_DELAY": 1000})
+    harness = Secured(EngineSettings())
+    harness.access = SmallAccess()
+    harness.begin_term()
+    harness.user("ops", None).send("waits", properties={"AMQ_SCHEDULED_DELAY": 1000})
     harness.turn()
     return harness
 
@@ -69,21 +56,21 @@ def remove_all(client: Any, destination: Destination) -> None:
     client.handle(Send(message, None, "asked"))
 
 
-def waiting(harness: SecuredHarness) -> int:
+def waiting(harness: Secured) -> int:
     harness.engine.tick(harness.now)
     harness.turn()
     return harness.counts["scheduled"]
 
 
-def test_who_may_not_write_there_is_refused(harness: SecuredHarness) -> None:
-    client = harness.user("eve")
+def test_who_may_not_write_there_is_refused(harness: Secured) -> None:
+    client = harness.user("eve", None)
     remove_all(client, TOPIC)
     assert [error.kind for error in client.session.errors] == [ErrorKind.SECURITY]
     assert waiting(harness) == 1
 
 
-def test_who_has_no_admin_right_removes_nothing_of_others(harness: SecuredHarness) -> None:
-    client = harness.user("wim")
+def test_who_has_no_admin_right_removes_nothing_of_others(harness: Secured) -> None:
+    client = harness.user("wim", None)
     remove_all(client, TOPIC)
     harness.turn()
     assert client.receipts == ["asked"]
@@ -102,16 +89,16 @@ def test_who_has_no_admin_right_removes_nothing_of_others(harness: SecuredHarnes
     ],
     ids=str,
 )
-def test_by_another_name_nothing_is_done(harness: SecuredHarness, destination: Destination) -> None:
-    client = harness.user("eve")
+def test_by_another_name_nothing_is_done(harness: Secured, destination: Destination) -> None:
+    client = harness.user("eve", None)
     remove_all(client, destination)
     harness.turn()
     assert waiting(harness) == 1
 
 
-def test_who_has_the_right_removes_them(harness: SecuredHarness) -> None:
+def test_who_has_the_right_removes_them(harness: Secured) -> None:
     waiting(harness)
-    client = harness.user("ops")
+    client = harness.user("ops", None)
     remove_all(client, TOPIC)
     harness.turn()
     assert client.receipts == ["asked"]

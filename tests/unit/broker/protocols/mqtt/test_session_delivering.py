@@ -598,7 +598,7 @@ def test_a_full_store_can_be_emptied_by_clients(make, writer, harness):
     wire.subscribe("t", qos=2)
     wire.vanish()
     send(writer, "t", *"abc", qos=2)
-    harness.store._bytes_max = harness.store.bytes - 1
+    harness.store.bytes_max = harness.store.bytes - 1
 
     again = lasting(make())
     harness.wait(1)
@@ -608,4 +608,4 @@ def test_a_full_store_can_be_emptied_by_clients(make, writer, harness):
     for each in heard:
         assert types(again.answer(PUBREC, each.packet_id)) == ["PUBREL"]
         assert again.answer(PUBCOMP, each.packet_id) == []
-    assert harness.store.bytes < harness.store._bytes_max
+    assert harness.store.bytes < harness.store.bytes_max

@@ -287,9 +287,9 @@ def test_a_full_store_lets_producers_wait(make, harness, reader):
     away.vanish()
     wire = make()
     wire.connect(expiry=100)
-    harness.store._bytes_max = 0
+    harness.store.bytes_max = 0
     assert wire.publish("t", "x", qos=1) == []
-    harness.store._bytes_max = 1 << 20
+    harness.store.bytes_max = 1 << 20
     harness.wait(2)
     assert types(wire.heard()) == ["PUBACK"]
 

@@ -14,8 +14,6 @@ from tandemmq.broker.core.access import Credentials, Operation
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.names import MQTT_RETAINED
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.protocols.mqtt.delivering import OWN_BYTES_MAX
 from tandemmq.broker.protocols.mqtt.messages import QOS, RETAIN
 from tandemmq.broker.protocols.mqtt.packets import (
@@ -388,13 +386,8 @@ class SomeRights:
 def make_as(harness, make):
     """A client that has logged in."""
 
-    harness.engine = Engine(
-        harness.store,
-        harness.settings,
-        Loop(lambda: harness.now, harness._call_later, harness._start, monotonic=lambda: harness.now / 1000),
-        access=SomeRights(),
-    )
-    harness.store.start(harness.engine)
+    harness.access = SomeRights()
+    harness.begin_term()
 
     def make_as(user: str, client_id: str, version: Version = V5) -> MqttWire:
         wire = make(version=version)
