@@ -55,6 +55,7 @@ from tandemmq.store.operations import Owner
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.compiled import REPLACES_A_METHOD
+from tests.support.core.counting import Times, count_calls, count_reads
 from tests.support.core.groups import owned
 from tests.unit.broker.engine.conftest import DLQ, ORDERS, Client, Harness
 
@@ -104,6 +105,11 @@ def steps(harness: Harness) -> int:
     return count
 
 
+def step_until_joined(harness: Harness) -> None:
+    while not consumers(harness):
+        harness.step()
+
+
 def consumers(harness: Harness) -> int:
     return sum(len(each.consumers) for each in harness.destinations.queues())
 
@@ -111,8 +117,7 @@ def consumers(harness: Harness) -> int:
 def test_a_pattern_of_queues_is_opened_in_steps_and_what_its_client_says_next_waits(harness: Harness) -> None:
     client = harness.client()
     client.subscribe(destination=EVERY_QUEUE, receipt="opened")
-    while not consumers(harness):
-        harness.step()
+    step_until_joined(harness)
     assert consumers(harness) <= STEP
     client.unsubscribe(receipt="closed")
     client.send("last", receipt="sent", persistent=False)
@@ -131,8 +136,7 @@ def test_a_pattern_of_queues_is_opened_in_steps_and_what_its_client_says_next_wa
 def test_nothing_is_delivered_before_the_receipt(harness: Harness) -> None:
     client, sender = harness.client(), harness.client()
     client.subscribe(destination=EVERY_QUEUE, receipt="opened")
-    while not consumers(harness):
-        harness.step()
+    step_until_joined(harness)
     for number in range(MANY):
         sender.send("x", queue(number), persistent=False)
     assert client.session.events == [("connected", client.client.connection.id)]
@@ -144,8 +148,7 @@ def test_nothing_is_delivered_before_the_receipt(harness: Harness) -> None:
 def test_who_vanishes_while_a_pattern_is_opened_takes_part_nowhere(harness: Harness) -> None:
     client = harness.client()
     client.subscribe(destination=EVERY_QUEUE)
-    while not consumers(harness):
-        harness.step()
+    step_until_joined(harness)
     opened = consumers(harness)
     client.lose_socket()
     while harness.works:
@@ -374,17 +377,16 @@ def test_what_is_committed_for_a_topic_goes_out_in_steps_and_its_sender_waits(
     sender.commit(receipt="r")
     if is_stored:
         harness.turn(1)
-    sender.send("behind", prices, persistent=False)
-    before = len(subscriber.bodies)
-    assert before <= 2 * STEP
-    while len(subscriber.bodies) < (MANY + 1) * STEP:
-        harness.turn(1)
-        assert len(subscriber.bodies) <= before + 2 * STEP
-        before = len(subscriber.bodies)
-    if not is_stored:
+    sender.send("behind", prices, persistent=False, receipt="behind")
+    assert len(subscriber.bodies) <= 2 * STEP
+    assert sender.receipts == []
+    assert harness.most(lambda: len(subscriber.bodies), are_calls=True) <= 2 * STEP
+    assert len(subscriber.bodies) == (MANY + 1) * STEP
+    if is_stored:
+        assert sorted(sender.receipts) == ["behind", "r"]
+    else:
         assert subscriber.bodies[::STEP] == [*map(str, range(MANY)), "behind"]
-    harness.turn()
-    assert sender.receipts == ["r"]
+        assert sender.receipts == ["r", "behind"]
     assert sender.is_reading
 
 
@@ -395,10 +397,7 @@ def test_a_large_backlog_is_given_out_in_steps(harness: Harness) -> None:
     consumer.subscribe(prefetch=2 * MANY)
     most = 2 * tandemmq.broker.engine.dispatch.ROUNDS_MAX
     assert len(consumer.bodies) == most
-    while harness.works:
-        before = len(consumer.bodies)
-        harness.step()
-        assert len(consumer.bodies) <= before + most
+    assert harness.most(lambda: len(consumer.bodies)) <= most
     assert consumer.bodies == [str(number) for number in range(2 * MANY)]
 
 
@@ -412,10 +411,7 @@ def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(
     backlog = orders.routes._lanes.backlog
     assert backlog.count == 2 * MANY - STEP
     other.subscribe(prefetch=2 * MANY, selector="a is not null")
-    while harness.works:
-        before = backlog.count
-        harness.step()
-        assert backlog.count >= before - 2 * STEP
+    assert harness.most(lambda: backlog.count) <= 2 * STEP
     assert consumer.bodies == [str(number) for number in range(2 * MANY)]
     assert other.bodies == []
 
@@ -431,13 +427,10 @@ def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_s
     harness.turn()
     harness.now = 6_000
     consumer.subscribe()
-    before = harness.counts["expired_total"]
-    assert 0 < before < STEP
-    while harness.works:
-        harness.step()
-        assert harness.counts["expired_total"] <= before + tandemmq.broker.engine.expiring.STEP_MAX
-        before = harness.counts["expired_total"]
-    assert before == tandemmq.broker.engine.expiring.ROUND_MAX, "the store has its turn before the next round"
+    assert 0 < harness.counts["expired_total"] < STEP
+    assert harness.most(lambda: harness.counts["expired_total"]) <= tandemmq.broker.engine.expiring.STEP_MAX
+    gone = harness.counts["expired_total"]
+    assert gone == tandemmq.broker.engine.expiring.ROUND_MAX, "the store has its turn before the next round"
     assert consumer.bodies == ["alive"], "nobody waits behind what has expired"
     harness.turn()
     assert harness.counts["expired_total"] == 2 * MANY
@@ -463,22 +456,13 @@ def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
         )
     harness.turn()
     seen = len(consumer.bodies)
-    looked_at = 0
-    expiration = Message.expiration  # type: ignore[attr-defined]
-
-    def counted(message: Message) -> int:
-        nonlocal looked_at
-        looked_at += 1
-        found: int = expiration.__get__(message)
-        return found
-
     harness.now = 6_000
-    monkeypatch.setattr(Message, "expiration", property(counted, expiration.__set__))
+    looks = count_reads(monkeypatch, Message, "expiration")
     harness.engine.tick(6_000)
     is_first = True
     while harness.works:
-        assert looked_at <= 8 * STEP
-        looked_at = 0
+        assert looks.count <= 8 * STEP
+        looks.count = 0
         harness.step()
         if is_first and meanwhile == "one comes":
             other.subscribe("o", ack=AckMode.AUTO, selector="a = 2")
@@ -524,20 +508,12 @@ def test_a_queue_leaves_what_it_holds_to_the_store_in_steps_until_somebody_comes
     harness.turn()
     queue = harness.destinations.queue(ORDERS)
     assert queue.held == queue.count == many
-    looked_at = 0
-    may_leave = Window._may_leave
-
-    def counted(self: Window, entry: Entry) -> bool:
-        nonlocal looked_at
-        looked_at += 1
-        return may_leave(self, entry)
-
-    monkeypatch.setattr(Window, "_may_leave", counted)
+    looks = count_calls(monkeypatch, Window, "_may_leave")
     harness.engine.tick(1_000)
     count = 0
     while harness.works:
-        assert looked_at <= 2 * STEP + (MANY if kind == "returned" else 0)
-        looked_at = 0
+        assert looks.count <= 2 * STEP + (MANY if kind == "returned" else 0)
+        looks.count = 0
         harness.step()
         count += 1
         if count == 10 and meanwhile == "one comes":
@@ -649,45 +625,13 @@ def test_who_listens_to_what_there_is_hears_it_in_steps(make_harness: Any, harne
     assert listener.receipts == ["heard"]
 
 
-def test_what_follows_a_long_commit_waits_and_nothing_of_it_is_lost(harness: Harness) -> None:
-    sender, subscriber = harness.client(), harness.client()
-    prices = Destination(DestinationKind.TOPIC, "prices")
-    for number in range(STEP):
-        subscriber.subscribe(str(number), prices, AckMode.AUTO)
-    sender.begin()
-    for number in range(MANY):
-        sender.send(str(number), prices, transaction="t", persistent=False)
-    sender.commit(receipt="committed")
-    for body in "abc":
-        sender.send(body, prices, persistent=False, receipt=body)
-    assert sender.receipts == []
-    harness.turn()
-    assert sender.receipts == ["committed", "a", "b", "c"]
-    assert subscriber.bodies[::STEP] == [*map(str, range(MANY)), "a", "b", "c"]
-    assert sender.is_reading
-
-
 @pytest.mark.parametrize("how", ["commit", "prepare"])
 @REPLACES_A_METHOD
 def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    made = 0
-
-    def counted(make: Any) -> Any:
-        def count(*of: Any) -> Any:
-            nonlocal made
-            made += 1
-            return make(*of)
-
-        return count
-
-    monkeypatch.setattr(
-        tandemmq.broker.engine.publish, "encode_payload", counted(tandemmq.broker.engine.publish.encode_payload)
-    )
-    monkeypatch.setattr(
-        tandemmq.broker.engine.transaction_end, "removal", counted(tandemmq.broker.engine.transaction_end.removal)
-    )
+    encoded = count_calls(monkeypatch, tandemmq.broker.engine.publish, "encode_payload")
+    removed = count_calls(monkeypatch, tandemmq.broker.engine.transaction_end, "removal")
     sender, consumer = harness.client(), harness.client()
     for number in range(MANY):
         sender.send(str(number), PRICES_QUEUE)
@@ -700,7 +644,7 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(
     for number in range(MANY):
         sender.send(str(number), transaction=name)
         sender.ack(str(number), transaction=name)
-    made = 0
+    encoded.count = removed.count = 0
     if how == "commit":
         sender.commit(receipt="r")
     else:
@@ -709,26 +653,18 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(
     branches = harness.engine._transactions.branches.by_key
     transaction = sender.client.transactions.get(name) or branches[name].transaction
     assert transaction is not None
-    assert 0 < made <= STEP
+    assert 0 < encoded.count + removed.count <= STEP
     assert harness.stored() == 2 * MANY, "nothing of it is stored yet"
-    while made < 2 * MANY:
-        before = made
-        harness.step()
-        assert made <= before + STEP
-    sender.is_closed = how == "commit"
-    if sender.is_closed:
-        harness.engine.closed(sender)
-    harness.turn()
+    if how == "commit":
+        sender.lose_socket()
+    assert harness.most(lambda: encoded.count + removed.count, are_calls=True) <= STEP
     assert transaction.made is transaction.removals is None
-    assert made == 2 * MANY, "none is made twice"
+    assert encoded.count == removed.count == MANY, "none is made twice"
     if how == "prepare":
         assert sender.receipts == ["r"]
         sender.handle(Commit(name, "c", xa=xa, is_two_phase=True))
         orders = harness.destinations.queue(ORDERS)
-        while harness.calls:
-            before = orders.count
-            harness.turn(1)
-            assert orders.count - before <= STEP
+        assert harness.most(lambda: orders.count, are_calls=True) <= STEP
         assert sender.receipts == ["r", "c"]
     assert consumer.bodies == [str(number) for number in range(MANY)]
 
@@ -740,15 +676,7 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(
 ) -> None:
     """And whoever takes it back meanwhile has none of it done."""
     monkeypatch.setattr(tandemmq.broker.engine.flow_control, "_DONE", 1)
-    made = 0
-    encode = tandemmq.broker.engine.publish.encode_payload
-
-    def counted(*of: Any) -> Any:
-        nonlocal made
-        made += 1
-        return encode(*of)
-
-    monkeypatch.setattr(tandemmq.broker.engine.publish, "encode_payload", counted)
+    made = count_calls(monkeypatch, tandemmq.broker.engine.publish, "encode_payload")
     sender = harness.client()
     for number in range(2 * STEP + 1):
         sender.send(f"taken {number}", PRICES_QUEUE)
@@ -765,19 +693,19 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(
     sender.handle(Commit(xa.key, "r", xa=xa))
     harness.make_steps()
     harness.store.bytes_max = bytes_max
-    made = 0
+    made.count = 0
     harness.engine.flow.look(harness.now)
-    assert 0 < made <= STEP
+    assert 0 < made.count <= STEP
     acknowledged = 0
     if how == "leaves":
         sender.lose_socket()
     elif how == "rolls back":
         sender.handle(Abort(xa.key, "a", xa=xa))
     while harness.works:
-        last = made
+        last = made.count
         harness.step()
-        assert made - last <= STEP
-        if made == MANY and how == "acknowledges more" and not acknowledged:
+        assert made.count - last <= STEP
+        if made.count == MANY and how == "acknowledges more" and not acknowledged:
             assert harness.works, "what was acknowledged before is looked at in the middle"
             sender.ack(f"taken {2 * STEP}", transaction=xa.key)
             acknowledged = 1
@@ -788,7 +716,7 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(
     assert not sender.errors
     assert harness.counts["sends_waiting"] == 0
     assert harness.counts["memory_transactions_bytes"] == 0
-    assert made == MANY, "none is made twice"
+    assert made.count == MANY, "none is made twice"
 
 
 def test_nothing_waits_for_a_subscriber_who_is_gone(harness: Harness) -> None:
@@ -804,7 +732,8 @@ def test_nothing_waits_for_a_subscriber_who_is_gone(harness: Harness) -> None:
 
 def test_a_wait_that_follows_a_wait_goes_on(harness: Harness) -> None:
     """A long selector is compiled, then very many queues are opened."""
-    harness.engine._in_thread = lambda work, then: harness.calls.append(lambda: (work(), then())[0])
+    harness.in_thread = lambda work, then: harness.soon(lambda: (work(), then())[0])
+    harness.begin_term()
     client = harness.client()
     client.subscribe(destination=EVERY_QUEUE, selector=" or ".join(["a is null"] * 100), receipt="opened")
     client.send("behind", receipt="sent", persistent=False)
@@ -844,23 +773,14 @@ def test_very_many_unacknowledged_come_back_at_once_and_take_steps(
     harness.turn()
     assert len(client.bodies) == 3 * many
     queue = harness.destinations.queue(ORDERS)
-    looked_at = 0
-    position = Entry.position  # type: ignore[attr-defined]
-
-    def counted(entry: Entry) -> int:
-        nonlocal looked_at
-        looked_at += 1
-        found: int = position.__get__(entry)
-        return found
-
-    monkeypatch.setattr(Entry, "position", property(counted, position.__set__))
+    looks = count_reads(monkeypatch, Entry, "position")
     client.lose_socket()
     in_flight = [3 * many]
     while harness.works:
-        before = looked_at
+        before = looks.count
         harness.step()
         # Where consumers are not all alike, what was handed out is forgotten with one set of places.
-        assert looked_at - before <= 6 * STEP + (many if selector and queue.in_flight != in_flight[-1] else 0)
+        assert looks.count - before <= 6 * STEP + (many if selector and queue.in_flight != in_flight[-1] else 0)
         if queue.in_flight != in_flight[-1]:
             in_flight.append(queue.in_flight)
     assert in_flight == [3 * many, 2 * many, many, 0]
@@ -894,20 +814,13 @@ def test_a_browser_that_acknowledges_one_by_one_is_shown_more_once_for_all(
         sender.send(str(number), persistent=False)
     browser.handle(Subscribe("b", ORDERS, AckMode.INDIVIDUAL, prefetch=STEP, is_browser=True))
     harness.turn()
-    shown, show = 0, harness.engine._dispatcher.browsing._rounds._make
-
-    def counted(subscription: Any) -> Any:
-        nonlocal shown
-        shown += 1
-        return show(subscription)
-
-    monkeypatch.setattr(harness.engine._dispatcher.browsing._rounds, "_make", counted)
+    shown = count_calls(monkeypatch, harness.engine._dispatcher.browsing._rounds, "_make")
     for body in browser.bodies[:STEP]:
         browser.ack(body)
     assert len(browser.bodies) == STEP
     harness.turn()
     assert browser.bodies == [str(number) for number in range(2 * STEP)]
-    assert shown == 1
+    assert shown.count == 1
 
 
 def browse(client: Client, told: list[str], selector: str | None = None) -> None:
@@ -932,15 +845,7 @@ def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
         consumer.subscribe(prefetch=MANY)
         harness.turn()
     there = 2 * MANY - harness.counts["expired_total"]
-    keys = 0
-    key_of = tandemmq.broker.core.queue.browse.key_of
-
-    def counted(entry: Any, *, is_prioritized: bool) -> int:
-        nonlocal keys
-        keys += 1
-        return key_of(entry, is_prioritized=is_prioritized)
-
-    monkeypatch.setattr(tandemmq.broker.core.queue.browse, "key_of", counted)
+    keys = count_calls(monkeypatch, tandemmq.broker.core.queue.browse, "key_of")
     ended: list[str] = []
     browse(browser, ended, selector)
     orders.drop()  # what the browser is shown was taken at once
@@ -949,12 +854,12 @@ def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
     assert browser.receipts == [], "what its client says next waits"
     count = 0
     while harness.calls:
-        before = keys, len(browser.bodies)
+        before = keys.count, len(browser.bodies)
         harness.turn(1)
         count += 1
-        assert keys <= before[0] + STEP
+        assert keys.count <= before[0] + STEP
         assert len(browser.bodies) <= before[1] + STEP
-    assert keys == there
+    assert keys.count == there
     assert count >= 3 * there // STEP
     assert browser.receipts == ["r"]
     alive = [str(number) for number in range(2 * MANY) if number % 8 <= 3]
@@ -1007,21 +912,13 @@ def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(
     assert routes is not None
     groups = routes._lanes.groups
     counted = groups._groups = CountedGroups(groups._groups)
-    done = 0
-    groups_done = Groups.done
-
-    def count_done(self: Groups, name: str) -> None:
-        nonlocal done
-        done += 1
-        groups_done(self, name)
-
-    monkeypatch.setattr(Groups, "done", count_done)
+    done = count_calls(monkeypatch, Groups, "done")
     one.lose_socket()
     while counted.changes < 4 * MANY:
-        before = counted.changes, done
+        before = counted.changes, done.count
         harness.step()
         assert counted.changes <= before[0] + STEP
-        assert done <= before[1] + STEP + 1, "and the one that came back"
+        assert done.count <= before[1] + STEP + 1, "and the one that came back"
     assert owned(groups) == (set() if is_last else {"other's"})
     harness.turn()
     if is_last:
@@ -1118,10 +1015,7 @@ def test_what_only_memory_holds_goes_to_many_durable_subscriptions_in_steps(harn
     for number in range(MANY):
         sender.send(str(number), topic(0), transaction="t", persistent=False)
     sender.commit(receipt="r")
-    while harness.calls:
-        before = len(subscriber.bodies)
-        harness.turn(1)
-        assert len(subscriber.bodies) <= before + STEP
+    assert harness.most(lambda: len(subscriber.bodies), are_calls=True) <= STEP
     assert len(subscriber.bodies) == MANY * STEP
     assert sender.receipts == ["r"]
 
@@ -1153,20 +1047,13 @@ def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(
     consumer.subscribe("t", there, AckMode.AUTO)
     sender.send("first", there, persistent=False)
     consumer.subscribe("q", Destination(DestinationKind.QUEUE, f"Consumer.c.{name}"), AckMode.AUTO)
-    routes, count = harness.engine._router.routes, 0
-
-    def counted(*of: Any) -> Any:
-        nonlocal count
-        count += 1
-        return routes(*of)
-
-    monkeypatch.setattr(harness.engine._router, "routes", counted)
+    routed = count_calls(monkeypatch, harness.engine._router, "routes")
     sender.begin()
     for number in range(MANY):
         sender.send(str(number), there, transaction="t")
     sender.commit()
     harness.turn()
-    assert count == asked
+    assert routed.count == asked
     assert len(consumer.bodies) == 1 + MANY + asked, "each queue of a virtual topic has its copy"
 
 
@@ -1194,12 +1081,9 @@ def test_who_can_be_told_again_is_told_in_steps(harness: Harness) -> None:
     assert client.bodies == []
     client.has_space = True
     harness.engine.writable(client)
-    most = told = len(client.bodies)
-    while harness.works:
-        harness.step()
-        most, told = max(most, len(client.bodies) - told), len(client.bodies)
-    assert told == 3 * MANY
-    assert most < 3 * MANY
+    assert len(client.bodies) < 3 * MANY
+    assert harness.most(lambda: len(client.bodies)) < 3 * MANY
+    assert len(client.bodies) == 3 * MANY
 
 
 def test_a_queue_that_begins_is_joined_by_very_many_with_wildcards_in_steps(
@@ -1220,11 +1104,7 @@ def test_a_queue_that_begins_is_joined_by_very_many_with_wildcards_in_steps(
     listeners[-1].is_closed = True
     harness.engine.closed(listeners[-1])
     listeners[-2].unsubscribe()
-    most, before = 0, consumers(harness)
-    while harness.works:
-        harness.step()
-        most, before = max(most, consumers(harness) - before), consumers(harness)
-    assert most <= STEP
+    assert harness.most(lambda: consumers(harness)) <= STEP
     assert consumers(harness) == MANY - 2
     assert [each.bodies for each in listeners] == [[str(number)] for number in range(MANY - 2)] + [[], []]
 
@@ -1244,7 +1124,7 @@ def test_a_queue_that_ends_while_very_many_join_it_is_left_alone(
     assert not any(subscription.queues for each in listeners for subscription in each.client.subscriptions.values())
 
 
-def limited(make_harness: Any, monkeypatch: pytest.MonkeyPatch, **of: Any) -> tuple[Harness, Client, list[int]]:
+def limited(make_harness: Any, monkeypatch: pytest.MonkeyPatch, **of: Any) -> tuple[Harness, Client, Times]:
     """One message fills each of the queues, and for each one more waits; how often it was tried to have one go on."""
     monkeypatch.setattr(slices, "ITEMS", STEP)
     monkeypatch.setattr(tandemmq.broker.engine.flow_control, "_DONE", 1)
@@ -1253,15 +1133,7 @@ def limited(make_harness: Any, monkeypatch: pytest.MonkeyPatch, **of: Any) -> tu
     for number in range(MANY):
         sender.send("first", queue(number), persistent=False)
         sender.send(f"second {number}", queue(number), receipt=str(number), persistent=False)
-    tried = [0]
-    carry_out = harness.engine.flow._carry_out
-
-    def counted(*of: Any) -> Any:
-        tried[0] += 1
-        return carry_out(*of)
-
-    monkeypatch.setattr(harness.engine.flow, "_carry_out", counted)
-    return harness, sender, tried
+    return harness, sender, count_calls(monkeypatch, harness.engine.flow, "_carry_out")
 
 
 def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(
@@ -1269,15 +1141,12 @@ def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(
 ) -> None:
     harness, sender, tried = limited(make_harness, monkeypatch)
     harness.engine.flow.look(harness.now)
-    before, tried[0] = tried[0], 0
+    before = tried.count
     assert before <= STEP
     harness.engine.flow.look(harness.now)
-    assert tried[0] == 0, "one look at a time"
-    while harness.works:
-        harness.step()
-        assert tried[0] <= STEP
-        before, tried[0] = before + tried[0], 0
-    assert before == MANY
+    assert tried.count == before, "one look at a time"
+    assert harness.most(lambda: tried.count) <= STEP
+    assert tried.count == MANY
     consumer = harness.client()
     consumer.subscribe(destination=EVERY_QUEUE, ack=AckMode.AUTO)
     harness.wait(1)
@@ -1293,10 +1162,7 @@ def test_what_waited_too_long_in_very_many_places_fails_in_steps(
     harness.now += 100
     harness.engine.flow.look(harness.now)
     assert len(sender.errors) <= STEP
-    for _ in range(2 * MANY):
-        before = len(sender.errors)
-        harness.step()
-        assert len(sender.errors) - before <= STEP
+    assert harness.most(lambda: len(sender.errors)) <= STEP
     assert len(sender.errors) == MANY
     harness.turn()
     assert harness.counts["sends_waiting"] == 0
@@ -1337,14 +1203,10 @@ def test_a_topic_begins_in_steps_for_very_many_durable_patterns(harness: Harness
         sender.commit(receipt="r")
     else:
         sender.send("x", new if how == "one" else new._replace(name="new.one,other.one"), receipt="r")
-    before = len(parts(harness))
-    assert before <= STEP
+    assert len(parts(harness)) <= STEP
     sender.send("behind", new, receipt="b")
     other.send("aside", new, receipt="r")
-    while harness.works:
-        harness.step()
-        assert len(parts(harness)) - before <= STEP
-        before = len(parts(harness))
+    assert harness.most(lambda: len(parts(harness))) <= STEP
     harness.turn()
     assert all(sorted(each.bodies) == ["aside", "behind", "x"] for each in listeners)
     assert all(each.bodies.index("x") < each.bodies.index("behind") for each in listeners)
@@ -1387,22 +1249,10 @@ def test_open_transactions_with_very_many_messages_end_one_by_one(
         client.begin(str(number))
         for _ in range(64 * STEP):
             client.send("x", transaction=str(number))
-    undone = 0
-    undo = Transaction.undo
-
-    def counted(transaction: Transaction, *of: Any) -> None:
-        nonlocal undone
-        undone += 1
-        undo(transaction, *of)
-
-    monkeypatch.setattr(Transaction, "undo", counted)
+    undone = count_calls(monkeypatch, Transaction, "undo")
     client.lose_socket()
-    before = undone
-    while harness.works:
-        harness.step()
-        assert undone - before <= 1
-        before = undone
-    assert undone == 5
+    assert harness.most(lambda: undone.count) == 1
+    assert undone.count == 5
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
 
 
@@ -1417,22 +1267,11 @@ def test_very_many_refused_at_once_are_refused_in_steps(
     for number in range(MANY):
         other.send(str(number))
     harness.turn()
-    asked = 0
-    of = harness.engine._acknowledger._policies.of
-
-    def counted(destination: Destination) -> DestinationPolicy:
-        nonlocal asked
-        asked += 1
-        return of(destination)
-
-    monkeypatch.setattr(harness.engine._acknowledger._policies, "of", counted)
+    asked = count_calls(monkeypatch, harness.policies, "of")
     client.nack(str(MANY - 1), receipt="r")
     client.unsubscribe()
-    before = 0
-    while harness.works:
-        assert asked - before <= 2 * STEP
-        before = asked
-        harness.step()
+    assert asked.count <= 2 * STEP
+    assert harness.most(lambda: asked.count) <= 2 * STEP
     harness.turn()
     assert client.receipts == ["r"]
     other.subscribe(destination=ORDERS if habit == "requeue" else DLQ, ack=AckMode.AUTO)
@@ -1451,25 +1290,14 @@ def test_a_topics_message_is_given_to_very_many_durable_subscriptions_in_steps(
     listeners[0].subscribe("plain", topic(0))
     harness.turn()
     sender = harness.client()
-    given = 0
-    add = Queue.add
-
-    def counted(queue: Queue, *of: Any) -> None:
-        nonlocal given
-        given += 1
-        add(queue, *of)
-
-    monkeypatch.setattr(Queue, "add", counted)
+    given = count_calls(monkeypatch, Queue, "add")
     sender.begin()
     for number in range(3):
         sender.send(str(number), topic(0), transaction="t" if how == "transaction" else None, persistent=True)
     sender.commit(receipt="r")
-    before = given
-    while harness.calls:
-        harness.turn(1)
-        assert given - before <= STEP
-        before = given
-    assert given == 3 * MANY
+    assert given.count <= STEP
+    assert harness.most(lambda: given.count, are_calls=True) <= STEP
+    assert given.count == 3 * MANY
     assert sender.receipts == ["r"]
     assert [sorted(each.bodies) for each in listeners] == [["0", "0", "1", "1", "2", "2"]] + [["0", "1", "2"]] * (
         MANY - 1

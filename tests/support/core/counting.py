@@ -1,0 +1,37 @@
+"""How often something is done: the bound of a step is counted, not timed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+class Times:
+    """How often it was done; a test may set it back."""
+
+    count = 0
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> Times:
+    """Count the calls of a function of a module, a class or an object."""
+    times, function = Times(), getattr(owner, name)
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        times.count += 1
+        return function(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, counted)
+    return times
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> Times:
+    """Count how often an attribute is read, of all objects of a class with slots."""
+    times, slot = Times(), getattr(owner, name)
+
+    def counted(instance: Any) -> Any:
+        times.count += 1
+        return slot.__get__(instance)
+
+    monkeypatch.setattr(owner, name, property(counted, slot.__set__))
+    return times
