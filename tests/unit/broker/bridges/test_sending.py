@@ -35,18 +35,6 @@ async def test_an_unconfirmed_message_goes_out_again_under_its_packet_id(world: 
     assert remote.told[2:] == [("PUBLISH", "site/up/a", "three", 2, 3, False)]
 
 
-async def test_a_received_message_does_not_go_out_again(world: World) -> None:
-    await world.begin()
-    await world.send("up/a", "one")
-    world.flow.acknowledged(PacketType.PUBREC, 1)
-    await world.quiet()
-    remote = await world.begin()
-    assert remote.told == [("PUBREL", 1)]
-    world.flow.acknowledged(PacketType.PUBCOMP, 1)
-    await world.quiet()
-    assert world.records == 0
-
-
 async def test_what_is_sent_while_there_is_no_connection_goes_later(world: World) -> None:
     remote = await world.begin()
     world.flow.went(remote)
@@ -101,16 +89,6 @@ async def test_a_message_goes_with_the_lower_of_both_qos(world: World) -> None:
     await world.send("up/a", "by a client of JMS, stored")
     await world.send("up/a", "not stored", persistent=False)
     assert [each[3] for each in remote.told] == [0, 1, 2, 2, 0]
-
-
-async def test_of_qos_1_a_confirmed_message_is_gone(world: World) -> None:
-    remote = await world.begin(Topic("up/#", 1, "", "", is_in=False, is_out=True))
-    await world.send("up/a", "one")
-    assert remote.told == [("PUBLISH", "up/a", "one", 1, 1, False)]
-    world.flow.acknowledged(PacketType.PUBACK, 1)
-    await world.quiet()
-    remote = await world.begin()
-    assert remote.told == []
 
 
 async def test_of_qos_0_what_has_no_room_is_dropped_and_counted(world: World) -> None:

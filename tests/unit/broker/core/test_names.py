@@ -65,6 +65,7 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
         ("A.>.B", ["A.>.B"], ["A.B", "A.C.B"]),
         (">", ["A", "A.B", ""], []),
         ("*", ["A", ""], ["A.B"]),
+        ("A.*.C", ["A.B.C"], ["A.C"]),
         ("A*", ["A*"], ["AB"]),
     ],
 )

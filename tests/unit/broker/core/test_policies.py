@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from tandemmq.broker.core import policies
-from tandemmq.broker.core.names import Pattern
 from tandemmq.broker.core.policies import (
     DeadLetterKind,
     DeadLetterStrategy,
@@ -63,27 +62,6 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
     for n in range(10):
         assert asked.of(queue(f"A.{n}")).memory_limit == 3
         assert len(asked._remembered) <= 3
-
-
-@pytest.mark.parametrize(
-    ("pattern", "name", "is_match"),
-    [
-        ("A", "A", True),
-        ("A", "A.B", False),
-        ("A.*", "A", False),
-        ("A.*", "A.B", True),
-        ("A.*", "A.B.C", False),
-        ("*", "A", True),
-        (">", "A.B", True),
-        ("A.>", "A", True),
-        ("A.>", "A.B.C", True),
-        ("A.>", "B", False),
-        ("A.*.>", "A", False),
-        ("A.*.C", "A.B.C", True),
-    ],
-)
-def test_patterns_match_as_activemqs_do(pattern: str, name: str, is_match: bool) -> None:
-    assert Pattern(pattern).matches(name) is is_match
 
 
 # ---- dead letters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -163,6 +163,15 @@ class Client:
         **fields: Any,
     ) -> None:
         self.handle(Send(self.message(body, destination, **fields), transaction, receipt))
+
+    def send_all(self, bodies: Iterable[object], destination: Destination = ORDERS, **fields: Any) -> None:
+        for body in bodies:
+            self.send(str(body), destination, **fields)
+
+    def store(self, *bodies: object, destination: Destination = ORDERS, **fields: Any) -> None:
+        """Send them, and give the store its turn."""
+        self.send_all(bodies, destination, **fields)
+        self._harness.turn()
 
     def subscribe(
         self,

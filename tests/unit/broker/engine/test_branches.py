@@ -101,8 +101,7 @@ def test_a_rolled_back_branch_releases_messages_of_an_unnamed_queue(harness: Any
     client = harness.client()
     client.session.prepared = lambda receipt, is_read_only: client.session.receipt(receipt)
     bodies = [f"m{number}" for number in range(1 + others)]
-    for body in bodies:
-        client.send(body)
+    client.send_all(bodies)
     client.subscribe()
     harness.turn()
     client.handle(Begin(XA.key, xa=XA))

@@ -176,8 +176,7 @@ def test_a_scheduled_message_whose_time_has_come(harness: Harness) -> None:
     broken, good = broken_and_good(harness, "deliver")
     for each in (broken, good):
         each.subscribe("s", PRICES, AckMode.AUTO)
-    for body in "12":
-        good.send(body, PRICES, properties={"AMQ_SCHEDULED_DELAY": 1_000})
+    good.send_all("12", PRICES, properties={"AMQ_SCHEDULED_DELAY": 1_000})
     harness.wait(3)
     assert broken.is_closed
     assert sorted(good.bodies) == ["1", "2"]
@@ -214,8 +213,7 @@ def test_a_consumer_that_is_ended_for_being_slow() -> None:
         each.subscribe("s", PRICES, AckMode.INDIVIDUAL, prefetch=1)
     sender = harness.client()
     sender.subscribe("all", PRICES, AckMode.AUTO)
-    for body in "123":
-        sender.send(body, PRICES)
+    sender.send_all("123", PRICES)
     harness.wait(90)
     assert broken.is_closed
     assert ("closed", "s") in good.session.events
@@ -381,8 +379,7 @@ def test_the_end_of_a_client(harness: Harness) -> None:
     """What else it had ends all the same."""
     broken, good = broken_and_good(harness)
     broken.subscribe()
-    good.send("1")
-    harness.turn()
+    good.store("1")
     endings = harness.engine._clients.endings
     harness.engine._clients.endings = (fails, *endings, fails)
     broken.vanish()
@@ -397,8 +394,7 @@ def test_the_end_of_a_subscription(harness: Harness) -> None:
     broken, good = broken_and_good(harness)
     broken.subscribe("first", Destination(DestinationKind.QUEUE, "another"))
     broken.subscribe("second")
-    good.send("1")
-    harness.turn()
+    good.store("1")
     close = harness.engine._subscriber.close
     first = broken.client.subscriptions["first"]
     harness.engine._subscriber.close = lambda each, *seen: fails() if each is first else close(each, *seen)

@@ -20,9 +20,7 @@ TOPIC_DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices")
 def test_a_refused_message_is_a_dead_letter_at_once(harness):
     client, sexton = harness.client(), harness.client()
     client.subscribe(ack=AckMode.INDIVIDUAL)
-    for body in "abc":
-        client.send(body)
-    harness.turn()
+    client.store(*"abc")
 
     client.nack("b", receipt="r")
     assert client.receipts == []
@@ -61,9 +59,7 @@ def test_with_the_mode_client_all_up_to_it_are_refused(make_harness, stomp_nack)
 def test_dead_letters_that_are_refused_stay_with_who_did(harness):
     client, sexton = harness.client(), harness.client()
     client.subscribe(ack=AckMode.CLIENT)
-    for body in "abc":
-        client.send(body)
-    harness.turn()
+    client.store(*"abc")
     client.nack("c")
     harness.turn()
     sexton.subscribe("d", DLQ, ack=AckMode.CLIENT)
@@ -95,8 +91,7 @@ def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness
     client.subscribe(prefetch=1)
     sexton.subscribe("d", DLQ)
     client.send("a")
-    client.send("b")
-    harness.turn()
+    client.store("b")
 
     for _ in range(3):
         client.nack("a")
@@ -144,8 +139,7 @@ def test_a_dead_letter_does_not_die_again(harness):
 def test_an_unknown_refusal_is_an_error_and_the_connection_stays(harness):
     client = harness.client()
     client.subscribe(ack=AckMode.AUTO)
-    client.send("a")
-    harness.turn()
+    client.store("a")
 
     client.nack("a")
 
@@ -159,9 +153,7 @@ def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_
     one, two, sexton = harness.client("one"), harness.client("two"), harness.client()
     for each in (one, two):
         each.subscribe("s", PRICES, durable_name="d")
-    for body in "ab":
-        one.send(body, PRICES)
-    harness.turn()
+    one.store(*"ab", destination=PRICES)
 
     one.nack("a")
     one.nack("b")
@@ -202,8 +194,7 @@ def test_each_durable_subscription_may_have_dead_letters_of_its_own(make_harness
     one, two, sexton = harness.client("one"), harness.client("two"), harness.client()
     for each in (one, two):
         each.subscribe("s", PRICES, durable_name="d")
-    one.send("a", PRICES)
-    harness.turn()
+    one.store("a", destination=PRICES)
 
     one.nack("a")
     two.nack("a")
@@ -278,10 +269,8 @@ def test_an_expired_message_is_a_dead_letter_when_it_would_be_delivered(harness)
 
 def test_expired_messages_are_cleared_away_without_a_consumer(harness):
     client = harness.client()
-    for body in "abc":
-        client.send(body, expiration=2_000)
-    client.send("d")
-    harness.turn()
+    client.send_all("abc", expiration=2_000)
+    client.store("d")
 
     harness.engine.tick(1_999)
     assert harness.figures()["messages"] == 4
@@ -296,8 +285,7 @@ def test_a_tick_looks_at_a_bounded_number_of_messages(make_harness):
     harness = make_harness(expiry_entries_per_tick=3)
     client = harness.client()
     for name in ("one", "two"):
-        for body in "abc":
-            client.send(body, Destination(DestinationKind.QUEUE, name), expiration=2_000)
+        client.send_all("abc", Destination(DestinationKind.QUEUE, name), expiration=2_000)
     harness.turn()
 
     harness.engine.tick(3_000)
@@ -345,9 +333,7 @@ def test_what_cannot_be_told_is_a_dead_letter_and_the_next_one_comes(harness, ac
 
     client.session.deliver = refuse
     client.subscribe(ack=ack, prefetch=1)
-    for body in ("bad", "good"):
-        client.send(body)
-    harness.turn()
+    client.store("bad", "good")
     sexton.subscribe("d", DLQ)
     harness.turn()
     assert client.bodies == ["good"]

@@ -23,8 +23,7 @@ def seconds(harness: Harness) -> tuple[int, float]:
 
 def test_a_message_is_measured_until_its_first_consumer_has_it(harness: Harness) -> None:
     client = harness.client()
-    client.send("one")
-    harness.turn()
+    client.store("one")
     harness.wait(4.0)
     assert seconds(harness) == (0, 0.0)
     client.subscribe()
@@ -41,16 +40,14 @@ def test_one_message_in_a_while_is_a_sample(harness: Harness) -> None:
     client.subscribe()
     for _ in range(3):
         for _ in range(10):
-            client.send("x")
-            harness.turn()
+            client.store("x")
         harness.wait(2 * SAMPLE_SECONDS)
     assert seconds(harness)[0] == 3
 
 
 def test_what_nobody_takes_is_beyond_the_last_bound_and_waited_for_no_more(harness: Harness) -> None:
     client = harness.client()
-    client.send("one")
-    harness.turn()
+    client.store("one")
     harness.wait(DELIVERY_SECONDS[-1] + 2.0)
     assert harness.engine.delivery_seconds.counts[-1] == 1
     client.subscribe()

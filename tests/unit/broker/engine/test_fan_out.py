@@ -95,8 +95,7 @@ def test_what_goes_out_has_a_bound(harness: Harness, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tandemmq.broker.engine.fan_out, "WAITING_MAX", 3)
     clients, sender = crowd(harness), harness.client()
     sender.begin()
-    for body in "abcdef":
-        sender.send(body, PRICES, persistent=False, transaction="t")
+    sender.send_all("abcdef", PRICES, persistent=False, transaction="t")
     sender.commit(receipt="r")
     assert clients[0].bodies == ["a", "b", "c"], "nobody had a turn until no more than the bound were left"
     harness.turn()

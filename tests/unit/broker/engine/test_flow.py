@@ -234,14 +234,6 @@ def test_a_send_fails_that_waited_too_long_with_since_when(make_harness):
     assert consumer.bodies == ["x" * 500, "later"]
 
 
-def test_what_can_never_have_room_fails_at_once(make_harness):
-    harness = make_harness(memory_limit=1_000)
-    producer = harness.client()
-    producer.send("x" * 2_000, receipt="r", persistent=False)
-    assert len(producer.errors) == 1
-    assert blocked(harness) == []
-
-
 def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
     monkeypatch.setattr(flow, "BYTES_MAX_OF_ALL", 1_500)
     producer = full.client()
@@ -257,8 +249,7 @@ def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
 def test_a_producer_that_waits_for_nothing_is_not_read_beyond_a_bound(full, monkeypatch):
     monkeypatch.setattr(flow, "SENDS_MAX", 4)
     producer = full.client()
-    for number in range(3):
-        producer.send(str(number), persistent=False)
+    producer.send_all(range(3), persistent=False)
     assert producer.is_reading
     producer.send("3", persistent=False)
     assert not producer.is_reading
@@ -321,8 +312,7 @@ def test_with_the_term_ends_what_waits(full):
 def stuffed(harness):
     """A harness whose store takes nothing, until ``bytes_max`` is put back."""
     client = harness.client()
-    client.send("stored")
-    harness.turn()
+    client.store("stored")
     harness.store.bytes_max = harness.store.bytes
     yield harness
     harness.store.bytes_max = 1 << 20

@@ -43,8 +43,7 @@ def full(harness):
     """A harness whose store holds one message and takes no more; the message is with the client."""
     client = harness.client()
     client.subscribe()
-    client.send("stored")
-    harness.turn()
+    client.store("stored")
     harness.store.bytes_max = harness.store.bytes
     assert harness.store.is_full
     return harness, client
@@ -135,8 +134,7 @@ def test_a_durable_subscription_ends_and_gives_its_room_back(full):
     durable = harness.client("c")
     durable.subscribe("d", PRICES, durable_name="n")
     durable.unsubscribe("d")
-    client.send("kept", PRICES)
-    harness.turn()
+    client.store("kept", destination=PRICES)
     harness.store.bytes_max = harness.store.bytes
     client.send("refused", PRICES)
     assert len(client.errors) == 1

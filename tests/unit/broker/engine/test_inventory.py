@@ -95,9 +95,7 @@ def test_clients_and_what_they_have_open(harness):
 def test_it_is_told_why_a_consumer_is_slow(harness):
     client = harness.client()
     client.subscribe(prefetch=1)
-    for body in "ab":
-        client.send(body)
-    harness.turn()
+    client.store(*"ab")
     (consumer,) = at_once(harness.engine.inventory.consumers(Query(10))).rows
     assert "acknowledges too slowly: 1 " in consumer["slow"]
     client.has_space = False

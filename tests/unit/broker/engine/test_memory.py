@@ -33,8 +33,7 @@ def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(make_h
     other = Destination(DestinationKind.QUEUE, "other")
     modest.subscribe("m", other, AckMode.INDIVIDUAL)
     for number in range(20):
-        sender.send(f"{number}", other)
-        harness.turn()
+        sender.store(number, destination=other)
         modest.ack(f"{number}")
     harness.turn()
     assert len(modest.bodies) == 20
@@ -104,9 +103,7 @@ def test_a_little_is_given_however_little_is_left(make_harness):
     harness = make_harness(memory_limit=1_000)
     client = harness.client()
     client.subscribe(ack=AckMode.CLIENT)
-    for number in range(HELD_BYTES_MIN // 2 // 600):
-        client.send(f"{number}")
-    harness.turn()
+    client.store(*range(HELD_BYTES_MIN // 2 // 600))
     assert len(client.bodies) == HELD_BYTES_MIN // 2 // 600
 
 
@@ -232,3 +229,4 @@ def test_what_can_never_have_room_is_told_so_and_logged(make_harness, caplog: py
     assert "never has room" in client.errors[0]
     assert "never has room" in caplog.text
     assert client.is_connected
+    assert harness.engine.flow.blocked() == []

@@ -58,8 +58,7 @@ def test_of_a_dead_letter(build):
     listener = listen(harness, "MessageDLQd.>")
     client = harness.client()
     client.subscribe()
-    client.send("bad")
-    harness.turn()
+    client.store("bad")
     client.nack("bad")
     harness.turn()
     assert advisories_of(listener) == ["MessageDLQd.Queue.orders"]
@@ -72,14 +71,12 @@ def test_of_what_is_given_and_acknowledged_where_a_policy_asks_for_it(build):
     listener = listen(harness, "*.Queue.orders")
     client = harness.client()
     client.subscribe()
-    client.send("a")
-    harness.turn()
+    client.store("a")
     assert advisories_of(listener)[-1] == "MessageDispatched.Queue.orders"
     client.ack("a")
     assert advisories_of(listener)[-1] == "MessageConsumed.Queue.orders"
     client.begin()
-    client.send("b")
-    harness.turn()
+    client.store("b")
     client.ack("b", transaction="t")
     assert advisories_of(listener)[-1] == "MessageDispatched.Queue.orders"
     client.commit()
@@ -132,8 +129,7 @@ def test_nothing_is_told_that_no_policy_asks_for(build):
     everything = listen(harness, "*.*.>")
     client = harness.client()
     client.subscribe()
-    client.send("a")
-    harness.turn()
+    client.store("a")
     client.ack("a")
     client.send("b", PRICES, persistent=False)
     assert advisories_of(listener) == []
@@ -187,11 +183,9 @@ def test_what_slow_subscribers_lose_by_policy_is_one_dead_letter_and_told(build)
         slow.subscribe("s", PRICES, AckMode.AUTO)
         slow.has_space = False
     sender = harness.client()
-    for body in "abc":
-        sender.send(body, PRICES)
+    sender.send_all("abc", PRICES)
     sender.send("gone for good", PRICES, persistent=False)
-    sender.send("last", PRICES)
-    harness.turn()
+    sender.store("last", destination=PRICES)
     assert advisories_of(listener) == ["MessageDLQd.Topic.prices"] * 3
     letters = harness.client()
     letters.subscribe("d", Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices"))
@@ -203,9 +197,7 @@ def test_without_a_policy_what_a_slow_subscriber_loses_is_no_dead_letter(make_ha
     slow, sender = harness.client(), harness.client()
     slow.subscribe("s", PRICES, AckMode.AUTO)
     slow.has_space = False
-    for body in "abc":
-        sender.send(body, PRICES)
-    harness.turn()
+    sender.store(*"abc", destination=PRICES)
     assert harness.counts["dead_letters_total"] == 0
 
 
@@ -215,9 +207,7 @@ def test_what_is_lost_while_the_store_is_full_is_no_dead_letter(build):
     slow.subscribe("s", PRICES, AckMode.AUTO)
     slow.has_space = False
     harness.store.bytes_max = 0
-    for body in "abc":
-        sender.send(body, PRICES)
-    harness.turn()
+    sender.store(*"abc", destination=PRICES)
     assert harness.counts["dead_letters_total"] == 0
 
 
@@ -226,8 +216,7 @@ def test_of_a_limit_that_is_reached_and_of_who_is_too_fast(build, asked):
     harness = build(memory_limit=1_000, advisory_when_full=asked)
     full, fast = listen(harness, "FULL.>"), listen(harness, "FastProducer.>")
     client = harness.client()
-    for body in ("x" * 500, "late", "later"):
-        client.send(body, persistent=False)
+    client.send_all(("x" * 500, "late", "later"), persistent=False)
     assert advisories_of(full) == ["FULL.orders"] * asked
     assert advisories_of(fast) == ["FastProducer.Queue.orders"] * asked
     if asked:

@@ -62,8 +62,7 @@ def test_what_is_not_stored_moves_too(harness):
 
 def test_a_message_may_move_to_a_topic_that_nobody_listens_to(harness):
     operator = harness.client()
-    operator.send("a")
-    harness.turn()
+    operator.store("a")
     operator.subscribe()
 
     move(operator, "a", PRICES)
@@ -76,8 +75,7 @@ def test_a_message_may_move_to_a_topic_that_nobody_listens_to(harness):
 def test_what_cannot_move_goes_back_and_does_not_count_as_delivered(make_harness):
     harness = make_harness(destinations_max=1)
     operator = harness.client()
-    operator.send("a")
-    harness.turn()
+    operator.store("a")
     operator.subscribe(ack=AckMode.RANGE, prefetch=1)
 
     move(operator, "a", PARKED)
@@ -96,8 +94,7 @@ def test_what_cannot_move_goes_back_and_does_not_count_as_delivered(make_harness
 def test_a_full_store_refuses_it(make_harness):
     harness = make_harness()
     operator = harness.client()
-    operator.send("a")
-    harness.turn()
+    operator.store("a")
     operator.subscribe()
     harness.store.bytes_max = 1
 
@@ -110,8 +107,7 @@ def test_a_full_store_refuses_it(make_harness):
 
 def test_a_delivery_moves_once(harness):
     operator = harness.client()
-    operator.send("a")
-    harness.turn()
+    operator.store("a")
     operator.subscribe()
 
     move(operator, "a", PARKED)

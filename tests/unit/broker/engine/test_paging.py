@@ -12,16 +12,13 @@ def test_a_queue_longer_than_its_window_comes_out_whole_and_in_order(make_harnes
     harness = make_harness(**SMALL)
     sender, client = harness.client(), harness.client()
     expected = [f"{number}" for number in range(100)]
-    for body in expected[:60]:
-        sender.send(body)
-    harness.turn()
+    sender.store(*expected[:60])
     assert harness.figures()["messages"] == 60
     assert harness.counts["memory_stored_bytes"] < 12 * 1000
 
     client.subscribe(prefetch=3)
     for body in expected[60:]:
-        sender.send(body)
-        harness.turn()
+        sender.store(body)
     acknowledged = 0
     while harness.stored():
         acknowledged += 1
@@ -36,9 +33,7 @@ def test_an_auto_consumer_drains_a_long_queue(make_harness):
     harness = make_harness(**SMALL)
     sender, client = harness.client(), harness.client()
     expected = [f"{number}" for number in range(100)]
-    for body in expected:
-        sender.send(body)
-    harness.turn()
+    sender.store(*expected)
 
     client.subscribe(ack=AckMode.AUTO)
     harness.turn()
@@ -51,8 +46,7 @@ def test_after_a_failover_a_long_queue_comes_out_whole(make_harness):
     harness = make_harness(**SMALL)
     expected = [f"{number}" for number in range(50)]
     sender = harness.client()
-    for body in expected:
-        sender.send(body)
+    sender.send_all(expected)
     harness.fail_over()
     client = harness.client()
     client.subscribe(ack=AckMode.AUTO)
@@ -70,9 +64,7 @@ def test_with_memory_exhausted_by_others_a_queue_still_moves(make_harness):
     harness.turn()
     other = Destination(DestinationKind.QUEUE, "other")
     expected = [f"{number}" for number in range(60)]
-    for body in expected:
-        hog.send(body, other)
-    harness.turn()
+    hog.store(*expected, destination=other)
 
     client.subscribe("s", other, AckMode.AUTO)
     harness.turn()
@@ -83,8 +75,7 @@ def test_with_memory_exhausted_by_others_a_queue_still_moves(make_harness):
 def test_idle_queues_leave_their_messages_to_the_store_when_memory_is_scarce(make_harness):
     harness = make_harness(memory_limit=10_000)
     client = harness.client()
-    for body in "abcdefgh":
-        client.send(body)
+    client.send_all("abcdefgh")
     client.send("np", persistent=False)
     harness.turn()
 
@@ -100,9 +91,7 @@ def test_idle_queues_leave_their_messages_to_the_store_when_memory_is_scarce(mak
 def test_a_batch_of_acknowledgements_larger_than_scarce_memory_allows_still_comes(make_harness):
     harness = make_harness(memory_limit=1_000)
     client = harness.client()
-    for number in range(80):
-        client.send(f"{number}")
-    harness.turn()
+    client.store(*range(80))
     client.subscribe(ack=AckMode.CLIENT, prefetch=100)
     harness.turn()
 

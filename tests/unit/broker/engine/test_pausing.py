@@ -22,11 +22,9 @@ def pause(harness, **who):
 def test_consumers_get_nothing_until_it_goes_on_and_may_acknowledge_meanwhile(harness):
     client = harness.client()
     client.subscribe()
-    client.send("a")
-    harness.turn()
+    client.store("a")
     pause(harness, consumers=True)
-    client.send("b")
-    harness.turn()
+    client.store("b")
     late = harness.client()
     late.subscribe()
     client.ack("a", receipt="r")
@@ -36,8 +34,7 @@ def test_consumers_get_nothing_until_it_goes_on_and_may_acknowledge_meanwhile(ha
     assert harness.figures()["consumers"] == 2
 
     pause(harness, consumers=False)
-    client.send("c")
-    harness.turn()
+    client.store("c")
     assert sorted(client.bodies + late.bodies) == ["a", "b", "c"]
 
 
@@ -45,8 +42,7 @@ def test_an_operator_is_served_from_a_paused_queue(harness):
     harness.client().subscribe()
     pause(harness, consumers=True)
     operator = harness.client()
-    operator.send("a")
-    harness.turn()
+    operator.store("a")
     operator.subscribe("o", ack=AckMode.RANGE, prefetch=0, priority=127, takes_paused=True)
     operator.handle(Pull("o", -1))
 
@@ -60,8 +56,7 @@ def test_an_operator_is_served_from_a_paused_queue(harness):
 def test_who_leaves_a_paused_queue_gives_back_what_he_has(harness, leaves):
     client = harness.client()
     client.subscribe()
-    client.send("a")
-    harness.turn()
+    client.store("a")
     pause(harness, consumers=True)
 
     client.vanish() if leaves else client.unsubscribe()
@@ -114,8 +109,7 @@ def test_producers_wait_and_what_they_send_is_in_order(harness):
 def test_a_message_to_several_waits_for_the_one_that_is_paused(harness):
     client = harness.client()
     pause_queue = harness.client()
-    pause_queue.send("first")
-    harness.turn()
+    pause_queue.store("first")
     pause(harness, producers=True)
 
     client.send("x", BOTH, receipt="x")
@@ -130,8 +124,7 @@ def test_a_message_to_several_waits_for_the_one_that_is_paused(harness):
 
 def test_a_transaction_waits_at_its_end(harness):
     client = harness.client()
-    client.send("first")
-    harness.turn()
+    client.store("first")
     pause(harness, producers=True)
     client.begin()
     client.send("x", transaction="t")
@@ -148,8 +141,7 @@ def test_a_transaction_waits_at_its_end(harness):
 def test_where_producers_do_not_wait_they_are_refused(make_harness):
     harness = make_harness(DestinationPolicy(producer_flow_control=False))
     client = harness.client()
-    client.send("first")
-    harness.turn()
+    client.store("first")
     pause(harness, producers=True)
 
     client.send("x", receipt="x")

@@ -59,8 +59,7 @@ def test_a_refused_message_comes_again_when_its_time_has_come(again):
     client = again.client()
     client.subscribe(prefetch=1)
     client.send("a")
-    client.send("b")
-    again.turn()
+    client.store("b")
     client.nack("a", receipt="r")
     assert client.receipts == ["r"]
     assert client.bodies == ["a", "b"]
@@ -85,8 +84,7 @@ def test_a_refused_message_comes_again_when_its_time_has_come(again):
 def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
     client = again.client()
     client.subscribe()
-    client.send("a")
-    again.turn()
+    client.store("a")
     client.nack("a")
     client.vanish()
     other = again.client()
@@ -118,9 +116,7 @@ def test_beyond_a_bound_refused_messages_come_again_at_once(again, monkeypatch):
     monkeypatch.setattr(acknowledger, "DELAYED_MAX", 1)
     client = again.client()
     client.subscribe()
-    for body in "ab":
-        client.send(body)
-    again.turn()
+    client.store(*"ab")
     client.nack("a")
     client.nack("b")
     assert client.bodies == ["a", "b", "b"]
@@ -312,9 +308,7 @@ def test_a_browser_that_pulls_sees_all(harness):
     client, sender = harness.client(), harness.client()
     client.session.nothings = nothings = []
     client.session.nothing = nothings.append
-    for number in range(5):
-        sender.send(str(number))
-    harness.turn()
+    sender.store(*range(5))
     client.subscribe("b", ack=AckMode.RANGE, prefetch=0, is_browser=True)
     harness.turn()
     for number in range(5):

@@ -78,10 +78,8 @@ def test_each_consumer_has_its_order_and_others_do_not_wait(
     harness: Harness, threads: Threads, ack: AckMode, destination: Any
 ) -> None:
     one, other, sender = client(harness, ack, destination), client(harness, ack, PRICES), harness.client()
-    for body in ("a", "long 1", "b", "long 2", "c"):
-        sender.send(body, destination)
-    sender.send("aside", PRICES)
-    harness.turn()
+    sender.send_all(("a", "long 1", "b", "long 2", "c"), destination)
+    sender.store("aside", destination=PRICES)
     assert one.bodies == ["a"]
     assert one.is_held
     assert other.bodies[-1:] == (["aside"] if destination == ORDERS else ["a"])
@@ -101,9 +99,7 @@ def test_who_leaves_meanwhile_leaves_it_to_the_next(
     harness: Harness, threads: Threads, ack: AckMode, persistent: bool, how: str
 ) -> None:
     one, sender = client(harness, ack), harness.client()
-    for body in ("long 1", "b"):
-        sender.send(body, persistent=persistent)
-    harness.turn()
+    sender.store("long 1", "b", persistent=persistent)
     getattr(one, how)()
     harness.turn()
     other = client(harness, ack)
@@ -125,8 +121,7 @@ def test_who_leaves_meanwhile_leaves_it_to_the_next(
 
 def test_what_cannot_be_made_ready_ends_one_connection(harness: Harness, threads: Threads) -> None:
     one, sender = client(harness), harness.client()
-    sender.send("long and wrong")
-    harness.turn()
+    sender.store("long and wrong")
     threads.do()
     assert one.is_closed
     one.vanish()
@@ -151,8 +146,7 @@ def test_a_browser_hears_the_end_behind_the_last(harness: Harness, threads: Thre
 
 def test_after_the_term_nobody_is_told(harness: Harness, threads: Threads) -> None:
     one, sender = client(harness), harness.client()
-    sender.send("long 1")
-    harness.turn()
+    sender.store("long 1")
     harness.engine.end()
     threads.do()
     assert one.bodies == []
@@ -165,9 +159,7 @@ def test_what_waits_behind_goes_on_one_by_one_while_there_is_room(
     """A body that was inflated fills a client's socket for a while: were the next ones written meanwhile, the broker
     would hold all of them, and hang up on who reads slowly."""
     one, sender = client(harness, ack), harness.client()
-    for body in ("long 1", "long 2", "b", "long 3"):
-        sender.send(body)
-    harness.turn()
+    sender.store("long 1", "long 2", "b", "long 3")
     one.has_space = False  # what is said first fills it
     threads.do()
     assert one.bodies == ["long 1"]
@@ -194,9 +186,7 @@ def test_who_leaves_while_it_has_no_room_leaves_the_rest_to_the_next(
     harness: Harness, threads: Threads, ack: AckMode
 ) -> None:
     one, sender = client(harness, ack), harness.client()
-    for body in ("long 1", "long 2", "b"):
-        sender.send(body)
-    harness.turn()
+    sender.store("long 1", "long 2", "b")
     one.has_space = False
     threads.do()
     assert one.bodies == ["long 1"]

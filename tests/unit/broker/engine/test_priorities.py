@@ -79,9 +79,7 @@ def test_an_urgent_message_overtakes_a_full_window_and_what_the_store_holds(make
     harness = make_harness(ON, **SMALL)
     sender, client = harness.client(), harness.client()
     client.subscribe(prefetch=2)
-    for number in range(50):
-        sender.send(f"{number}")
-    harness.turn()
+    sender.store(*range(50))
     sender.send("urgent", priority=9)
     sender.send("more urgent than most", priority=8)
     harness.turn()

@@ -226,8 +226,7 @@ def test_nothing_is_sent_on_from_or_to_them(make_harness: Any) -> None:
     client = session(harness)
     client.subscribe("copies", queue("copies"))
     client.subscribe("mirror", Destination(TOPIC, ">"), AckMode.AUTO)
-    client.send("record", STATE)
-    harness.turn()
+    client.store("record", destination=STATE)
     assert client.bodies == []
     for sender in (harness.client(), client, operator(harness)):
         sender.send("bad", Destination(TOPIC, "t"))

@@ -41,26 +41,10 @@ def test_the_receipt_of_a_subscription_precedes_its_first_message(harness):
     assert client.session.events[1:] == [("receipt", "sub"), ("message", "a")]
 
 
-def test_the_receipt_of_an_acknowledgement_comes_when_it_is_durable(harness):
-    client = harness.client()
-    client.subscribe()
-    client.send("a")
-    harness.turn()
-
-    client.ack("a", receipt="ack")
-    assert client.receipts == []
-    harness.turn()
-
-    assert client.receipts == ["ack"]
-    assert harness.stored() == 0
-
-
 def test_client_mode_acknowledges_all_up_to_the_one_named(harness):
     client = harness.client()
     client.subscribe(ack=AckMode.CLIENT)
-    for body in "abcd":
-        client.send(body)
-    harness.turn()
+    client.store(*"abcd")
 
     client.ack("c", receipt="r")
     harness.turn()
@@ -73,8 +57,7 @@ def test_client_mode_acknowledges_all_up_to_the_one_named(harness):
 def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_durable(harness):
     client = harness.client()
     client.subscribe(ack=AckMode.CLIENT)
-    client.send("a")
-    harness.turn()
+    client.store("a")
     client.send("b", persistent=False)
 
     client.ack("b", receipt="r")
@@ -82,30 +65,6 @@ def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_dura
     harness.turn()
 
     assert client.receipts == ["r"]
-    assert harness.stored() == 0
-
-
-def test_individual_mode_acknowledges_only_the_one_named(harness):
-    client = harness.client()
-    client.subscribe(ack=AckMode.INDIVIDUAL)
-    for body in "abc":
-        client.send(body)
-    harness.turn()
-
-    client.ack("c")
-    harness.turn()
-
-    assert harness.stored() == 2
-
-
-def test_auto_mode_acknowledges_at_delivery(harness):
-    client = harness.client()
-    client.subscribe(ack=AckMode.AUTO)
-    client.send("a")
-
-    harness.turn()
-
-    assert client.bodies == ["a"]
     assert harness.stored() == 0
 
 
@@ -130,25 +89,10 @@ def test_strict_errors_close_the_connection(make_harness):
     assert client.is_closed
 
 
-def test_consumers_get_messages_in_turn(harness):
-    one, two, sender = harness.client(), harness.client(), harness.client()
-    one.subscribe()
-    two.subscribe()
-
-    for body in "abcdef":
-        sender.send(body)
-    harness.turn()
-
-    assert one.bodies == ["a", "c", "e"]
-    assert two.bodies == ["b", "d", "f"]
-
-
 def test_prefetch_bounds_what_is_not_acknowledged(harness):
     client = harness.client()
     client.subscribe(prefetch=2)
-    for body in "abcd":
-        client.send(body)
-    harness.turn()
+    client.store(*"abcd")
     assert client.bodies == ["a", "b"]
 
     client.ack("a")
@@ -160,8 +104,7 @@ def test_nothing_is_delivered_while_a_socket_does_not_take_it(harness):
     client = harness.client()
     client.subscribe(ack=AckMode.AUTO)
     client.has_space = False
-    client.send("a")
-    harness.turn()
+    client.store("a")
     assert client.bodies == []
 
     client.has_space = True
@@ -173,9 +116,7 @@ def test_nothing_is_delivered_while_a_socket_does_not_take_it(harness):
 def test_what_a_vanished_client_did_not_acknowledge_comes_again_in_its_old_order(harness):
     client = harness.client()
     client.subscribe(prefetch=3)
-    for body in "abcdef":
-        client.send(body)
-    harness.turn()
+    client.store(*"abcdef")
     client.ack("b")
     harness.turn()
 
@@ -190,8 +131,7 @@ def test_what_a_vanished_client_did_not_acknowledge_comes_again_in_its_old_order
 def test_what_was_not_acknowledged_before_unsubscribe_goes_to_others(harness):
     client, other = harness.client(), harness.client()
     client.subscribe()
-    client.send("a")
-    harness.turn()
+    client.store("a")
     other.subscribe()
 
     client.unsubscribe(receipt="bye")
@@ -214,35 +154,6 @@ def test_the_receipt_of_disconnect_follows_all_others_and_then_the_connection_en
     assert harness.stored() == 1
 
 
-def test_nobody_speaks_to_a_client_that_vanished(harness):
-    client = harness.client()
-    client.send("a", receipt="1")
-    client.vanish()
-
-    harness.turn()
-
-    assert client.receipts == []
-    assert harness.stored() == 1
-
-
-def test_another_engine_finds_what_the_store_holds(harness):
-    client = harness.client()
-    for body in "abc":
-        client.send(body)
-    harness.turn()
-
-    harness.fail_over()
-    assert harness.figures()["messages"] == 3
-    after = harness.client()
-    after.subscribe()
-    after.send("d")
-    after.send("e", persistent=False)
-    harness.turn()
-
-    assert sorted(after.bodies) == ["a", "b", "c", "d", "e"]
-    assert [body for body in after.bodies if body != "e"] == ["a", "b", "c", "d"]
-
-
 def test_non_persistent_messages_over_the_limit_are_refused_by_its_name(make_harness):
     harness = make_harness(DestinationPolicy(producer_flow_control=False), memory_limit=2000)
     client = harness.client()
@@ -252,22 +163,6 @@ def test_non_persistent_messages_over_the_limit_are_refused_by_its_name(make_har
     assert client.receipts == ["1"]
     assert "memory_limit of the broker is 2000 bytes" in client.session.errors[0].detail
     assert not client.is_closed
-
-
-def test_memory_is_given_back_when_messages_are_gone(harness):
-    client = harness.client()
-    client.subscribe()
-    for body in "abc":
-        client.send(body)
-        client.send(body + body, persistent=False)
-    harness.turn()
-    for each in list(client.session.delivered):
-        client.handle(Ack("s", each.tag))
-    harness.turn()
-
-    assert harness.counts["memory_stored_bytes"] == 0
-    assert harness.counts["memory_non_persistent_bytes"] == 0
-    assert harness.counts["messages"] == 0
 
 
 def test_a_subscription_id_is_used_once(harness):

@@ -34,9 +34,7 @@ def join(
 
 def send(harness: Any, *bodies: str, destination: Destination = PRICES, persistent: bool = True) -> None:
     sender = harness.client()
-    for body in bodies:
-        sender.send(body, destination, persistent=persistent)
-    harness.turn()
+    sender.store(*bodies, destination=destination, persistent=persistent)
     sender.vanish()
 
 
@@ -159,16 +157,6 @@ def test_a_shared_subscription_that_takes_nothing_keeps_nobody_waiting_for_memor
     harness.turn()
     assert sender.receipts == [str(number) for number in range(50)]
     assert harness.engine.memory.used <= harness.engine.memory.limit + ENTRY_OVERHEAD_BYTES
-
-
-def test_a_pattern_takes_part_in_topics_that_begin_later_for_all_who_share(harness: Any) -> None:
-    one, two = harness.client("one"), harness.client("two")
-    join(one, destination=ALL)
-    join(two, destination=ALL)
-    harness.turn()
-    send(harness, "a", "b", destination=OTHER)
-    send(harness, "c", "d", destination=PRICES)
-    assert (sorted(one.bodies), sorted(two.bodies)) == (["a", "c"], ["b", "d"])
 
 
 def test_it_gathers_while_a_holder_is_away_and_is_there_after_a_restart(harness: Any) -> None:

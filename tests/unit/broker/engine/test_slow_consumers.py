@@ -25,9 +25,7 @@ def build(make_harness):
 
 def fill(harness, count: int = 3):
     sender = harness.client()
-    for number in range(count):
-        sender.send(str(number))
-    harness.turn()
+    sender.store(*range(count))
 
 
 def test_a_consumer_that_is_slow_for_too_long_is_closed_and_others_get_what_it_held(build):

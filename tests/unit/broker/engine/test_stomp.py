@@ -107,11 +107,3 @@ def test_a_wrong_frame_closes_only_its_own_connection(harness, wire):
     harness.turn()
 
     assert "\n\nx^" in other.heard()
-
-
-def test_disconnect_is_answered_last(harness, wire):
-    wire.say(send("x"), "DISCONNECT\nreceipt:bye\n\n")
-    harness.turn()
-
-    assert wire.heard() == "RECEIPT\nreceipt-id:x\n\n^\nRECEIPT\nreceipt-id:bye\n\n^\n"
-    assert wire.is_closed

@@ -48,16 +48,6 @@ def subscribe(destination: str, id: str = "0", **headers: object) -> str:
     return f"SUBSCRIBE\nid:{id}\ndestination:{destination}\n{lines}\n"
 
 
-def test_a_selector_reads_numbers_in_texts(harness: Any, connect: Any) -> None:
-    wire = connect(1)
-    wire.say(subscribe("/queue/a", selector="price > 10 AND colour = 'red'"))
-    for price, colour in ((5, "red"), (20, "red"), (30, "blue")):
-        wire.say(send("/queue/a", f"{price} {colour}", price=price, colour=colour, persistent="true"))
-    harness.turn()
-    assert [body for _, body in messages(wire.heard())] == ["20 red"]
-    assert harness.stored() == 2
-
-
 def test_a_selector_that_is_none_is_refused_and_the_id_is_free(harness: Any, connect: Any) -> None:
     wire = connect(1)
     (error,) = errors(wire.say(subscribe("/queue/a", selector="price >", receipt="r")))
@@ -66,34 +56,6 @@ def test_a_selector_that_is_none_is_refused_and_the_id_is_free(harness: Any, con
     heard = wire.say(subscribe("/queue/a", selector="price > 1"), send("/queue/a", "x", price=2))
     harness.turn()
     assert [body for _, body in messages(heard + wire.heard())] == ["x"]
-
-
-def test_a_browser_sees_what_is_there_and_its_end(harness: Any, connect: Any) -> None:
-    wire = connect(1)
-    for body in "ab":
-        wire.say(send("/queue/q", body, persistent="true"))
-    harness.turn()
-    heard = wire.say(subscribe("/queue/q", browser="true"))
-    harness.turn()
-    seen = messages(heard + wire.heard())
-    assert [body for _, body in seen] == ["a", "b", ""]
-    assert (seen[-1][0]["browser"], seen[-1][0]["destination"]) == ("end", "/queue/q")
-    assert harness.stored() == 2
-
-
-def test_a_question_gets_its_answer(harness: Any, connect: Any) -> None:
-    asker, replier = connect(1), connect(2)
-    replier.say(subscribe("/queue/questions"))
-    asker.say(subscribe("/temp-queue/answers"))
-    asker.say(send("/queue/questions", "6 x 7?", reply_to="/temp-queue/answers", correlation_id="q1"))
-    harness.turn()
-    ((headers, _),) = messages(replier.heard())
-    assert headers["reply-to"].startswith("/remote-temp-queue/ID:")
-    reply_to = headers["reply-to"].replace(":", "\\c")
-    replier.say(send(reply_to, "42", correlation_id=headers["correlation-id"]))
-    harness.turn()
-    ((headers, body),) = messages(asker.heard())
-    assert (headers["destination"], headers["correlation-id"], body) == ("/temp-queue/answers", "q1", "42")
 
 
 def test_nobody_else_consumes_from_a_temporary_queue(harness: Any, connect: Any) -> None:
@@ -118,27 +80,6 @@ def test_one_subscription_takes_from_several(harness: Any, connect: Any, pattern
     heard = wire.say(send("/queue/orders.a.new", "x"), send("/queue/elsewhere", "y"))
     harness.turn()
     assert [body for _, body in messages(heard + wire.heard())] == ["x"]
-
-
-def test_an_exclusive_consumer_gets_all(harness: Any, connect: Any) -> None:
-    first, second = connect(1), connect(2)
-    for wire in (first, second):
-        wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.exclusive:true\n\n")
-    for body in "abcd":
-        first.say(send("/queue/a", body, persistent="true"))
-    harness.turn()
-    assert len(messages(first.heard())) == 4
-    assert messages(second.heard()) == []
-
-
-def test_the_higher_priority_is_served_first(harness: Any, connect: Any) -> None:
-    low, high = connect(1), connect(2)
-    for wire, priority in ((low, 1), (high, 5)):
-        wire.say(f"SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.priority:{priority}\n\n")
-    for body in "abcd":
-        low.say(send("/queue/a", body, persistent="true"))
-    harness.turn()
-    assert len(messages(high.heard())) == 4
 
 
 def test_an_advisory_is_told_as_json(make_harness: Any) -> None:

@@ -71,8 +71,7 @@ def test_what_is_kept_is_bounded_and_gives_way_when_memory_is_short(
     monkeypatch.setattr(recovery, "KEPT_MESSAGES_MAX", 2)
     harness = make_harness(DestinationPolicy(recovery=Recovery(RecoveryKind.TIMED)))
     sender = harness.client()
-    for body in "abc":
-        sender.send(body, PRICES)
+    sender.send_all("abc", PRICES)
     assert ask(harness) == ["b", "c"]
     harness.engine.memory.limit = 0
     sender.send("d", PRICES, persistent=True)
@@ -119,8 +118,7 @@ def test_the_limit_may_be_a_multiple_of_the_prefetch(make_harness: Any) -> None:
     harness = make_harness(DestinationPolicy(pending_multiplier=1.5))
     slow, sender = harness.client(), harness.client()
     slow.subscribe("s", PRICES, AckMode.INDIVIDUAL, prefetch=2)
-    for body in "abcdefg":
-        sender.send(body, PRICES, persistent=False)
+    sender.send_all("abcdefg", PRICES, persistent=False)
     assert slow.bodies == ["a", "b"]
     for body in "ab":
         slow.ack(body)

@@ -133,7 +133,5 @@ def test_the_number_of_messages_that_are_known_is_bounded(harness: Harness, monk
     monkeypatch.setattr(tracing, "KNOWN_MAX", 3)
     Traced(harness)
     client = harness.client()
-    for number in range(5):
-        client.send(str(number), properties=dict(SAMPLED))
-    harness.turn()
+    client.store(*range(5), properties=dict(SAMPLED))
     assert len(harness.tracing._known) == 3

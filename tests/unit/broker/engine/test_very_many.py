@@ -185,8 +185,7 @@ def test_room_is_looked_for_in_steps(harness: Harness) -> None:
 def test_what_was_not_acknowledged_comes_back_at_once_and_in_order(harness: Harness) -> None:
     one, other, sender = harness.client(), harness.client(), harness.client()
     one.subscribe(prefetch=MANY)
-    for number in range(2 * MANY):
-        sender.send(str(number), persistent=False)
+    sender.send_all(range(2 * MANY), persistent=False)
     assert len(one.bodies) == MANY
     one.unsubscribe()
     other.subscribe(prefetch=1)
@@ -316,8 +315,7 @@ def test_of_a_leaver_in_a_transaction_nothing_is_overtaken(harness: Harness) -> 
     client, other, sender = harness.client(), harness.client(), harness.client()
     client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
     orders = harness.destinations.queue(ORDERS)
-    for number in range(MANY):
-        sender.send(str(number), persistent=False)
+    sender.send_all(range(MANY), persistent=False)
     client.begin()
     client.handle(Ack("s", MANY, "t", None, first=MANY // 2))
     other.subscribe(prefetch=2 * MANY)
@@ -372,8 +370,7 @@ def test_what_is_committed_for_a_topic_goes_out_in_steps_and_its_sender_waits(
         harness.client("me").subscribe("d", prices, durable_name="d")
         harness.turn()
     sender.begin()
-    for number in range(MANY):
-        sender.send(str(number), prices, transaction="t", persistent=is_stored)
+    sender.send_all(range(MANY), prices, transaction="t", persistent=is_stored)
     sender.commit(receipt="r")
     if is_stored:
         harness.turn(1)
@@ -392,8 +389,7 @@ def test_what_is_committed_for_a_topic_goes_out_in_steps_and_its_sender_waits(
 
 def test_a_large_backlog_is_given_out_in_steps(harness: Harness) -> None:
     sender, consumer = harness.client(), harness.client()
-    for number in range(2 * MANY):
-        sender.send(str(number), persistent=False)
+    sender.send_all(range(2 * MANY), persistent=False)
     consumer.subscribe(prefetch=2 * MANY)
     most = 2 * tandemmq.broker.engine.dispatch.ROUNDS_MAX
     assert len(consumer.bodies) == most
@@ -421,10 +417,8 @@ def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_s
 ) -> None:
     harness = make_harness(DestinationPolicy(expire_messages_period=1))
     sender, consumer = harness.client(), harness.client()
-    for number in range(2 * MANY):
-        sender.send(str(number), expiration=5_000)
-    sender.send("alive")
-    harness.turn()
+    sender.send_all(range(2 * MANY), expiration=5_000)
+    sender.store("alive")
     harness.now = 6_000
     consumer.subscribe()
     assert 0 < harness.counts["expired_total"] < STEP
@@ -579,9 +573,7 @@ def test_the_look_of_each_second_takes_steps_and_is_not_begun_twice(make_harness
 def test_a_range_is_acknowledged_in_steps_and_its_receipt_comes_last(harness: Harness, persistent: bool) -> None:
     client, sender = harness.client(), harness.client()
     client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
-    for number in range(MANY):
-        sender.send(str(number), persistent=persistent)
-    harness.turn()
+    sender.store(*range(MANY), persistent=persistent)
     client.handle(Ack("s", MANY, None, "acknowledged", first=0))
     client.unsubscribe(receipt="closed")
     assert harness.figures()["messages"] > MANY - STEP
@@ -596,9 +588,7 @@ def test_a_range_is_given_up_in_steps(harness: Harness) -> None:
     client, sender = harness.client(), harness.client()
     client.session.survives_errors = True
     client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
-    for number in range(MANY):
-        sender.send(str(number))
-    harness.turn()
+    sender.store(*range(MANY))
     client.handle(GiveUp("s", 0, MANY, "poison", receipt="r"))
     assert harness.counts["dead_letters_total"] <= STEP
     client.unsubscribe(receipt="closed")
@@ -633,8 +623,7 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(
     encoded = count_calls(monkeypatch, tandemmq.broker.engine.publish, "encode_payload")
     removed = count_calls(monkeypatch, tandemmq.broker.engine.transaction_end, "removal")
     sender, consumer = harness.client(), harness.client()
-    for number in range(MANY):
-        sender.send(str(number), PRICES_QUEUE)
+    sender.send_all(range(MANY), PRICES_QUEUE)
     sender.subscribe("own", PRICES_QUEUE, prefetch=MANY)
     harness.turn()
     consumer.subscribe(prefetch=MANY)
@@ -684,8 +673,7 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(
     harness.turn()
     xa = XaTransactionId(1, b"g", b"b")
     sender.handle(Begin(xa.key, xa=xa))
-    for number in range(MANY):
-        sender.send(str(number), transaction=xa.key)
+    sender.send_all(range(MANY), transaction=xa.key)
     for number in range(2 * STEP):
         sender.ack(f"taken {number}", transaction=xa.key)
     before = harness.stored()
@@ -749,8 +737,7 @@ def test_who_is_busy_is_not_taken_for_slow(make_harness: Any, harness: Harness) 
     harness = make_harness(DestinationPolicy(advisory_for_slow_consumers=True))
     client, sender = harness.client(), harness.client()
     client.subscribe(prefetch=1)
-    for body in "ab":
-        sender.send(body, persistent=False)
+    sender.send_all("ab", persistent=False)
     for event, is_busy in ((Event.WORK, True), (Event.WORK_END, False)):
         client.client.move(event)
         for second in range(1, 4):
@@ -768,9 +755,7 @@ def test_very_many_unacknowledged_come_back_at_once_and_take_steps(
     client, other, sender = harness.client(), harness.client(), harness.client()
     for number in range(3):
         client.subscribe(str(number), ack=AckMode.CLIENT, prefetch=many, selector=selector)
-    for number in range(3 * many):
-        sender.send(str(number), persistent=False)
-    harness.turn()
+    sender.store(*range(3 * many), persistent=False)
     assert len(client.bodies) == 3 * many
     queue = harness.destinations.queue(ORDERS)
     looks = count_reads(monkeypatch, Entry, "position")
@@ -792,8 +777,7 @@ def test_very_many_unacknowledged_come_back_at_once_and_take_steps(
 def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_harness: Any, harness: Harness) -> None:
     harness = make_harness(DestinationPolicy())
     sender, consumer = harness.client(), harness.client()
-    for number in range(2 * MANY):
-        sender.send(str(number), persistent=False, expiration=5_000)
+    sender.send_all(range(2 * MANY), persistent=False, expiration=5_000)
     harness.now = 6_000
     consumer.subscribe()
     orders = harness.destinations.queue(ORDERS)
@@ -810,8 +794,7 @@ def test_a_browser_that_acknowledges_one_by_one_is_shown_more_once_for_all(
 ) -> None:
     sender, browser = harness.client(), harness.client()
     browser.session.nothing = list[str]().append  # type: ignore[attr-defined]
-    for number in range(MANY):
-        sender.send(str(number), persistent=False)
+    sender.send_all(range(MANY), persistent=False)
     browser.handle(Subscribe("b", ORDERS, AckMode.INDIVIDUAL, prefetch=STEP, is_browser=True))
     harness.turn()
     shown = count_calls(monkeypatch, harness.engine._dispatcher.browsing._rounds, "_make")
@@ -869,8 +852,7 @@ def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
 
 def test_a_browser_that_leaves_meanwhile_is_forgotten(harness: Harness) -> None:
     sender = harness.client()
-    for number in range(2 * MANY):
-        sender.send(str(number), persistent=False)
+    sender.send_all(range(2 * MANY), persistent=False)
     for leaves_after in range(60):
         browser = harness.client()
         browse(browser, [])
@@ -987,8 +969,7 @@ def test_what_is_committed_for_a_queue_becomes_visible_in_steps(harness: Harness
     sender, consumer = harness.client(), harness.client()
     orders = harness.destinations.queue(ORDERS)
     sender.begin()
-    for number in range(MANY):
-        sender.send(str(number), transaction="t", persistent=is_stored)
+    sender.send_all(range(MANY), transaction="t", persistent=is_stored)
     sender.commit(receipt="r")
     if not is_stored:
         sender.send("behind", persistent=False)
@@ -1012,8 +993,7 @@ def test_what_only_memory_holds_goes_to_many_durable_subscriptions_in_steps(harn
         subscriber.subscribe(f"d{number}", topic(0), durable_name=f"d{number}")
     harness.turn()
     sender.begin()
-    for number in range(MANY):
-        sender.send(str(number), topic(0), transaction="t", persistent=False)
+    sender.send_all(range(MANY), topic(0), transaction="t", persistent=False)
     sender.commit(receipt="r")
     assert harness.most(lambda: len(subscriber.bodies), are_calls=True) <= STEP
     assert len(subscriber.bodies) == MANY * STEP
@@ -1024,8 +1004,7 @@ def test_a_client_that_vanishes_during_its_commit_has_committed_it_all(harness: 
     sender = harness.client()
     orders = harness.destinations.queue(ORDERS)
     sender.begin()
-    for number in range(MANY):
-        sender.send(str(number), transaction="t", persistent=False)
+    sender.send_all(range(MANY), transaction="t", persistent=False)
     sender.commit(receipt="r")
     while not orders.count:
         harness.step()
@@ -1049,8 +1028,7 @@ def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(
     consumer.subscribe("q", Destination(DestinationKind.QUEUE, f"Consumer.c.{name}"), AckMode.AUTO)
     routed = count_calls(monkeypatch, harness.engine._router, "routes")
     sender.begin()
-    for number in range(MANY):
-        sender.send(str(number), there, transaction="t")
+    sender.send_all(range(MANY), there, transaction="t")
     sender.commit()
     harness.turn()
     assert routed.count == asked
@@ -1075,9 +1053,7 @@ def test_who_can_be_told_again_is_told_in_steps(harness: Harness) -> None:
         client.subscribe(str(number), topic(0), AckMode.AUTO)
     harness.turn()
     client.has_space = False
-    for number in range(MANY):
-        sender.send(str(number), topic(0), persistent=False)
-    harness.turn()
+    sender.store(*range(MANY), destination=topic(0), persistent=False)
     assert client.bodies == []
     client.has_space = True
     harness.engine.writable(client)
@@ -1264,9 +1240,7 @@ def test_very_many_refused_at_once_are_refused_in_steps(
     harness: Harness = make_harness(stomp_nack=habit)
     client, other = harness.client(), harness.client()
     client.subscribe(ack=AckMode.CLIENT)
-    for number in range(MANY):
-        other.send(str(number))
-    harness.turn()
+    other.store(*range(MANY))
     asked = count_calls(monkeypatch, harness.policies, "of")
     client.nack(str(MANY - 1), receipt="r")
     client.unsubscribe()
@@ -1292,8 +1266,7 @@ def test_a_topics_message_is_given_to_very_many_durable_subscriptions_in_steps(
     sender = harness.client()
     given = count_calls(monkeypatch, Queue, "add")
     sender.begin()
-    for number in range(3):
-        sender.send(str(number), topic(0), transaction="t" if how == "transaction" else None, persistent=True)
+    sender.send_all(range(3), topic(0), transaction="t" if how == "transaction" else None, persistent=True)
     sender.commit(receipt="r")
     assert given.count <= STEP
     assert harness.most(lambda: given.count, are_calls=True) <= STEP

@@ -175,7 +175,7 @@ def test_in_a_transaction_it_is_made_ready_in_steps_and_in_its_place(
     name = "t" if how == "commit" else xa.key
     sender.handle(Begin(name, xa=None if how == "commit" else xa))
     for number in range(3):
-        sender.send(f"{number}", reader(7), transaction=name)
+        sender.send(str(number), reader(7), transaction=name)
         sender.send(f"{number} for all", NEWS, transaction=name)
     if how == "commit":
         sender.commit(receipt="r")

@@ -85,9 +85,7 @@ def test_a_mirrored_queue_keeps_its_messages_and_tells_a_topic(make_harness: Any
     client, sender = harness.client(), harness.client()
     client.subscribe("o", ORDERS)
     client.subscribe("m", Destination(TOPIC, "mirror.orders"), AckMode.AUTO)
-    for body in "ab":
-        sender.send(body, persistent=is_persistent)
-    harness.turn()
+    sender.store(*"ab", persistent=is_persistent)
     assert sorted((each.subscription, each.body) for each in client.session.delivered) == [
         ("m", "a"), ("m", "b"), ("o", "a"), ("o", "b"),
     ]  # fmt: skip
@@ -97,8 +95,7 @@ def test_a_mirror_may_feed_queues_as_a_virtual_topic(make_harness: Any) -> None:
     harness = make(make_harness, mirrored=[Mirrored(">")])
     client, sender = harness.client(), harness.client()
     client.subscribe("v", Destination(QUEUE, "Consumer.a.VirtualTopic.Mirror.orders"))
-    sender.send("a")
-    harness.turn()
+    sender.store("a")
     assert client.bodies == ["a"]
     assert harness.figures()["messages"] == 1
 

@@ -165,15 +165,6 @@ def test_nobody_takes_the_next_one_of_anothers_program(harness: Secured, is_away
     assert again.is_connected
 
 
-def test_her_program_may_be_anywhere(harness: Secured) -> None:
-    """Its way to the broker may change."""
-    harness.user("ann")
-    harness.turn()
-    ann = harness.user("ann", NEXT, "10.0.0.2")
-    harness.turn()
-    assert ann.is_connected
-
-
 def test_a_program_that_connects_for_several_users_gets_numbers_for_each(harness: Secured) -> None:
     harness.user("ann")
     harness.turn()

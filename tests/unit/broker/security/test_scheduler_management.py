@@ -69,14 +69,6 @@ def test_who_may_not_write_there_is_refused(harness: Secured) -> None:
     assert waiting(harness) == 1
 
 
-def test_who_has_no_admin_right_removes_nothing_of_others(harness: Secured) -> None:
-    client = harness.user("wim", None)
-    remove_all(client, TOPIC)
-    harness.turn()
-    assert client.receipts == ["asked"]
-    assert waiting(harness) == 1
-
-
 @pytest.mark.parametrize(
     "destination",
     [

@@ -97,15 +97,6 @@ def not_wanted(queue: Queue) -> int:
     return queue.skipped.count + len(queue.routes.unwanted) + len(queue.routes.stuck)
 
 
-def test_a_slow_consumer_holds_back_nobody_else() -> None:
-    harness = Harness()
-    harness.open("slow", 1, selector=Colour("red"))
-    harness.open("quick", selector=Colour("blue"))
-    harness.send(message("r1", "red"), message("r2", "red"), message("b1", "blue"), message("b2", "blue"))
-
-    assert harness.out() == [("slow", "r1"), ("quick", "b1"), ("quick", "b2")]
-
-
 def test_no_message_is_shown_to_a_selector_twice() -> None:
     harness = Harness()
     red, blue = Colour("red"), Colour("blue")
@@ -163,18 +154,6 @@ def test_an_exclusive_consumer_of_a_higher_priority_takes_over() -> None:
     harness.send(message("m2"))
 
     assert harness.out() == [("second", "m2")]
-
-
-def test_what_an_exclusive_consumer_passed_over_is_for_the_others_when_it_ends() -> None:
-    harness = Harness(window_messages=2, page_messages=2)
-    harness.open("plain")
-    master = harness.open("master", is_exclusive=True, selector=Colour("red"))
-    harness.send(*messages(20, "blue"))
-    assert harness.out() == []
-
-    harness.queue.close(master)
-
-    assert harness.out() == [("plain", f"m{number}") for number in range(1, 21)]
 
 
 def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> None:
@@ -343,14 +322,6 @@ def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -
         got = len(harness.out())
         assert got, "the queue stopped for ever"
         after += got
-
-
-def test_priorities_order_what_memory_holds() -> None:
-    harness = Harness(is_prioritized=True)
-    harness.send(message("a4"), message("b9", priority=9), message("c0", priority=0), message("d9", priority=9))
-    harness.open("one")
-
-    assert [name for _, name in harness.out()] == ["b9", "d9", "a4", "c0"]
 
 
 def test_what_comes_back_has_its_old_place() -> None:

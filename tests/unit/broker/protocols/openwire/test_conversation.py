@@ -448,6 +448,8 @@ def test_a_poison_acknowledgement_in_a_transaction_dooms_it() -> None:
     (failure,) = peer.say(ack(1, message, message, 1, transaction=LOCAL))
     assert isinstance(failure, ProtocolFailure)
     assert failure.transaction == LOCAL.key
+    assert "transaction" in failure.error.message
+    assert not failure.error.is_fatal
 
 
 def test_a_message_of_a_removed_producer_is_refused() -> None:

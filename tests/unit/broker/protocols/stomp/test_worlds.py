@@ -166,11 +166,6 @@ class TestMaps:
         assert (came, seen["content-length"]) == (body, str(len(body)))
         assert (seen["transformation"], seen["colour"]) == (told, "red")
 
-    def test_a_map_comes_empty_to_who_does_not_ask(self) -> None:
-        client = Client()
-        client.say("SUBSCRIBE\nid:0\ndestination:/queue/a\n\n")
-        assert client.sees(message(self.MAP, BodyKind.MAP))[1] == b""
-
     def test_subscriptions_that_differ_share_nothing(self) -> None:
         client = Client()
         client.say("SUBSCRIBE\nid:0\ndestination:/queue/a\ntransformation:jms-map-xml\n\n")
