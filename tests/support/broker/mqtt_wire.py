@@ -30,6 +30,8 @@ from tandemmq.store.records.message import Destination, Message
 from tests.support.protocols.mqtt.client_packets import ServerPacket, decode_all, encode
 
 V5 = Version.V5
+ALL = (Version.V3_1, Version.V3_1_1, V5)
+PUBACK, PUBREC, PUBREL, PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
 LIMITS = MqttLimits(packet_bytes_max=1 << 20)
 
 
@@ -199,7 +201,12 @@ class MqttWire:
         password: bytes | None = None,
         **properties: Any,
     ) -> ServerPacket:
-        """CONNECT, and its CONNACK. What follows that is heard next."""
+        """CONNECT, and its CONNACK. What follows that is heard next.
+
+        Without ``clean`` the session of MQTT 5 is kept for 100 s, if nothing else is said.
+        """
+        if expiry is None and not clean:
+            expiry = 100
         carried = Properties(session_expiry=expiry, **properties) if self.version is V5 else NONE
         self.receive(
             encode(Connect(self.version, client_id, clean, keep_alive, will, username, password, carried), self.version)
@@ -207,6 +214,7 @@ class MqttWire:
         self._harness.turn()
         first, *self._rest = decode_all(self.session.take(), self.version)
         assert first.type is PacketType.CONNACK
+        self.connack = first
         return first
 
     @property

@@ -125,6 +125,10 @@ class Client:
 
     def await_hang_up(self) -> None: ...
 
+    def regain_space(self) -> None:
+        self.has_space = True
+        self.engine.writable(self)
+
     def stop_reading(self) -> None:
         self.is_reading = False
 
@@ -341,6 +345,12 @@ class Harness:
 
     def client(self, client_id: str | None = None) -> Client:
         return Client(self, self.connection_id()).connect(client_id)
+
+    def consumer(self, *subscription: Any, client_id: str | None = None, **options: Any) -> Client:
+        """A client that subscribes at once."""
+        client = self.client(client_id)
+        client.subscribe(*subscription, **options)
+        return client
 
     def connection_id(self) -> str:
         """Of the next one."""

@@ -88,8 +88,7 @@ def test_what_is_refused_after_its_client_left_is_rolled_back(harness: Any, clie
     client.vanish()
     harness.turn()
 
-    other = harness.client()
-    other.subscribe()
+    other = harness.consumer()
     harness.turn()
     assert other.bodies == ["first"]
     other.handle(Abort(XA.key, "r", xa=XA))

@@ -34,8 +34,7 @@ def change(harness: Harness, to: Policies) -> None:
 
 @pytest.mark.parametrize("asked", [None, 1000])
 def test_more_is_given_at_once_and_the_client_is_told(harness: Harness, asked: int | None) -> None:
-    client = harness.client()
-    client.subscribe(prefetch=asked)
+    client = harness.consumer(prefetch=asked)
     assert client.bodies == ["0", "1"]
     client.session.prefetches.clear()
     change(harness, policies(orders=5))
@@ -44,8 +43,7 @@ def test_more_is_given_at_once_and_the_client_is_told(harness: Harness, asked: i
 
 
 def test_with_less_nothing_is_given_before_enough_is_acknowledged(harness: Harness) -> None:
-    client = harness.client()
-    client.subscribe(prefetch=1000)
+    client = harness.consumer(prefetch=1000)
     change(harness, policies(orders=1))
     client.ack("0")
     harness.turn()
@@ -56,8 +54,7 @@ def test_with_less_nothing_is_given_before_enough_is_acknowledged(harness: Harne
 
 
 def test_who_is_given_nothing_ahead_any_more_pulls_and_the_other_way_round(harness: Harness) -> None:
-    client = harness.client()
-    client.subscribe(prefetch=1000)
+    client = harness.consumer(prefetch=1000)
     change(harness, policies(orders=0))
     for body in ("0", "1"):
         client.ack(body)
@@ -84,8 +81,7 @@ def test_a_client_that_cannot_pull_is_told_nothing_and_has_one_at_least(harness:
 
 @pytest.mark.parametrize("how", ["at subscribe", "later"])
 def test_what_a_client_chose_itself_stays(harness: Harness, how: str) -> None:
-    client = harness.client()
-    client.subscribe(prefetch=4 if how == "at subscribe" else None)
+    client = harness.consumer(prefetch=4 if how == "at subscribe" else None)
     if how == "later":
         client.handle(SetPrefetch("s", 4))
     harness.turn()
@@ -95,8 +91,7 @@ def test_what_a_client_chose_itself_stays(harness: Harness, how: str) -> None:
 
 
 def test_an_entry_that_was_not_there_at_the_start_changes_nothing(harness: Harness) -> None:
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     change(harness, Policies((), DestinationPolicy(queue_prefetch=9)))
     assert client.bodies == ["0", "1"]
     other = Destination(DestinationKind.QUEUE, "other")

@@ -88,8 +88,7 @@ def is_served(harness: Harness, *clients: Any) -> bool:
 def test_a_receipt_in_the_middle_of_a_write(harness: Harness, is_atomic: bool) -> None:
     """All messages of the write hold, and all others who wait hear of it."""
     broken, good = broken_and_good(harness, "receipt")
-    consumer = harness.client()
-    consumer.subscribe()
+    consumer = harness.consumer()
     if is_atomic:
         broken.handle(Begin("t", None))
     broken.send("1", receipt=None if is_atomic else "r", transaction="t" if is_atomic else None)
@@ -211,8 +210,7 @@ def test_a_consumer_that_is_ended_for_being_slow() -> None:
     broken, good = broken_and_good(harness, "close_consumer", "fail")
     for each in (broken, good):
         each.subscribe("s", PRICES, AckMode.INDIVIDUAL, prefetch=1)
-    sender = harness.client()
-    sender.subscribe("all", PRICES, AckMode.AUTO)
+    sender = harness.consumer("all", PRICES, AckMode.AUTO)
     sender.send_all("123", PRICES)
     harness.wait(90)
     assert broken.is_closed
@@ -269,8 +267,7 @@ def test_what_waits_for_room_and_cannot_be_carried_out() -> None:
     for each in (broken, good):
         each.send(each.client.id, receipt="r", persistent=False)
     harness.turn()
-    consumer = harness.client()
-    consumer.subscribe("s", ORDERS, AckMode.AUTO)
+    harness.consumer("s", ORDERS, AckMode.AUTO)
     harness.wait(5)
     assert broken.is_closed
     assert good.receipts == ["r"]
@@ -407,8 +404,7 @@ def test_the_end_of_a_subscription(harness: Harness) -> None:
 def test_what_is_due_once_a_second(harness: Harness) -> None:
     (_, *rest) = harness.engine._ticking
     harness.engine._ticking = (fails, *rest)
-    good = harness.client()
-    good.subscribe("s", PRICES, AckMode.AUTO)
+    good = harness.consumer("s", PRICES, AckMode.AUTO)
     good.send("1", PRICES, properties={"AMQ_SCHEDULED_DELAY": 1_500})
     harness.wait(4)
     assert good.bodies == ["1"]

@@ -73,8 +73,7 @@ def test_dead_letters_that_are_refused_stay_with_who_did(harness):
 
 
 def test_a_refused_non_persistent_message_is_dropped(harness):
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.send("a", persistent=False)
 
     client.nack("a", receipt="r")
@@ -107,12 +106,10 @@ def test_lost_connections_do_not_count_towards_the_limit(make_harness):
     harness.client().send("a")
     harness.turn()
     for _ in range(5):
-        client = harness.client()
-        client.subscribe()
+        client = harness.consumer()
         assert client.bodies == ["a"]
         client.vanish()
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
 
     client.nack("a")
 
@@ -137,8 +134,7 @@ def test_a_dead_letter_does_not_die_again(harness):
 
 
 def test_an_unknown_refusal_is_an_error_and_the_connection_stays(harness):
-    client = harness.client()
-    client.subscribe(ack=AckMode.AUTO)
+    client = harness.consumer(ack=AckMode.AUTO)
     client.store("a")
 
     client.nack("a")
@@ -177,13 +173,11 @@ def test_what_is_given_up_again_after_it_was_sent_again_is_a_dead_letter_again(h
     one.nack("a")
     harness.turn()
     harness.fail_over()
-    one = harness.client("one")
-    one.subscribe("s", PRICES, durable_name="d")
+    one = harness.consumer("s", PRICES, durable_name="d", client_id="one")
     one.handle(Send(Message(PRICES, "ID:other:1:1:1", b"a", persistent=True)))
     harness.turn()
     one.nack("a")
-    sexton = harness.client()
-    sexton.subscribe("d", TOPIC_DLQ)
+    sexton = harness.consumer("d", TOPIC_DLQ)
     harness.turn()
     assert sexton.bodies == ["a", "a"]
 
@@ -308,15 +302,13 @@ def test_an_expired_dead_letter_is_gone(harness):
 
 
 def test_a_topic_subscriber_does_not_get_what_expired_while_it_waited(harness):
-    client = harness.client()
-    client.subscribe("s", PRICES, AckMode.AUTO)
+    client = harness.consumer("s", PRICES, AckMode.AUTO)
     client.has_space = False
     client.send("a", PRICES, expiration=2_000)
     client.send("b", PRICES)
     harness.now = 3_000
 
-    client.has_space = True
-    harness.engine.writable(client)
+    client.regain_space()
 
     assert client.bodies == ["b"]
 

@@ -36,8 +36,7 @@ def test_a_message_is_measured_until_its_first_consumer_has_it(harness: Harness)
 
 
 def test_one_message_in_a_while_is_a_sample(harness: Harness) -> None:
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     for _ in range(3):
         for _ in range(10):
             client.store("x")
@@ -56,8 +55,7 @@ def test_what_nobody_takes_is_beyond_the_last_bound_and_waited_for_no_more(harne
 
 
 def test_what_is_not_stored_is_no_sample(harness: Harness) -> None:
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.send("one", persistent=False)
     harness.turn()
     assert client.bodies == ["one"]

@@ -24,8 +24,7 @@ def test_what_is_sent_again_after_a_failover_is_stored_once(harness):
     for number in (1, 2, 3):
         client.handle(Send(numbered(number, f"m{number}"), None, f"r{number}"))
     harness.fail_over()
-    client = harness.client()
-    client.subscribe(ack=AckMode.INDIVIDUAL)
+    client = harness.consumer(ack=AckMode.INDIVIDUAL)
     for number in (2, 3, 4):
         client.handle(Send(numbered(number, f"m{number}"), None, f"r{number}"))
     harness.turn()
@@ -45,8 +44,7 @@ def test_two_copies_in_one_turn_are_one_message(harness):
 
 
 def test_a_message_that_was_acknowledged_does_not_come_back_with_its_copy(harness):
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.handle(Send(numbered(1, "m")))
     harness.turn()
     client.ack("m")
@@ -79,15 +77,13 @@ def test_a_commit_that_is_sent_again_stores_nothing_twice(harness):
         assert client.receipts == [receipt]
         assert harness.stored() == 2
         harness.fail_over()
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     harness.turn()
     assert client.bodies == ["m1", "m2"]
 
 
 def test_a_commit_takes_what_is_new_in_it_message_by_message(harness):
-    client = harness.client()
-    client.subscribe(ack=AckMode.INDIVIDUAL)
+    client = harness.consumer(ack=AckMode.INDIVIDUAL)
     client.handle(Send(numbered(2, "two")))
     client.begin()
     for number, body in ((1, "one"), (2, "two"), (3, "three")):
@@ -109,8 +105,7 @@ def test_a_transaction_that_was_rolled_back_may_be_sent_again(harness):
 
 
 def test_subscribers_of_a_topic_get_a_stored_message_once(harness):
-    durable = harness.client("c")
-    durable.subscribe("d", PRICES, durable_name="n")
+    durable = harness.consumer("d", PRICES, durable_name="n", client_id="c")
     plain, sender = harness.client(), harness.client()
     plain.subscribe("p", PRICES, AckMode.AUTO)
     harness.turn()

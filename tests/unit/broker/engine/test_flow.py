@@ -38,9 +38,7 @@ def blocked(harness) -> list[dict]:
 
 
 def consume(harness):
-    client = harness.client()
-    client.subscribe("s", ORDERS, AckMode.AUTO)
-    return client
+    return harness.consumer("s", ORDERS, AckMode.AUTO)
 
 
 def test_a_producer_waits_for_its_receipt_until_there_is_room(full):
@@ -147,8 +145,7 @@ def test_a_consumers_window_leaves_room_for_what_is_only_in_memory(make_harness)
 
 def test_a_durable_subscription_counts_in_the_memory_of_its_topic(make_harness):
     harness = make_harness(NARROW)
-    durable = harness.client("me")
-    durable.subscribe("s", PRICES, durable_name="d")
+    durable = harness.consumer("s", PRICES, durable_name="d", client_id="me")
     harness.turn()
     durable.unsubscribe("s")
     producer = harness.client()
@@ -188,8 +185,7 @@ def test_who_fills_the_memory_leaves_as_much_to_others(make_harness):
     told = blocked(harness)
     assert [(each["limit"], each["destination"]) for each in told] == [("memory_limit", "queue://bills")]
     assert "fill the memory that is free" in told[0]["reason"]
-    consumer = harness.client()
-    consumer.subscribe("s", BILLS, AckMode.AUTO)
+    consumer = harness.consumer("s", BILLS, AckMode.AUTO)
     harness.wait(1)
     assert len(producer.receipts) == len(consumer.bodies) == sent
 

@@ -20,8 +20,7 @@ def harness(make_harness):
 
 
 def test_a_full_store_in_memory_refuses_a_send_and_takes_acknowledgements(harness):
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.send("x" * 600)
     harness.turn()
     assert isinstance(harness.store, MemoryStore)
@@ -41,8 +40,7 @@ def test_a_full_store_in_memory_refuses_a_send_and_takes_acknowledgements(harnes
 @pytest.fixture
 def full(harness):
     """A harness whose store holds one message and takes no more; the message is with the client."""
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.store("stored")
     harness.store.bytes_max = harness.store.bytes
     assert harness.store.is_full
@@ -131,8 +129,7 @@ def test_dead_letters_go_on(full):
 def test_a_durable_subscription_ends_and_gives_its_room_back(full):
     harness, client = full
     harness.store.bytes_max = 1 << 20
-    durable = harness.client("c")
-    durable.subscribe("d", PRICES, durable_name="n")
+    durable = harness.consumer("d", PRICES, durable_name="n", client_id="c")
     durable.unsubscribe("d")
     client.store("kept", destination=PRICES)
     harness.store.bytes_max = harness.store.bytes

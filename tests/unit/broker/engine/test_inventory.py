@@ -69,8 +69,7 @@ def test_a_pattern_chooses_in_any_case(harness):
 
 
 def test_clients_and_what_they_have_open(harness):
-    client = harness.client("me")
-    client.subscribe(selector="a = 1", prefetch=1)
+    client = harness.consumer(selector="a = 1", prefetch=1, client_id="me")
     client.handle(AddProducer("p", queue("orders")))
     client.subscribe("t", PRICES)
     client.begin()
@@ -93,8 +92,7 @@ def test_clients_and_what_they_have_open(harness):
 
 
 def test_it_is_told_why_a_consumer_is_slow(harness):
-    client = harness.client()
-    client.subscribe(prefetch=1)
+    client = harness.consumer(prefetch=1)
     client.store(*"ab")
     (consumer,) = at_once(harness.engine.inventory.consumers(Query(10))).rows
     assert "acknowledges too slowly: 1 " in consumer["slow"]
@@ -106,16 +104,14 @@ def test_it_is_told_why_a_consumer_is_slow(harness):
 
 
 def test_durable_subscriptions_have_a_row_for_each_topic(harness):
-    client = harness.client("me")
-    client.subscribe(destination=PRICES, durable_name="all")
+    harness.consumer(destination=PRICES, durable_name="all", client_id="me")
     harness.turn()
     (row,) = at_once(harness.engine.inventory.subscriptions(Query(10))).rows
     assert (row["client_id"], row["name"], row["topic"], row["consumers"]) == ("me", "all", "prices", 1)
 
 
 def test_advisory_topics_are_not_among_the_topics(harness):
-    client = harness.client()
-    client.subscribe(destination=Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Connection"))
+    client = harness.consumer(destination=Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Connection"))
     client.subscribe("t", PRICES)
     assert names(at_once(harness.engine.inventory.topics(Query(10)))) == ["prices"]
 

@@ -59,8 +59,7 @@ def test_what_its_client_says_meanwhile_comes_after_it_and_others_wait_for_nothi
 
 
 def test_a_mistake_in_it_is_told_as_ever(harness: Any, elsewhere: Elsewhere) -> None:
-    client = harness.client()
-    client.subscribe(selector=WRONG, receipt="r")
+    client = harness.consumer(selector=WRONG, receipt="r")
     elsewhere.finish()
     (error,) = client.session.errors
     assert "it ends where a value is expected" in error.message
@@ -71,8 +70,7 @@ def test_a_mistake_in_it_is_told_as_ever(harness: Any, elsewhere: Elsewhere) -> 
 
 
 def test_who_left_meanwhile_has_no_subscription(harness: Any, elsewhere: Elsewhere) -> None:
-    client = harness.client()
-    client.subscribe(selector=LONG)
+    client = harness.consumer(selector=LONG)
     client.vanish()
     elsewhere.finish()
     harness.client().send("stays", receipt="sent")
@@ -81,7 +79,6 @@ def test_who_left_meanwhile_has_no_subscription(harness: Any, elsewhere: Elsewhe
 
 
 def test_a_short_one_waits_for_nobody(harness: Any, elsewhere: Elsewhere) -> None:
-    client = harness.client()
-    client.subscribe(selector="colour = 'red'", receipt="r")
+    client = harness.consumer(selector="colour = 'red'", receipt="r")
     assert client.receipts == ["r"]
     assert elsewhere.jobs == []

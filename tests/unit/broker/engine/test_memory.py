@@ -68,8 +68,7 @@ def test_who_is_held_back_goes_on_when_others_give_back(make_harness):
 
 def test_a_returned_delivery_is_left_to_the_store_and_counts_as_delivered(make_harness):
     harness = make_harness(memory_limit=100_000)
-    first = harness.client()
-    first.subscribe(ack=AckMode.CLIENT)
+    first = harness.consumer(ack=AckMode.CLIENT)
     for number in range(9):
         first.send(f"{number}" * 8_000)
     harness.turn()
@@ -78,8 +77,7 @@ def test_a_returned_delivery_is_left_to_the_store_and_counts_as_delivered(make_h
     first.vanish()
     harness.wait(2)
     assert used(harness) < 10_000
-    second = harness.client()
-    second.subscribe(ack=AckMode.AUTO)
+    second = harness.consumer(ack=AckMode.AUTO)
     harness.turn()
     assert [body[0] for body in second.bodies] == list("012345678")
     assert [each.redelivered for each in second.session.delivered] == [True] * count + [False] * (9 - count)
@@ -101,8 +99,7 @@ def test_of_a_topic_too(make_harness):
 
 def test_a_little_is_given_however_little_is_left(make_harness):
     harness = make_harness(memory_limit=1_000)
-    client = harness.client()
-    client.subscribe(ack=AckMode.CLIENT)
+    client = harness.consumer(ack=AckMode.CLIENT)
     client.store(*range(HELD_BYTES_MIN // 2 // 600))
     assert len(client.bodies) == HELD_BYTES_MIN // 2 // 600
 
@@ -193,8 +190,7 @@ def test_connections_subscriptions_and_destinations_count(make_harness, monkeypa
 
 def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(make_harness):
     harness = make_harness(memory_limit=1_000_000)
-    client = harness.client()
-    client.subscribe("s", Destination(DestinationKind.QUEUE, "o.>"), AckMode.CLIENT)
+    client = harness.consumer("s", Destination(DestinationKind.QUEUE, "o.>"), AckMode.CLIENT)
     target = Destination(DestinationKind.QUEUE, "o.one")
     for persistent in (True, False):
         client.send(LARGE, target, persistent=persistent)
@@ -207,8 +203,7 @@ def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(make_harness):
 
 def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(make_harness):
     harness = make_harness(memory_limit=1_000_000)
-    client = harness.client()
-    client.subscribe("s", Destination(DestinationKind.TOPIC, "p.>"), AckMode.CLIENT, prefetch=1)
+    client = harness.consumer("s", Destination(DestinationKind.TOPIC, "p.>"), AckMode.CLIENT, prefetch=1)
     target = Destination(DestinationKind.TOPIC, "p.one")
     for _ in range(3):
         client.send(LARGE, target, persistent=False)

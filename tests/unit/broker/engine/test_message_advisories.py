@@ -24,9 +24,7 @@ def advisor() -> Advisories:
 
 
 def listen(harness, name: str):
-    listener = harness.client()
-    listener.subscribe("l", Destination(DestinationKind.TOPIC, f"ActiveMQ.Advisory.{name}"), AckMode.AUTO)
-    return listener
+    return harness.consumer("l", Destination(DestinationKind.TOPIC, f"ActiveMQ.Advisory.{name}"), AckMode.AUTO)
 
 
 def advisories_of(listener) -> list[str]:
@@ -56,8 +54,7 @@ def test_of_what_expired(build):
 def test_of_a_dead_letter(build):
     harness = build()
     listener = listen(harness, "MessageDLQd.>")
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.store("bad")
     client.nack("bad")
     harness.turn()
@@ -69,8 +66,7 @@ def test_of_a_dead_letter(build):
 def test_of_what_is_given_and_acknowledged_where_a_policy_asks_for_it(build):
     harness = build(advisory_for_dispatched=True, advisory_for_consumed=True)
     listener = listen(harness, "*.Queue.orders")
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.store("a")
     assert advisories_of(listener)[-1] == "MessageDispatched.Queue.orders"
     client.ack("a")
@@ -94,8 +90,7 @@ VIRTUAL = Destination(DestinationKind.TOPIC, "VirtualTopic.news")
 def test_of_each_message_that_arrives_also_in_the_virtual_topic_itself(build, is_persistent, is_committed, has_durable):
     harness = build(advisory_for_delivery=True)
     listener = listen(harness, "MessageDelivered.>")
-    client = harness.client("me")
-    client.subscribe("v", Destination(DestinationKind.QUEUE, "Consumer.a.VirtualTopic.news"))
+    client = harness.consumer("v", Destination(DestinationKind.QUEUE, "Consumer.a.VirtualTopic.news"), client_id="me")
     if has_durable:
         client.subscribe("d", VIRTUAL, durable_name="d")
     harness.turn()
@@ -117,8 +112,7 @@ def test_of_each_message_that_arrives_also_in_the_virtual_topic_itself(build, is
 def test_auto_takes_what_it_is_given(build):
     harness = build(advisory_for_consumed=True)
     listener = listen(harness, "MessageConsumed.>")
-    client = harness.client()
-    client.subscribe("s", ORDERS, AckMode.AUTO)
+    client = harness.consumer("s", ORDERS, AckMode.AUTO)
     client.send("a", persistent=False)
     assert advisories_of(listener) == ["MessageConsumed.Queue.orders"]
 
@@ -127,8 +121,7 @@ def test_nothing_is_told_that_no_policy_asks_for(build):
     harness = build()
     listener = listen(harness, "Message*.>")
     everything = listen(harness, "*.*.>")
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.store("a")
     client.ack("a")
     client.send("b", PRICES, persistent=False)
@@ -166,8 +159,7 @@ def test_a_message_to_a_queue_that_nobody_consumes_is_told_and_waits(build):
 def test_of_what_a_slow_subscriber_loses(build):
     harness = build(advisory_for_discarding_messages=True, pending_message_limit=1)
     listener = listen(harness, "MessageDiscarded.>")
-    slow = harness.client()
-    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow = harness.consumer("s", PRICES, AckMode.AUTO)
     slow.has_space = False
     for body in "abc":
         harness.client().send(body, PRICES)
@@ -179,16 +171,14 @@ def test_what_slow_subscribers_lose_by_policy_is_one_dead_letter_and_told(build)
     harness = build(pending_message_limit=1)
     listener = listen(harness, "MessageDLQd.>")
     for _ in range(2):
-        slow = harness.client()
-        slow.subscribe("s", PRICES, AckMode.AUTO)
+        slow = harness.consumer("s", PRICES, AckMode.AUTO)
         slow.has_space = False
     sender = harness.client()
     sender.send_all("abc", PRICES)
     sender.send("gone for good", PRICES, persistent=False)
     sender.store("last", destination=PRICES)
     assert advisories_of(listener) == ["MessageDLQd.Topic.prices"] * 3
-    letters = harness.client()
-    letters.subscribe("d", Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices"))
+    letters = harness.consumer("d", Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices"))
     assert letters.bodies == ["a", "b", "c"]
 
 
@@ -232,8 +222,7 @@ def test_who_asks_for_the_master_is_told(build):
 
 def test_of_a_durable_subscription_that_is_deleted(build):
     harness = build()
-    client = harness.client("me")
-    client.subscribe("s", PRICES, durable_name="d")
+    client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
     harness.turn()
     client.unsubscribe("s")
     listener = listen(harness, "Consumer.>")

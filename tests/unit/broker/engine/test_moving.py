@@ -40,16 +40,14 @@ def test_a_message_is_added_there_and_removed_here_by_one_operation(harness):
     assert (harness.figures("orders")["messages"], harness.figures("parked")["messages"]) == (0, 1)
     assert harness.stored() == 1
     harness.fail_over()
-    reader = harness.client()
-    reader.subscribe(destination=PARKED)
+    reader = harness.consumer(destination=PARKED)
     harness.turn()
     assert reader.bodies == ["a"]
     assert not reader.session.delivered[0].redelivered
 
 
 def test_what_is_not_stored_moves_too(harness):
-    operator = harness.client()
-    operator.subscribe()
+    operator = harness.consumer()
     operator.send("a", persistent=False)
 
     move(operator, "a", PARKED)
@@ -85,8 +83,7 @@ def test_what_cannot_move_goes_back_and_does_not_count_as_delivered(make_harness
     assert operator.receipts == []
     assert harness.figures()["messages"] == 1
     operator.unsubscribe(seen=0)
-    other = harness.client()
-    other.subscribe()
+    other = harness.consumer()
     harness.turn()
     assert [each.redelivered for each in other.session.delivered] == [False]
 

@@ -48,8 +48,7 @@ def test_after_a_failover_a_long_queue_comes_out_whole(make_harness):
     sender = harness.client()
     sender.send_all(expected)
     harness.fail_over()
-    client = harness.client()
-    client.subscribe(ack=AckMode.AUTO)
+    client = harness.consumer(ack=AckMode.AUTO)
     harness.turn()
 
     assert client.bodies == expected

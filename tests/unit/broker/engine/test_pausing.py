@@ -20,13 +20,11 @@ def pause(harness, **who):
 
 
 def test_consumers_get_nothing_until_it_goes_on_and_may_acknowledge_meanwhile(harness):
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.store("a")
     pause(harness, consumers=True)
     client.store("b")
-    late = harness.client()
-    late.subscribe()
+    late = harness.consumer()
     client.ack("a", receipt="r")
     harness.turn()
 
@@ -54,8 +52,7 @@ def test_an_operator_is_served_from_a_paused_queue(harness):
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_who_leaves_a_paused_queue_gives_back_what_he_has(harness, leaves):
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.store("a")
     pause(harness, consumers=True)
 
@@ -65,8 +62,7 @@ def test_who_leaves_a_paused_queue_gives_back_what_he_has(harness, leaves):
     assert (harness.figures()["messages"], harness.figures()["unacknowledged"]) == (1, 0)
     assert harness.figures()["consumers"] == 0
     pause(harness, consumers=False)
-    other = harness.client()
-    other.subscribe()
+    other = harness.consumer()
     assert other.bodies == ["a"]
 
 
@@ -155,8 +151,7 @@ def test_a_new_term_begins_without_pauses(harness):
     harness.turn()
     pause(harness, consumers=True, producers=True)
     harness.fail_over()
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     harness.turn()
     assert client.bodies == ["a"]
 

@@ -281,8 +281,7 @@ def test_a_durable_subscription_gives_the_highest_priority_first(make_harness):
     harness.turn()
 
     harness.fail_over()
-    client = harness.client("me")
-    client.subscribe("s", PRICES, durable_name="d")
+    client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
     harness.turn()
 
     assert client.bodies == ["9", "9", "4", "4", "0"]

@@ -125,8 +125,7 @@ def test_what_cannot_be_made_ready_ends_one_connection(harness: Harness, threads
     threads.do()
     assert one.is_closed
     one.vanish()
-    other = harness.client()
-    other.subscribe()
+    other = harness.consumer()
     assert other.bodies == ["long and wrong"]
 
 
@@ -166,15 +165,13 @@ def test_what_waits_behind_goes_on_one_by_one_while_there_is_room(
     assert threads.waiting == []
     harness.turn()
     assert one.bodies == ["long 1"]
-    one.has_space = True
-    one.engine.writable(one)
+    one.regain_space()
     one.has_space = False
     threads.do()
     assert one.bodies == ["long 1", "long 2"]
     sender.send("later")  # what comes meanwhile overtakes nothing
     harness.turn()
-    one.has_space = True
-    one.engine.writable(one)
+    one.regain_space()
     threads.do()
     harness.turn()
     assert one.bodies == ["long 1", "long 2", "b", "long 3", "later"]
@@ -192,6 +189,5 @@ def test_who_leaves_while_it_has_no_room_leaves_the_rest_to_the_next(
     assert one.bodies == ["long 1"]
     one.vanish()
     harness.turn()
-    other = harness.client()
-    other.subscribe()
+    other = harness.consumer()
     assert sorted(other.bodies) == (["b", "long 1", "long 2"] if ack is AckMode.INDIVIDUAL else ["b", "long 2"])

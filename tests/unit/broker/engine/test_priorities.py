@@ -38,8 +38,7 @@ def test_a_queue_longer_than_its_window_comes_by_priority(make_harness, fails_ov
     if fails_over:
         harness.fail_over()
 
-    client = harness.client()
-    client.subscribe(ack=AckMode.AUTO)
+    client = harness.consumer(ack=AckMode.AUTO)
     harness.turn()
 
     assert client.bodies == by_priority(messages)
@@ -101,8 +100,7 @@ def test_what_comes_back_is_the_first_of_its_priority(make_harness):
     first = client.bodies
     client.vanish()
     sender.send("late", priority=9)
-    other = harness.client()
-    other.subscribe(ack=AckMode.AUTO)
+    other = harness.consumer(ack=AckMode.AUTO)
     harness.turn()
 
     assert other.bodies == by_priority([*mixed(60), ("late", 9)])
@@ -120,8 +118,7 @@ def test_a_policy_may_be_switched_on_and_off_for_a_queue_that_holds_messages(mak
     harness.turn()
     harness.policies = Policies((), DestinationPolicy() if comes_first else ON)
     harness.fail_over()
-    client = harness.client()
-    client.subscribe(ack=AckMode.AUTO)
+    client = harness.consumer(ack=AckMode.AUTO)
     harness.turn()
 
     assert client.bodies == ([body for body, _ in messages] if comes_first else by_priority(messages))
@@ -153,8 +150,7 @@ def test_a_durable_subscription_longer_than_its_window_comes_by_priority(make_ha
     for body, priority in messages:
         sender.send(body, PRICES, priority=priority)
     harness.turn()
-    client = harness.client("me")
-    client.subscribe("s", PRICES, AckMode.AUTO, durable_name="d")
+    client = harness.consumer("s", PRICES, AckMode.AUTO, durable_name="d", client_id="me")
     harness.turn()
 
     assert client.bodies == by_priority(messages)

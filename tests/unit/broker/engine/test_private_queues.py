@@ -207,8 +207,7 @@ def test_no_pattern_of_others_means_them(harness: Any, owner: Any, pattern: str,
     assert client.errors == []
     assert set(client.bodies) <= {"visible"}
     harness.fail_over()
-    again = harness.client()
-    again.subscribe("s", queue(pattern))
+    again = harness.consumer("s", queue(pattern))
     harness.turn()
     assert set(again.bodies) <= {"visible"}
 
@@ -268,8 +267,7 @@ def test_policies_do_not_hold_for_them(make_harness: Any) -> None:
 def test_no_dead_letter_comes_to_them(make_harness: Any, kind: DeadLetterKind) -> None:
     strategy = DeadLetterStrategy(kind, STATE.name, "ActiveMQ.")
     harness = make_harness(DestinationPolicy(dead_letter=strategy))
-    client = harness.client()
-    client.subscribe("s", queue("MQTT.Session.me"))
+    client = harness.consumer("s", queue("MQTT.Session.me"))
     client.send("bad", queue("MQTT.Session.me"))
     harness.turn()
     client.nack("bad")
@@ -290,8 +288,7 @@ def test_nobody_hears_of_them(make_harness: Any) -> None:
     harness = make_harness(policy, advisor)
 
     def listen() -> Any:
-        listener = harness.client()
-        listener.subscribe("l", Destination(TOPIC, "ActiveMQ.Advisory.>"), AckMode.AUTO)
+        listener = harness.consumer("l", Destination(TOPIC, "ActiveMQ.Advisory.>"), AckMode.AUTO)
         harness.turn()
         return listener
 

@@ -10,8 +10,7 @@ ORDERS = Destination(DestinationKind.QUEUE, "orders")
 
 
 def test_a_persistent_message_is_told_and_delivered_only_when_durable(harness):
-    client = harness.client()
-    client.subscribe(receipt="sub")
+    client = harness.consumer(receipt="sub")
     client.send("a", receipt="r")
     assert client.session.events[1:] == [("receipt", "sub")]
 
@@ -22,8 +21,7 @@ def test_a_persistent_message_is_told_and_delivered_only_when_durable(harness):
 
 
 def test_a_non_persistent_message_is_told_and_delivered_at_once(harness):
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.send("a", receipt="r", persistent=False)
 
     assert client.bodies == ["a"]
@@ -42,8 +40,7 @@ def test_the_receipt_of_a_subscription_precedes_its_first_message(harness):
 
 
 def test_client_mode_acknowledges_all_up_to_the_one_named(harness):
-    client = harness.client()
-    client.subscribe(ack=AckMode.CLIENT)
+    client = harness.consumer(ack=AckMode.CLIENT)
     client.store(*"abcd")
 
     client.ack("c", receipt="r")
@@ -55,8 +52,7 @@ def test_client_mode_acknowledges_all_up_to_the_one_named(harness):
 
 
 def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_durable(harness):
-    client = harness.client()
-    client.subscribe(ack=AckMode.CLIENT)
+    client = harness.consumer(ack=AckMode.CLIENT)
     client.store("a")
     client.send("b", persistent=False)
 
@@ -69,8 +65,7 @@ def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_dura
 
 
 def test_an_unknown_acknowledgement_is_an_error_and_the_connection_stays(harness):
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
 
     client.handle(Ack("s", 7, None, "r"))
 
@@ -81,8 +76,7 @@ def test_an_unknown_acknowledgement_is_an_error_and_the_connection_stays(harness
 
 def test_strict_errors_close_the_connection(make_harness):
     harness = make_harness(stomp_strict_errors=True)
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
 
     client.handle(Ack("s", 7))
 
@@ -90,8 +84,7 @@ def test_strict_errors_close_the_connection(make_harness):
 
 
 def test_prefetch_bounds_what_is_not_acknowledged(harness):
-    client = harness.client()
-    client.subscribe(prefetch=2)
+    client = harness.consumer(prefetch=2)
     client.store(*"abcd")
     assert client.bodies == ["a", "b"]
 
@@ -101,28 +94,24 @@ def test_prefetch_bounds_what_is_not_acknowledged(harness):
 
 
 def test_nothing_is_delivered_while_a_socket_does_not_take_it(harness):
-    client = harness.client()
-    client.subscribe(ack=AckMode.AUTO)
+    client = harness.consumer(ack=AckMode.AUTO)
     client.has_space = False
     client.store("a")
     assert client.bodies == []
 
-    client.has_space = True
-    harness.engine.writable(client)
+    client.regain_space()
 
     assert client.bodies == ["a"]
 
 
 def test_what_a_vanished_client_did_not_acknowledge_comes_again_in_its_old_order(harness):
-    client = harness.client()
-    client.subscribe(prefetch=3)
+    client = harness.consumer(prefetch=3)
     client.store(*"abcdef")
     client.ack("b")
     harness.turn()
 
     client.vanish()
-    other = harness.client()
-    other.subscribe()
+    other = harness.consumer()
 
     assert other.bodies == ["a", "c", "d", "e", "f"]
     assert [each.redelivered for each in other.session.delivered] == [True, True, True, False, False]
@@ -166,8 +155,7 @@ def test_non_persistent_messages_over_the_limit_are_refused_by_its_name(make_har
 
 
 def test_a_subscription_id_is_used_once(harness):
-    client = harness.client()
-    client.subscribe("s")
+    client = harness.consumer("s")
     client.subscribe("s")
 
     assert client.errors == ["Subscription 's' exists already"]

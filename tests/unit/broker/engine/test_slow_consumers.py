@@ -47,8 +47,7 @@ def test_a_consumer_that_is_slow_for_too_long_is_closed_and_others_get_what_it_h
 
 def test_who_takes_anything_is_not_slow(build):
     harness = build(max_slow_duration=3_000)
-    client = harness.client()
-    client.subscribe("s", prefetch=1)
+    client = harness.consumer("s", prefetch=1)
     fill(harness, 20)
     for number in range(10):
         harness.wait(2)
@@ -59,8 +58,7 @@ def test_who_takes_anything_is_not_slow(build):
 
 def test_who_has_all_there_is_is_not_slow(build):
     harness = build(max_slow_duration=3_000)
-    client = harness.client()
-    client.subscribe("s", prefetch=3)
+    client = harness.consumer("s", prefetch=3)
     fill(harness, 3)
     harness.wait(60)
     assert client.errors == []
@@ -68,8 +66,7 @@ def test_who_has_all_there_is_is_not_slow(build):
 
 def test_who_is_slow_too_often_is_closed(build):
     harness = build(max_slow_duration=None, max_slow_count=3)
-    client = harness.client()
-    client.subscribe("s", prefetch=1)
+    client = harness.consumer("s", prefetch=1)
     fill(harness, 20)
     harness.wait(3)
     for number in range(2):
@@ -81,8 +78,7 @@ def test_who_is_slow_too_often_is_closed(build):
 
 def test_the_connection_ends_where_the_policy_says_so(build):
     harness = build(max_slow_duration=2_000, abort_connection=True)
-    client = harness.client()
-    client.subscribe("s", prefetch=1)
+    client = harness.consumer("s", prefetch=1)
     fill(harness)
     harness.wait(5)
     assert client.is_closed
@@ -133,8 +129,7 @@ def test_listeners_are_told_once_of_each_time(make_harness):
 
 
 def test_nobody_is_slow_where_no_policy_asks(harness):
-    client = harness.client()
-    client.subscribe("s", prefetch=1)
+    client = harness.consumer("s", prefetch=1)
     fill(harness)
     harness.wait(100)
     assert client.errors == []

@@ -92,8 +92,7 @@ def test_a_slow_subscriber_loses_its_oldest_messages_and_holds_back_nobody(make_
     slow.has_space = False
 
     sender.send_all("abcd", PRICES)
-    slow.has_space = True
-    harness.engine.writable(slow)
+    slow.regain_space()
 
     assert fast.bodies == ["a", "b", "c", "d"]
     assert slow.bodies == ["c", "d"]
@@ -108,8 +107,7 @@ def test_what_waits_for_a_slow_subscriber_is_bounded_in_bytes(make_harness):
 
     for number in range(10):
         sender.send(f"{number}" * 4000, PRICES)
-    slow.has_space = True
-    harness.engine.writable(slow)
+    slow.regain_space()
 
     assert [body[0] for body in slow.bodies] == ["8", "9"]
 
@@ -127,8 +125,7 @@ def test_acknowledgements_give_a_topic_subscriber_credit(harness):
 
 
 def test_a_durable_subscription_is_served_when_it_is_stored(harness):
-    client = harness.client("me")
-    client.subscribe("s", PRICES, durable_name="d", receipt="sub")
+    client = harness.consumer("s", PRICES, durable_name="d", receipt="sub", client_id="me")
     assert client.receipts == []
     client.send("a", PRICES, receipt="r")
 
@@ -148,8 +145,7 @@ def test_a_durable_subscription_gathers_while_nobody_is_there(harness):
     sender.send("a", PRICES)
     sender.send("b", PRICES, persistent=False)
     harness.turn()
-    again = harness.client("me")
-    again.subscribe("s", PRICES, durable_name="d", receipt="sub")
+    again = harness.consumer("s", PRICES, durable_name="d", receipt="sub", client_id="me")
 
     assert sorted(again.bodies) == ["a", "b"]
     assert again.session.events[1] == ("receipt", "sub")
@@ -169,8 +165,7 @@ def test_what_a_durable_subscription_asked_for_outlives_the_engine(harness):
     sender.send("red", PRICES, properties={"colour": "red"})
     harness.turn()
     assert harness.stored() == 1
-    client = harness.client("me")
-    client.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+    client = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="me")
     harness.turn()
 
     assert client.bodies == ["red"]
@@ -185,8 +180,7 @@ def test_another_selector_or_no_local_is_another_subscription_after_a_failover_t
     harness.turn()
 
     harness.fail_over()
-    client = harness.client("me")
-    client.subscribe("s", PRICES, durable_name="d", **(asked | change))
+    client = harness.consumer("s", PRICES, durable_name="d", **(asked | change), client_id="me")
     harness.turn()
 
     assert client.bodies == []
@@ -205,31 +199,27 @@ def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):
 
 
 def test_a_durable_subscription_needs_a_client_id(harness):
-    client = harness.client()
-    client.subscribe("s", PRICES, durable_name="d")
+    client = harness.consumer("s", PRICES, durable_name="d")
 
     assert client.errors == ["A durable subscription needs a client id"]
     assert client.is_connected
 
 
 def test_a_durable_subscription_has_one_consumer(harness):
-    client = harness.client("me")
-    client.subscribe("s", PRICES, durable_name="d")
+    client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
     client.subscribe("t", PRICES, durable_name="d")
 
     assert client.errors == ["Durable consumer is in use for client: me and subscriptionName: d"]
 
 
 def test_only_a_topic_has_durable_subscriptions(harness):
-    client = harness.client("me")
-    client.subscribe("s", durable_name="d")
+    client = harness.consumer("s", durable_name="d", client_id="me")
 
     assert client.errors == ["queue://orders is no topic"]
 
 
 def test_another_destination_under_the_same_name_is_another_subscription(harness):
-    client = harness.client("me")
-    client.subscribe("s", PRICES, durable_name="d")
+    client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
     client.store("old", destination=PRICES)
     client.unsubscribe("s")
 
@@ -242,8 +232,7 @@ def test_another_destination_under_the_same_name_is_another_subscription(harness
 
 
 def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(harness):
-    client = harness.client("me")
-    client.subscribe("s", PRICES, durable_name="d")
+    client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
     client.store("a", destination=PRICES)
 
     client.unsubscribe("s", durable_name="d", receipt="r")
@@ -353,8 +342,7 @@ def test_a_durable_subscription_of_a_pattern_gathers_and_outlives_the_engine(har
 
 
 def test_a_pattern_that_had_met_no_topic_outlives_the_engine(harness):
-    client = harness.client("me")
-    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub")
+    client = harness.consumer("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub", client_id="me")
     assert client.receipts == []  # the store has no record of it yet
     harness.turn()
     assert client.receipts == ["sub"]
@@ -364,8 +352,7 @@ def test_a_pattern_that_had_met_no_topic_outlives_the_engine(harness):
     sender.send("blue", STOCK_A, properties={"colour": "blue"})
     sender.send("red", STOCK_B, properties={"colour": "red"})
     harness.turn()
-    client = harness.client("me")
-    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub")
+    client = harness.consumer("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub", client_id="me")
     harness.turn()
 
     assert client.bodies == ["red"]
@@ -414,8 +401,7 @@ def test_another_pattern_under_the_same_name_is_another_subscription(harness):
 
 
 def test_a_durable_pattern_has_one_consumer_before_any_topic_matches(harness):
-    client = harness.client("me")
-    client.subscribe("s", ALL, durable_name="d", receipt="sub")
+    client = harness.consumer("s", ALL, durable_name="d", receipt="sub", client_id="me")
     harness.turn()
     assert client.receipts == ["sub"]
 
@@ -446,8 +432,7 @@ def test_what_activemq_left_pending_and_a_selector_passes_over_is_let_go_of(harn
         harness.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
     harness.fail_over(is_sudden=True)
 
-    client = harness.client("me")
-    client.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+    client = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="me")
     harness.turn()
 
     assert client.bodies == ["0", "400", "800"]
@@ -477,8 +462,7 @@ def test_a_prepared_send_reaches_subscribers_that_came_before_its_commit(harness
     assert sender.receipts == ["p"]
     if fails_over:
         harness.fail_over()
-    late = harness.client("late")
-    late.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+    late = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="late")
     harness.turn()
 
     harness.client().handle(Commit(xa.key, "c", xa=xa, is_two_phase=True))
@@ -512,8 +496,9 @@ def test_a_durable_subscription_of_several_topics_outlives_the_engine(harness, f
         sender.send(body, topic)
     harness.turn()
 
-    client = harness.client("me")
-    client.subscribe("s", Destination(DestinationKind.TOPIC, "stock.A,prices"), durable_name="d")
+    client = harness.consumer(
+        "s", Destination(DestinationKind.TOPIC, "stock.A,prices"), durable_name="d", client_id="me"
+    )
     harness.turn()
 
     assert sorted(client.bodies) == ["a", "price"]
@@ -551,8 +536,7 @@ def test_another_list_under_the_same_name_is_another_durable_subscription(harnes
 
 @pytest.mark.parametrize("name", ["stock.A,queue://orders", "stock.A," + "x" * 510])
 def test_a_list_that_cannot_be_kept_is_refused(harness, name):
-    client = harness.client("me")
-    client.subscribe("s", Destination(DestinationKind.TOPIC, name), durable_name="d")
+    client = harness.consumer("s", Destination(DestinationKind.TOPIC, name), durable_name="d", client_id="me")
     harness.turn()
     assert len(client.errors) == 1
     assert harness.store.owners() == []
@@ -577,8 +561,7 @@ def test_a_wildcard_consumer_of_a_virtual_topic_gets_what_came_while_away(harnes
     harness.turn()
     assert consumer.bodies == [f"away {number}" for number in range(3)]
     exact.vanish()
-    exact = harness.client()
-    exact.subscribe("s", Destination(DestinationKind.QUEUE, "Consumer.g.VirtualTopic.X.A.IT"), AckMode.AUTO)
+    exact = harness.consumer("s", Destination(DestinationKind.QUEUE, "Consumer.g.VirtualTopic.X.A.IT"), AckMode.AUTO)
     sender.send("both", deep)
     sender.send("both", deep)
     harness.turn()

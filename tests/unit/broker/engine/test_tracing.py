@@ -73,8 +73,7 @@ def test_a_sampled_message_has_spans_from_its_producer_to_its_consumer(harness: 
 
 def test_what_is_not_sampled_or_has_no_context_has_none(harness: Harness) -> None:
     traced = Traced(harness)
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.send("one", properties=dict(NOT_SAMPLED))
     client.send("two")
     client.send("three", properties={"traceparent": "nonsense"})
@@ -85,8 +84,7 @@ def test_what_is_not_sampled_or_has_no_context_has_none(harness: Harness) -> Non
 
 def test_by_ratio_messages_without_a_context_begin_a_trace(harness: Harness) -> None:
     traced = Traced(harness, ratio=1.0)
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.send("one", persistent=False)
     client.send("two", properties=dict(NOT_SAMPLED))
     harness.turn()
@@ -98,8 +96,7 @@ def test_by_ratio_messages_without_a_context_begin_a_trace(harness: Harness) -> 
 
 def test_each_subscriber_of_a_topic_is_a_delivery(harness: Harness) -> None:
     traced = Traced(harness)
-    client = harness.client()
-    client.subscribe("a", NEWS)
+    client = harness.consumer("a", NEWS)
     client.subscribe("b", NEWS)
     client.send("one", NEWS, properties=dict(SAMPLED))
     harness.turn()
@@ -113,8 +110,7 @@ def test_a_delivery_after_a_failover_belongs_to_the_producers_trace(harness: Har
     harness.turn()
     harness.tracing._known.clear()  # another process
     harness.fail_over()
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     harness.turn()
     assert client.bodies == ["one"]
     assert parent(traced.spans["deliver orders"]) == PARENT

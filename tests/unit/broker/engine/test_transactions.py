@@ -63,8 +63,7 @@ def test_the_end_of_a_connection_is_an_abort(harness):
 
 
 def test_acknowledgements_hold_with_the_commit(harness):
-    client = harness.client()
-    client.subscribe(ack=AckMode.CLIENT)
+    client = harness.consumer(ack=AckMode.CLIENT)
     client.store(*"abc")
     client.begin()
     client.ack("b", transaction="t")
@@ -79,8 +78,7 @@ def test_acknowledgements_hold_with_the_commit(harness):
 
 
 def test_acknowledgements_in_a_transaction_give_credit(harness):
-    client = harness.client()
-    client.subscribe(prefetch=1)
+    client = harness.consumer(prefetch=1)
     client.store(*"ab")
     client.begin()
 
@@ -90,8 +88,7 @@ def test_acknowledgements_in_a_transaction_give_credit(harness):
 
 
 def test_an_abort_undoes_acknowledgements_and_they_can_be_made_again(harness):
-    client = harness.client()
-    client.subscribe(ack=AckMode.CLIENT, prefetch=3)
+    client = harness.consumer(ack=AckMode.CLIENT, prefetch=3)
     client.store(*"abcd")
     client.begin()
     client.ack("b", transaction="t")
@@ -137,8 +134,7 @@ def test_after_unsubscribe_and_abort_the_message_goes_to_others(harness):
 
 
 def test_a_commit_passes_over_what_a_deleted_durable_subscription_held(harness):
-    client = harness.client("me")
-    client.subscribe("s", PRICES, durable_name="d")
+    client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
     client.store("a", destination=PRICES)
     client.begin()
     client.ack("a", transaction="t")
@@ -202,8 +198,7 @@ def test_a_large_message_to_very_many_destinations_is_refused(make_harness, dela
 
 def test_an_acknowledgement_beyond_the_bound_is_undone(make_harness):
     harness = make_harness(transaction_operations_max=1)
-    client = harness.client()
-    client.subscribe(ack=AckMode.CLIENT)
+    client = harness.consumer(ack=AckMode.CLIENT)
     client.store(*"ab")
     client.begin()
     client.ack("b", transaction="t")
@@ -246,8 +241,7 @@ def test_a_transaction_over_several_destinations_is_one_operation_of_the_store(h
 
 
 def test_a_nack_in_a_transaction_is_refused(harness):
-    client = harness.client()
-    client.subscribe()
+    client = harness.consumer()
     client.store("a")
     client.begin()
 
@@ -258,8 +252,7 @@ def test_a_nack_in_a_transaction_is_refused(harness):
 
 
 def test_what_a_later_acknowledgement_covered_may_be_acknowledged_after_it(harness):
-    client = harness.client()
-    client.subscribe(ack=AckMode.CLIENT)
+    client = harness.consumer(ack=AckMode.CLIENT)
     client.store(*"abc")
     client.begin()
     client.ack("b", transaction="t", receipt="b")

@@ -115,8 +115,7 @@ def consumers(harness: Harness) -> int:
 
 
 def test_a_pattern_of_queues_is_opened_in_steps_and_what_its_client_says_next_waits(harness: Harness) -> None:
-    client = harness.client()
-    client.subscribe(destination=EVERY_QUEUE, receipt="opened")
+    client = harness.consumer(destination=EVERY_QUEUE, receipt="opened")
     step_until_joined(harness)
     assert consumers(harness) <= STEP
     client.unsubscribe(receipt="closed")
@@ -146,8 +145,7 @@ def test_nothing_is_delivered_before_the_receipt(harness: Harness) -> None:
 
 
 def test_who_vanishes_while_a_pattern_is_opened_takes_part_nowhere(harness: Harness) -> None:
-    client = harness.client()
-    client.subscribe(destination=EVERY_QUEUE)
+    client = harness.consumer(destination=EVERY_QUEUE)
     step_until_joined(harness)
     opened = consumers(harness)
     client.lose_socket()
@@ -234,8 +232,7 @@ def test_the_receipt_of_a_farewell_comes_when_all_is_over(harness: Harness) -> N
 
 
 def test_who_comes_back_waits_for_the_end_of_what_it_was(harness: Harness) -> None:
-    client = harness.client("me")
-    client.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="r")
+    client = harness.consumer(destination=EVERY_TOPIC, durable_name="d", receipt="r", client_id="me")
     harness.turn()
     assert client.receipts == ["r"]
     client.lose_socket()
@@ -256,8 +253,7 @@ def parts(harness: Harness) -> list[Queue]:
 
 
 def test_a_durable_pattern_begins_and_ends_in_steps(harness: Harness) -> None:
-    client = harness.client("me")
-    client.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="opened")
+    client = harness.consumer(destination=EVERY_TOPIC, durable_name="d", receipt="opened", client_id="me")
     assert len(parts(harness)) < STEP
     harness.destinations.topic(topic(MANY))  # begins meanwhile
     client.unsubscribe("s", durable_name="d", receipt="ended")
@@ -271,8 +267,7 @@ def test_a_durable_pattern_begins_and_ends_in_steps(harness: Harness) -> None:
 
 
 def test_who_vanishes_while_a_durable_pattern_is_deleted_finds_it_gone(harness: Harness) -> None:
-    client = harness.client("me")
-    client.subscribe(destination=EVERY_TOPIC, durable_name="d")
+    client = harness.consumer(destination=EVERY_TOPIC, durable_name="d", client_id="me")
     harness.turn()
     client.unsubscribe("s", durable_name="d")
     harness.step()
@@ -468,8 +463,7 @@ def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
     harness.wait(2)
     consumer.vanish()
     other.vanish()
-    last = harness.client()
-    last.subscribe(ack=AckMode.AUTO, prefetch=many)
+    last = harness.consumer(ack=AckMode.AUTO, prefetch=many)
     harness.turn()
     alive = [str(number) for number in range(7, many, 40)]
     assert sorted(last.bodies, key=int) == alive
@@ -518,8 +512,7 @@ def test_a_queue_leaves_what_it_holds_to_the_store_in_steps_until_somebody_comes
     if meanwhile == "nothing":
         assert queue.held == many // 2, "what is not stored stays"
     other.vanish()
-    last = harness.client()
-    last.subscribe(ack=AckMode.AUTO, prefetch=many)
+    last = harness.consumer(ack=AckMode.AUTO, prefetch=many)
     harness.turn()
     assert sorted(last.bodies, key=int) == [str(number) for number in range(many)]
     for priority in range(10):
@@ -722,8 +715,7 @@ def test_a_wait_that_follows_a_wait_goes_on(harness: Harness) -> None:
     """A long selector is compiled, then very many queues are opened."""
     harness.in_thread = lambda work, then: harness.soon(lambda: (work(), then())[0])
     harness.begin_term()
-    client = harness.client()
-    client.subscribe(destination=EVERY_QUEUE, selector=" or ".join(["a is null"] * 100), receipt="opened")
+    client = harness.consumer(destination=EVERY_QUEUE, selector=" or ".join(["a is null"] * 100), receipt="opened")
     client.send("behind", receipt="sent", persistent=False)
     harness.turn(1)
     assert not client.is_reading
@@ -1055,8 +1047,7 @@ def test_who_can_be_told_again_is_told_in_steps(harness: Harness) -> None:
     client.has_space = False
     sender.store(*range(MANY), destination=topic(0), persistent=False)
     assert client.bodies == []
-    client.has_space = True
-    harness.engine.writable(client)
+    client.regain_space()
     assert len(client.bodies) < 3 * MANY
     assert harness.most(lambda: len(client.bodies)) < 3 * MANY
     assert len(client.bodies) == 3 * MANY
@@ -1123,8 +1114,7 @@ def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(
     assert tried.count == before, "one look at a time"
     assert harness.most(lambda: tried.count) <= STEP
     assert tried.count == MANY
-    consumer = harness.client()
-    consumer.subscribe(destination=EVERY_QUEUE, ack=AckMode.AUTO)
+    consumer = harness.consumer(destination=EVERY_QUEUE, ack=AckMode.AUTO)
     harness.wait(1)
     assert sender.receipts == [str(number) for number in range(MANY)]
     assert sorted(consumer.bodies) == sorted(["first"] * MANY + [f"second {number}" for number in range(MANY)])
@@ -1148,8 +1138,7 @@ def test_who_leaves_while_what_waits_is_looked_at_has_nothing_done(
     make_harness: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness, sender, _ = limited(make_harness, monkeypatch)
-    consumer = harness.client()
-    consumer.subscribe(destination=EVERY_QUEUE, ack=AckMode.AUTO)
+    consumer = harness.consumer(destination=EVERY_QUEUE, ack=AckMode.AUTO)
     harness.make_steps()
     harness.engine.flow.look(harness.now)
     done = len(consumer.bodies) - MANY

@@ -69,8 +69,7 @@ def test_composites_send_on_to_each_other_but_not_in_a_circle(make_harness: Any)
         Composite(QUEUE, "second", (Forward(BILLING),)),
         Composite(QUEUE, "round", (Forward(Destination(QUEUE, "round")),)),
     )
-    client = harness.client()
-    client.subscribe("b", BILLING)
+    client = harness.consumer("b", BILLING)
     client.send("a")
     client.send("b", Destination(QUEUE, "round"), receipt="r")
     harness.turn()

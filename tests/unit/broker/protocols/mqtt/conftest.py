@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.support.broker.mqtt_wire import Make, MqttWire, NotedHooks
+from tandemmq.broker.protocols.mqtt.packets import Version
+from tests.support.broker.mqtt_wire import LIMITS, V5, Make, MqttLimits, MqttWire, NotedHooks, Pieces
 from tests.unit.broker.engine.conftest import Harness, make_harness, nothing_contained
 
 __all__ = ["make_harness", "nothing_contained"]
+
+LASTING = pytest.mark.parametrize("clean", [True, False])
 
 
 @pytest.fixture
@@ -33,3 +37,33 @@ def make(harness: Harness, hooks: NotedHooks) -> Make:
         return MqttWire(harness, hooks, **options)
 
     return make
+
+
+@pytest.fixture
+def come(make: Make) -> Make:
+    """A client that is connected."""
+
+    def come(
+        client_id: str = "me",
+        *,
+        version: Version = V5,
+        limits: MqttLimits = LIMITS,
+        pieces: Pieces = Pieces.WHOLE,
+        **connect: Any,
+    ) -> MqttWire:
+        wire = make(version=version, limits=limits, pieces=pieces)
+        wire.connect(client_id, **connect)
+        return wire
+
+    return come
+
+
+@pytest.fixture
+def lasting(come: Make) -> Make:
+    """A client that is connected, and whose session is kept."""
+    return partial(come, clean=False)
+
+
+@pytest.fixture
+def writer(come: Make) -> MqttWire:
+    return come("writer")

@@ -18,13 +18,12 @@ from tandemmq.broker.protocols.mqtt.packets import (
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.session import CONNECT_BYTES_MAX
 from tandemmq.broker.protocols.session import COMMANDS_MAX
-from tests.support.broker.mqtt_wire import V5, MqttLimits, Pieces, payloads, types
+from tests.support.broker.mqtt_wire import ALL, V5, MqttLimits, Pieces, payloads, types
 from tests.support.protocols.mqtt.client_packets import decode_all, encode
 
 pytestmark = pytest.mark.promise("mqtt-conforms")
 
 OLD = (Version.V3_1, Version.V3_1_1)
-ALL = (*OLD, V5)
 
 
 @pytest.mark.parametrize("pieces", Pieces)
@@ -80,7 +79,7 @@ def test_client_ids_may_have_any_characters(make, client_id):
     wire.vanish()
 
     again = make()
-    assert again.connect(client_id, clean=False, expiry=100).session_present
+    assert again.connect(client_id, clean=False).session_present
 
 
 @pytest.mark.parametrize("version", [Version.V3_1_1, V5])
@@ -91,10 +90,9 @@ def test_a_client_id_that_cannot_name_a_queue_is_refused(make, version, client_i
     assert wire.is_closed
 
 
-def test_a_second_connect_ends_the_connection(make):
+def test_a_second_connect_ends_the_connection(come):
     """MQTT-3.1.0-2."""
-    wire = make()
-    wire.connect()
+    wire = come()
 
     heard = wire.say(Connect(V5, "me", True, 0, None, None, None, NONE))
 
@@ -192,23 +190,21 @@ def test_a_wrong_connect_of_mqtt_3_1_1_ends_the_connection_without_a_word(make, 
     assert wire.is_closed
 
 
-def test_a_refusal_and_an_end_tell_their_reason_where_there_is_room_for_it(make):
+def test_a_refusal_and_an_end_tell_their_reason_where_there_is_room_for_it(make, come):
     """MQTT-3.2.2-19, 3.14.2-3."""
     method = {"authentication_method": "x"}
     assert make().connect(**method).properties.reason_string
     assert make().connect(maximum_packet_size=100, **method).properties == NONE
     for limit, is_told in ((None, True), (100, False)):
-        wire = make()
-        wire.connect(maximum_packet_size=limit)
+        wire = come(maximum_packet_size=limit)
         wire.receive(b"\xc0\x01\x00")  # PINGREQ with a payload
         (end,) = wire.heard()
         assert (end.type, end.codes) == (PacketType.DISCONNECT, [0x81])
         assert (end.properties.reason_string is not None) is is_told
 
 
-def test_packets_that_are_no_commands_take_steps_too(make):
-    wire = make()
-    wire.connect()
+def test_packets_that_are_no_commands_take_steps_too(come):
+    wire = come()
     session = wire.session
     said = encode(PingRequest()) * (3 * COMMANDS_MAX + 1)
     assert session.receive(said) == []
@@ -246,14 +242,13 @@ def test_a_session_lives_as_long_as_the_operator_lets_it(make, hooks):
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_a_later_connection_takes_over(make, hooks, version):
+def test_a_later_connection_takes_over(make, lasting, hooks, version):
     """MQTT-3.1.4-3; the older one of MQTT 5 is told."""
-    first = make(version=version)
-    first.connect(clean=False, expiry=100)
+    first = lasting(version=version)
     first.subscribe("t", qos=1)
 
     second = make(version=version)
-    connack = second.connect(clean=False, expiry=100)
+    connack = second.connect(clean=False)
 
     assert first.is_closed
     assert [each.codes for each in first.heard()] == ([[0x8E]] if version is V5 else [])
@@ -270,32 +265,28 @@ WILL = Will("w", b"gone", 1, False, NONE)
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_a_will_is_told_when_the_client_is_cut_off(make, hooks, version):
-    wire = make(version=version)
-    wire.connect(will=WILL)
+def test_a_will_is_told_when_the_client_is_cut_off(come, hooks, version):
+    wire = come(will=WILL, version=version)
     wire.vanish()
     assert hooks.left_[0].will == WILL
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_a_client_that_leaves_in_order_has_no_will(make, hooks, version):
+def test_a_client_that_leaves_in_order_has_no_will(come, hooks, version):
     """MQTT-3.14.4-3."""
-    wire = make(version=version)
-    wire.connect(will=WILL)
+    wire = come(will=WILL, version=version)
     wire.disconnect()
     assert hooks.left_[0].will is None
 
 
-def test_a_client_may_leave_with_its_will(make, hooks):
-    wire = make()
-    wire.connect(will=WILL)
+def test_a_client_may_leave_with_its_will(come, hooks):
+    wire = come(will=WILL)
     wire.disconnect(reason=4)
     assert hooks.left_[0].will == WILL
 
 
-def test_a_client_that_breaks_the_protocol_has_a_will(make, hooks):
-    wire = make()
-    wire.connect(will=WILL)
+def test_a_client_that_breaks_the_protocol_has_a_will(come, hooks):
+    wire = come(will=WILL)
     wire.receive(b"\x00\x00")
     assert hooks.left_[0].will == WILL
     assert not hooks.left_[0].is_noted
@@ -305,15 +296,14 @@ def test_a_client_that_breaks_the_protocol_has_a_will(make, hooks):
 def test_a_will_that_has_no_room_is_refused(make, hooks, version):
     hooks.has_room = False
     wire = make(version=version)
-    assert wire.connect("full", clean=False, expiry=100, will=WILL).codes == [0x97 if version is V5 else 3]
+    assert wire.connect("full", clean=False, will=WILL).codes == [0x97 if version is V5 else 3]
     assert wire.is_closed
-    assert not make(version=version).connect("full", clean=False, expiry=100).session_present  # nothing was kept of it
+    assert not make(version=version).connect("full", clean=False).session_present  # nothing was kept of it
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_the_room_of_a_will_is_given_back(make, hooks, leaves):
-    wire = make()
-    wire.connect(expiry=100, will=WILL)
+def test_the_room_of_a_will_is_given_back(come, hooks, leaves):
+    wire = come(expiry=100, will=WILL)
     assert hooks.will_bytes > len(WILL.payload)
     if leaves:
         wire.disconnect()
@@ -321,55 +311,48 @@ def test_the_room_of_a_will_is_given_back(make, hooks, leaves):
     assert hooks.will_bytes == 0
 
 
-def test_disconnect_may_change_how_long_the_session_lives(make, hooks):
+def test_disconnect_may_change_how_long_the_session_lives(come, hooks):
     """MQTT 5.0, 3.14.2.2.2."""
-    wire = make()
-    wire.connect(expiry=100)
+    wire = come(expiry=100)
     wire.disconnect(expiry=5)
     assert hooks.left_[0].expiry == 5
     assert hooks.left_[0].state is not None
     assert hooks.left_[0].is_noted
 
 
-def test_disconnect_may_end_the_session(make, hooks):
-    wire = make()
-    wire.connect(expiry=100)
+def test_disconnect_may_end_the_session(come, hooks):
+    wire = come(expiry=100)
     wire.disconnect(expiry=0)
     assert hooks.left_[0].expiry == 0
     assert hooks.left_[0].state is not None
 
 
-def test_a_session_that_is_over_is_not_resumed(make):
+def test_a_session_that_is_over_is_not_resumed(make, come):
     """MQTT-3.1.2-23, also where the client is back before anybody has ended it."""
-    wire = make()
-    wire.connect(expiry=100)
+    wire = come(expiry=100)
     wire.subscribe("t", qos=1)
     wire.disconnect(expiry=0)
     again = make()
-    assert not again.connect(clean=False, expiry=100).session_present
+    assert not again.connect(clean=False).session_present
     assert payloads(again.publish("t", "x", qos=1)) == []
 
 
-def test_a_session_that_ends_with_its_connection_does_not_begin_to_last(make):
+def test_a_session_that_ends_with_its_connection_does_not_begin_to_last(come):
     """MQTT-3.14.2-2."""
-    wire = make()
-    wire.connect(expiry=0)
+    wire = come(expiry=0)
     assert [each.codes for each in wire.disconnect(expiry=5)] == [[0x82]]
 
 
-def test_nothing_counts_behind_disconnect(make, harness):
-    wire = make()
-    wire.connect()
-    other = make()
-    other.connect("other")
+def test_nothing_counts_behind_disconnect(come, harness):
+    wire = come()
+    other = come("other")
     other.subscribe("t")
     wire.say(Disconnect(0, NONE), Publish("t", b"late", 0, False, False, 0, NONE))
     assert payloads(other.heard()) == []
 
 
-def test_what_was_published_before_disconnect_is_answered(make):
-    wire = make()
-    wire.connect()
+def test_what_was_published_before_disconnect_is_answered(come):
+    wire = come()
     heard = wire.say(Publish("t", b"x", 1, False, False, 3, NONE), Disconnect(0, NONE))
     assert types(heard) == ["PUBACK"]
     assert wire.is_closed

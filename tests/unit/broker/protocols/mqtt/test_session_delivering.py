@@ -17,32 +17,26 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Publish,
     Subscribe,
     Unsubscribe,
-    Version,
 )
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.stored_session import GATHERED_MAX
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
-from tests.support.broker.mqtt_wire import V5, MqttLimits, MqttWire, payloads, types
+from tests.support.broker.mqtt_wire import (
+    ALL,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V5,
+    MqttLimits,
+    MqttWire,
+    payloads,
+    types,
+)
 from tests.support.protocols.mqtt.client_packets import decode_all, encode
+from tests.unit.broker.protocols.mqtt.conftest import LASTING
 
 pytestmark = pytest.mark.promise("mqtt-conforms", "mqtt-sessions-go-on")
-
-PUBREL, PUBREC, PUBCOMP, PUBACK = PacketType.PUBREL, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PUBACK
-ALL = (Version.V3_1, Version.V3_1_1, V5)
-LASTING = pytest.mark.parametrize("clean", [True, False])
-
-
-@pytest.fixture
-def writer(make):
-    wire = make()
-    wire.connect("writer")
-    return wire
-
-
-def lasting(wire: MqttWire, client_id: str = "me", **properties: Any) -> MqttWire:
-    """A client whose session is kept."""
-    wire.connect(client_id, clean=False, expiry=100, **properties)
-    return wire
 
 
 def send(writer: MqttWire, topic: str, *payloads: str, qos: int = 1) -> None:
@@ -61,10 +55,9 @@ def send(writer: MqttWire, topic: str, *payloads: str, qos: int = 1) -> None:
 @pytest.mark.parametrize("version", ALL)
 @pytest.mark.parametrize("published", [0, 1, 2])
 @pytest.mark.parametrize("subscribed", [0, 1, 2])
-def test_a_message_comes_with_the_lower_qos(make, writer, clean, version, published, subscribed):
+def test_a_message_comes_with_the_lower_qos(come, writer, clean, version, published, subscribed):
     """MQTT-3.8.4-8."""
-    wire = make(version=version)
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean, version=version)
     assert wire.subscribe("t", qos=subscribed)[0].codes == [subscribed]
     send(writer, "t", "x", qos=published)
 
@@ -80,16 +73,15 @@ def test_a_message_comes_with_the_lower_qos(make, writer, clean, version, publis
         ]
         assert wire.answer(PUBCOMP, message.packet_id) == []
     wire.vanish()
-    again = make(version=version)
-    again.connect(clean=clean, expiry=None if clean else 100)
+    again = come(clean=clean, version=version)
     assert again.rest == []
     assert again.heard() == []
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_what_was_not_acknowledged_comes_again(make, writer, version):
+def test_what_was_not_acknowledged_comes_again(lasting, writer, version):
     """MQTT-4.4.0-1: with its packet id."""
-    wire = lasting(make(version=version))
+    wire = lasting(version=version)
     wire.subscribe("t", qos=1)
     send(writer, "t", "w", "x", "y")
     first = {each.payload: each.packet_id for each in wire.heard()}
@@ -97,7 +89,7 @@ def test_what_was_not_acknowledged_comes_again(make, writer, version):
     wire.answer(PUBACK, first[b"w"])
     for _ in range(2):
         wire.vanish()
-        wire = lasting(make(version=version))
+        wire = lasting(version=version)
         assert [(each.payload, each.packet_id, each.dup) for each in wire.rest] == [
             (b"x", first[b"x"], True),
             (b"y", first[b"y"], True),
@@ -106,58 +98,58 @@ def test_what_was_not_acknowledged_comes_again(make, writer, version):
     wire.vanish()
     send(writer, "t", "z")
 
-    again = lasting(make(version=version))
+    again = lasting(version=version)
 
     assert [(each.payload, each.dup) for each in again.rest] == [(b"x", True), (b"z", False)]
     assert again.rest[0].packet_id == first[b"x"] != again.rest[1].packet_id
 
 
-def test_a_next_master_gives_messages_of_qos_1_other_packet_ids(make, writer, harness, hooks):
+def test_a_next_master_gives_messages_of_qos_1_other_packet_ids(lasting, writer, harness, hooks):
     """docs/mqtt.md: what is there for them is in no journal. None has that of another message."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("t", qos=2)
     send(writer, "t", "1")
     writer.publish("t", "2", qos=2, id=9)
     first = {each.payload: each.packet_id for each in wire.heard()}
     harness.fail_over()
-    again = lasting(make())
+    again = lasting()
     ids = {each.payload: each.packet_id for each in again.rest}
     assert ids[b"2"] == first[b"2"] != ids[b"1"]
     again.vanish()
     # Told late, by a connection that was taken over: the ids are others' by then.
     assert len(hooks.sent_["me"]) == 1
     hooks.sent_["me"] = dict.fromkeys(hooks.sent_["me"], first[b"2"])
-    last = lasting(make())
+    last = lasting()
     ids = {each.payload: each.packet_id for each in last.rest}
     assert ids[b"2"] == first[b"2"] != ids[b"1"]
 
 
-def test_what_had_qos_1_and_has_qos_2_now_is_recorded(make, writer, harness):
-    wire = lasting(make())
+def test_what_had_qos_1_and_has_qos_2_now_is_recorded(lasting, writer, harness):
+    wire = lasting()
     wire.subscribe("t", qos=1)
     writer.publish("t", "x", qos=2)
     (message,) = wire.heard()
     assert message.qos == 1
     wire.vanish()
-    again = lasting(make(), receive_maximum=1)
+    again = lasting(receive_maximum=1)
     assert again.rest[0].packet_id == message.packet_id
     again.subscribe("t", qos=2)
     again.vanish()
-    last = lasting(make())
+    last = lasting()
     assert [each.qos for each in last.rest] == [2]
     assert harness.stored() == 4  # the session, its subscription, the message and its packet id
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_a_message_of_qos_2_comes_again_with_its_packet_id(make, writer, version):
-    wire = lasting(make(version=version))
+def test_a_message_of_qos_2_comes_again_with_its_packet_id(lasting, writer, version):
+    wire = lasting(version=version)
     wire.subscribe("t", qos=2)
     send(writer, "t", "x", "y", "z", qos=2)
     first = {each.payload: each.packet_id for each in wire.heard()}
     wire.answer(PUBREC, first[b"x"])
     wire.vanish()
 
-    again = lasting(make(version=version))
+    again = lasting(version=version)
 
     heard = [(each.type, each.packet_id, each.payload, each.dup) for each in again.rest]
     assert (PUBREL, first[b"x"], b"", False) in heard
@@ -169,12 +161,12 @@ def test_a_message_of_qos_2_comes_again_with_its_packet_id(make, writer, version
         assert types(again.answer(PUBREC, packet_id)) == ["PUBREL"]
         assert again.answer(PUBCOMP, packet_id) == []
     again.vanish()
-    last = lasting(make(version=version))
+    last = lasting(version=version)
     assert last.rest == []
 
 
-def test_pubrec_may_come_again(make, writer):
-    wire = lasting(make())
+def test_pubrec_may_come_again(lasting, writer):
+    wire = lasting()
     wire.subscribe("t", qos=2)
     send(writer, "t", "x", qos=2)
     (message,) = wire.heard()
@@ -184,10 +176,9 @@ def test_pubrec_may_come_again(make, writer):
 
 
 @LASTING
-def test_pubrels_have_the_order_of_pubrecs(make, writer, clean):
+def test_pubrels_have_the_order_of_pubrecs(come, writer, clean):
     """MQTT-4.6.0-4 of 3.1.1."""
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean)
     wire.subscribe("t", qos=2)
     send(writer, "t", *map(str, range(50)), qos=2)
     ids = [each.packet_id for each in wire.heard()]
@@ -196,9 +187,9 @@ def test_pubrels_have_the_order_of_pubrecs(make, writer, clean):
     assert [(each.type, each.packet_id) for each in heard] == [(PUBREL, packet_id) for packet_id in asked]
 
 
-def test_a_client_may_refuse_a_message(make, writer):
+def test_a_client_may_refuse_a_message(lasting, writer):
     """MQTT 5.0, 4.4: with a reason code of 0x80 or more it is over."""
-    wire = lasting(make(), receive_maximum=1)
+    wire = lasting(receive_maximum=1)
     wire.subscribe("t", qos=2)
     send(writer, "t", "x", qos=2)
     send(writer, "t", "y", qos=1)
@@ -209,8 +200,8 @@ def test_a_client_may_refuse_a_message(make, writer):
     assert payloads(wire.answer(PUBACK, message.packet_id, 0x97)) == ["z"]
 
 
-def test_answers_that_belong_to_nothing_are_no_matter(make, writer):
-    wire = lasting(make())
+def test_answers_that_belong_to_nothing_are_no_matter(lasting, writer):
+    wire = lasting()
     assert wire.answer(PUBACK, 1) == wire.answer(PUBCOMP, 1) == []
     assert [(each.type, each.codes) for each in wire.answer(PUBREC, 1)] == [(PUBREL, [0x92])]
     assert wire.answer(PUBREC, 1, 0x80) == []
@@ -225,9 +216,9 @@ def test_answers_that_belong_to_nothing_are_no_matter(make, writer):
 
 
 @pytest.mark.parametrize("topic_filter", ["t", "$share/group/t"])
-def test_what_comes_at_once_is_kept_by_few_transactions(make, writer, topic_filter):
+def test_what_comes_at_once_is_kept_by_few_transactions(lasting, writer, topic_filter):
     count = 5 * GATHERED_MAX
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe(topic_filter, qos=2)
     wanted = [str(number) for number in range(count)]
     before = wire.client.transactions_begun
@@ -243,11 +234,11 @@ def test_what_comes_at_once_is_kept_by_few_transactions(make, writer, topic_filt
     assert released - kept < count // 4
 
     wire.vanish()
-    again = lasting(make())
+    again = lasting()
     assert sorted((each.type, each.packet_id) for each in again.rest) == [(PUBREL, each) for each in sorted(ids)]
     again.say(*(Acknowledgement(PUBCOMP, packet_id, 0, NONE) for packet_id in ids))
     again.vanish()
-    assert lasting(make()).rest == []
+    assert lasting().rest == []
 
 
 @pytest.mark.parametrize(
@@ -255,16 +246,16 @@ def test_what_comes_at_once_is_kept_by_few_transactions(make, writer, topic_filt
     [encode(Unsubscribe(7, ("t",), NONE)), encode(Disconnect(0, NONE)), b"\xf0\x00"],
     ids=["unsubscribe", "disconnect", "what is not allowed"],
 )
-def test_what_comes_right_behind_pubrec_finds_the_message_with_the_client(make, writer, last):
+def test_what_comes_right_behind_pubrec_finds_the_message_with_the_client(lasting, writer, last):
     """In one piece with it."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("t", qos=2)
     send(writer, "t", "x", "y", qos=2)
     ids = [each.packet_id for each in wire.heard()]
     wire.arrive(b"".join(encode(Acknowledgement(PUBREC, packet_id, 0, NONE)) for packet_id in ids) + last)
     wire.heard()
 
-    again = lasting(make())
+    again = lasting()
     assert sorted((each.type, each.packet_id) for each in again.rest) == [(PUBREL, each) for each in sorted(ids)]
 
 
@@ -273,10 +264,9 @@ def test_what_comes_right_behind_pubrec_finds_the_message_with_the_client(make, 
 
 @LASTING
 @pytest.mark.parametrize("qos", [1, 2])
-def test_so_much_is_on_its_way_as_the_client_takes(make, writer, clean, qos):
+def test_so_much_is_on_its_way_as_the_client_takes(come, writer, clean, qos):
     """MQTT-3.3.4-9; MQTT 5.0, 4.9."""
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100, receive_maximum=2)
+    wire = come(clean=clean, receive_maximum=2)
     wire.subscribe("t", qos=2)
     wire.subscribe("u", qos=2)
     send(writer, "t", *"abcd", qos=qos)
@@ -297,9 +287,8 @@ def test_so_much_is_on_its_way_as_the_client_takes(make, writer, clean, qos):
     assert sorted(seen) == list("abcdefgh")
 
 
-def test_messages_of_qos_0_do_not_wait_for_others(make, writer):
-    wire = make()
-    wire.connect(receive_maximum=1)
+def test_messages_of_qos_0_do_not_wait_for_others(come, writer):
+    wire = come(receive_maximum=1)
     wire.subscribe("t", qos=1)
     send(writer, "t", "1", "2")
     send(writer, "t", "0", qos=0)
@@ -309,23 +298,22 @@ def test_messages_of_qos_0_do_not_wait_for_others(make, writer):
     assert payloads(wire.heard()) == ["0"]
 
 
-def test_the_packet_id_of_a_message_that_will_come_again_is_no_others(make, writer):
-    wire = lasting(make())
+def test_the_packet_id_of_a_message_that_will_come_again_is_no_others(lasting, writer):
+    wire = lasting()
     wire.subscribe("first", qos=1)  # begins first when the session goes on
     wire.subscribe("second", qos=2)
     send(writer, "second", "x", qos=2)
     (message,) = wire.heard()
     wire.vanish()
     send(writer, "first", "y")
-    again = lasting(make())
+    again = lasting()
     heard = {each.payload: (each.qos, each.packet_id) for each in [*again.rest, *again.heard()]}
     assert heard[b"x"] == (2, message.packet_id)
     assert heard[b"y"] not in ((1, message.packet_id), (1, 0))
 
 
-def test_packet_ids_are_used_again_when_they_are_free(make, writer):
-    wire = make()
-    wire.connect()
+def test_packet_ids_are_used_again_when_they_are_free(come, writer):
+    wire = come()
     wire.subscribe("t", qos=1)
     wire.session._delivering._outgoing._last = 65_533
     ids = []
@@ -338,10 +326,9 @@ def test_packet_ids_are_used_again_when_they_are_free(make, writer):
     assert ids == [65_534, 65_535, 1, 2]
 
 
-def test_a_message_that_expired_while_it_waited_is_left_out(make, writer, harness):
+def test_a_message_that_expired_while_it_waited_is_left_out(come, writer, harness):
     """MQTT-3.3.2-5."""
-    wire = make()
-    wire.connect(receive_maximum=1)
+    wire = come(receive_maximum=1)
     wire.subscribe("t", qos=1)
     wire.subscribe("u", qos=1)
     send(writer, "t", "1")
@@ -352,19 +339,18 @@ def test_a_message_that_expired_while_it_waited_is_left_out(make, writer, harnes
     assert payloads(wire.answer(PUBACK, first.packet_id)) == ["3"]
 
 
-def test_what_is_left_of_its_time_is_told(make, writer, harness):
+def test_what_is_left_of_its_time_is_told(lasting, writer, harness):
     """MQTT-3.3.2-6."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("t", qos=1)
     wire.vanish()
     writer.publish("t", "x", qos=1, message_expiry=100)
     harness.wait(30)
-    assert [each.properties.message_expiry for each in lasting(make()).rest] == [70]
+    assert [each.properties.message_expiry for each in lasting().rest] == [70]
 
 
-def test_the_time_that_is_left_is_that_of_now(make, writer, harness):
-    wire = make()
-    wire.connect()
+def test_the_time_that_is_left_is_that_of_now(come, writer, harness):
+    wire = come()
     wire.subscribe("t")
     harness.wait(50)
     writer.publish("t", "x", message_expiry=100)
@@ -376,10 +362,9 @@ def test_the_time_that_is_left_is_that_of_now(make, writer, harness):
 
 @LASTING
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_packet_is_not_longer_than_the_client_takes(make, writer, clean, qos):
+def test_a_packet_is_not_longer_than_the_client_takes(come, writer, clean, qos):
     """MQTT-3.1.2-24, 3.1.2-25: it counts as sent, and what waits behind it comes."""
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100, maximum_packet_size=100, receive_maximum=1)
+    wire = come(clean=clean, maximum_packet_size=100, receive_maximum=1)
     wire.subscribe("t", qos=2)
     send(writer, "t", "x" * 100, "short", "y" * 100, "also", qos=qos)
     seen = []
@@ -397,9 +382,9 @@ def test_a_packet_is_not_longer_than_the_client_takes(make, writer, clean, qos):
 
 
 @pytest.mark.parametrize("calls", range(12))
-def test_another_subscription_identifier_makes_no_packet_too_long(make, writer, harness, calls):
+def test_another_subscription_identifier_makes_no_packet_too_long(lasting, writer, harness, calls):
     """However far the message was: what is too long counts as sent, and its packet id is free."""
-    wire = lasting(make(), maximum_packet_size=20, receive_maximum=1)
+    wire = lasting(maximum_packet_size=20, receive_maximum=1)
     wire.subscribe("t", qos=2, subscription_ids=(1,))
     writer.arrive(encode(Publish("t", b"123456789", 2, False, False, 1, NONE), V5))
     harness.turn(calls)
@@ -424,9 +409,8 @@ def test_another_subscription_identifier_makes_no_packet_too_long(make, writer, 
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_what_is_not_acknowledged_gives_the_session_nothing_to_do(make, writer, version):
-    wire = make(version=version)
-    wire.connect()
+def test_what_is_not_acknowledged_gives_the_session_nothing_to_do(come, writer, version):
+    wire = come(version=version)
     wire.subscribe("t")
     writer.publish("t", "x")
     assert payloads(wire.heard()) == ["x"]
@@ -437,9 +421,8 @@ def test_what_is_not_acknowledged_gives_the_session_nothing_to_do(make, writer, 
     assert turns == []
 
 
-def test_an_answer_that_is_too_long_ends_the_connection(make):
-    wire = make()
-    wire.connect(maximum_packet_size=30)
+def test_an_answer_that_is_too_long_ends_the_connection(come):
+    wire = come(maximum_packet_size=30)
     assert types(wire.subscribe(*(str(number) for number in range(100)))) == ["DISCONNECT"]
     assert wire.is_closed
 
@@ -447,10 +430,9 @@ def test_an_answer_that_is_too_long_ends_the_connection(make):
 # ---- aliases
 
 
-def test_topics_get_aliases_if_the_client_takes_them(make, writer):
+def test_topics_get_aliases_if_the_client_takes_them(come, writer):
     """MQTT-3.3.2-9, 3.1.2-26."""
-    wire = make()
-    wire.connect(topic_alias_maximum=2)
+    wire = come(topic_alias_maximum=2)
     wire.subscribe("#")
     for topic in ("a", "b", "a", "c", "b"):
         writer.publish(topic, "x")
@@ -463,10 +445,9 @@ def test_topics_get_aliases_if_the_client_takes_them(make, writer):
     ]
 
 
-def test_there_are_no_aliases_for_who_takes_none(make, writer):
+def test_there_are_no_aliases_for_who_takes_none(come, writer):
     """MQTT-3.1.2-27."""
-    wire = make()
-    wire.connect()
+    wire = come()
     wire.subscribe("a")
     writer.publish("a", "x")
     writer.publish("a", "x")
@@ -491,9 +472,8 @@ class Jms:
 
 
 @pytest.mark.parametrize(("persistent", "qos"), [(True, 1), (False, 0)])
-def test_a_message_of_another_protocol_has_the_qos_that_its_persistence_means(make, harness, persistent, qos):
-    wire = make()
-    wire.connect()
+def test_a_message_of_another_protocol_has_the_qos_that_its_persistence_means(come, harness, persistent, qos):
+    wire = come()
     wire.subscribe("a/b", qos=2)
     Jms(harness).send("a.b", b"x", persistent=persistent)
     assert [(each.topic, each.qos) for each in wire.heard()] == [("a/b", qos)]
@@ -501,10 +481,9 @@ def test_a_message_of_another_protocol_has_the_qos_that_its_persistence_means(ma
 
 @LASTING
 @pytest.mark.parametrize("name", ["a*b", "a>b", "a\0b", "\ud800"])
-def test_a_topic_that_mqtt_does_not_have_is_left_out(make, harness, clean, name):
+def test_a_topic_that_mqtt_does_not_have_is_left_out(come, harness, clean, name):
     """MQTT-3.3.2-2: no wildcards in the topic of a PUBLISH."""
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean)
     wire.subscribe("#", qos=1)
     jms = Jms(harness)
     jms.send(name, b"x", persistent=True)
@@ -512,10 +491,9 @@ def test_a_topic_that_mqtt_does_not_have_is_left_out(make, harness, clean, name)
     assert [(each.topic, each.payload) for each in wire.heard()] == [("a/b", b"y")]
 
 
-def test_a_wildcard_at_the_beginning_means_no_topics_of_the_broker(make, harness, writer):
+def test_a_wildcard_at_the_beginning_means_no_topics_of_the_broker(come, harness, writer):
     """MQTT-4.7.2-1; advisories are as much the broker's own."""
-    wire = make(limits=MqttLimits(packet_bytes_max=1000, takes_dollar_topics=True))
-    wire.connect()
+    wire = come(limits=MqttLimits(packet_bytes_max=1000, takes_dollar_topics=True))
     wire.subscribe("#", "+/x", qos=1)
     assert wire.publish("$SYS/x", "1") == []
     wire.subscribe("$SYS/#")
@@ -525,26 +503,26 @@ def test_a_wildcard_at_the_beginning_means_no_topics_of_the_broker(make, harness
 # ---- what comes to nothing
 
 
-def test_a_message_of_qos_2_that_expired_meanwhile_has_its_packet_id_released(make, writer, harness):
+def test_a_message_of_qos_2_that_expired_meanwhile_has_its_packet_id_released(lasting, writer, harness):
     """The client may have it, and would take the next one of that id for it."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("t", qos=2)
     writer.publish("t", "x", qos=2, id=1, message_expiry=5)
     (message,) = wire.heard()
     wire.vanish()
     harness.wait(10)
 
-    again = lasting(make())
+    again = lasting()
 
     assert [(each.type, each.packet_id) for each in again.rest] == [(PUBREL, message.packet_id)]
     assert again.answer(PUBCOMP, message.packet_id) == []
     again.vanish()
-    assert lasting(make()).rest == []
+    assert lasting().rest == []
 
 
-def test_a_message_of_qos_2_whose_subscription_is_over_is_sent_to_its_end(make, writer):
+def test_a_message_of_qos_2_whose_subscription_is_over_is_sent_to_its_end(lasting, writer):
     """MQTT-3.10.4-3."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("t", qos=2)
     send(writer, "t", "x", qos=2)
     (message,) = wire.heard()
@@ -552,37 +530,37 @@ def test_a_message_of_qos_2_whose_subscription_is_over_is_sent_to_its_end(make, 
     assert types(wire.answer(PUBREC, message.packet_id)) == ["PUBREL"]
     assert wire.answer(PUBCOMP, message.packet_id) == []
     wire.vanish()
-    assert lasting(make()).rest == []
+    assert lasting().rest == []
 
 
-def test_a_packet_id_is_released_if_the_subscription_ended_before(make, writer):
-    wire = lasting(make())
+def test_a_packet_id_is_released_if_the_subscription_ended_before(lasting, writer):
+    wire = lasting()
     wire.subscribe("t", qos=2)
     send(writer, "t", "x", qos=2)
     (message,) = wire.heard()
     wire.unsubscribe("t")
     wire.vanish()
-    again = lasting(make())
+    again = lasting()
     assert [(each.type, each.packet_id) for each in again.rest] == [(PUBREL, message.packet_id)]
     assert again.answer(PUBCOMP, message.packet_id) == []
 
 
-def test_a_lower_qos_does_not_hold_for_what_was_begun(make, writer):
+def test_a_lower_qos_does_not_hold_for_what_was_begun(lasting, writer):
     """MQTT-4.3.3-1: QoS 2 goes to its end as that."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("t", qos=2)
     send(writer, "t", "x", qos=2)
     (message,) = wire.heard()
     wire.subscribe("t", qos=0)
     wire.vanish()
-    again = lasting(make())
+    again = lasting()
     (resent,) = again.rest
     assert (resent.qos, resent.packet_id, resent.payload) == (2, message.packet_id, b"x")
     assert types(again.answer(PUBREC, resent.packet_id)) == ["PUBREL"]
 
 
-def test_a_slow_client_gets_nothing_meanwhile(make, writer):
-    wire = lasting(make())
+def test_a_slow_client_gets_nothing_meanwhile(lasting, writer):
+    wire = lasting()
     wire.subscribe("t", qos=1)
     wire.is_writable = False
     send(writer, "t", *"abc")
@@ -592,15 +570,15 @@ def test_a_slow_client_gets_nothing_meanwhile(make, writer):
     assert payloads(wire.heard()) == ["a", "b", "c"]
 
 
-def test_a_full_store_can_be_emptied_by_clients(make, writer, harness):
+def test_a_full_store_can_be_emptied_by_clients(lasting, writer, harness):
     """What a session keeps of its deliveries waits for no room."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("t", qos=2)
     wire.vanish()
     send(writer, "t", *"abc", qos=2)
     harness.store.bytes_max = harness.store.bytes - 1
 
-    again = lasting(make())
+    again = lasting()
     harness.wait(1)
     heard = [each for each in [*again.rest, *again.heard()] if each.type is PacketType.PUBLISH]
 

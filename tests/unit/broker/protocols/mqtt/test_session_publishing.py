@@ -12,28 +12,23 @@ from tandemmq.broker.core.names import MQTT_RETAINED, NAME_BYTES_MAX
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, Publish, Version
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.publishing import EXCHANGE_BYTES, EXCHANGES_COUNTED
-from tests.support.broker.mqtt_wire import V5, MqttLimits, Pieces, payloads, types
+from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, MqttLimits, Pieces, payloads, types
+from tests.unit.broker.protocols.mqtt.conftest import LASTING
 
 pytestmark = pytest.mark.promise("mqtt-conforms")
 
-PUBREL, PUBREC, PUBCOMP, PUBACK = PacketType.PUBREL, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PUBACK
-ALL = (Version.V3_1, Version.V3_1_1, V5)
-LASTING = pytest.mark.parametrize("clean", [True, False])
-
 
 @pytest.fixture
-def reader(make):
-    wire = make()
-    wire.connect("reader")
+def reader(come):
+    wire = come("reader")
     wire.subscribe("#")
     return wire
 
 
 @pytest.mark.parametrize("pieces", Pieces)
 @pytest.mark.parametrize("version", ALL)
-def test_each_qos_is_answered_as_it_should(make, reader, version, pieces):
-    wire = make(version=version, pieces=pieces)
-    wire.connect()
+def test_each_qos_is_answered_as_it_should(come, reader, version, pieces):
+    wire = come(version=version, pieces=pieces)
 
     assert wire.publish("t", "0") == []
     assert [(each.type, each.packet_id) for each in wire.publish("t", "1", qos=1, id=9)] == [(PUBACK, 9)]
@@ -43,10 +38,9 @@ def test_each_qos_is_answered_as_it_should(make, reader, version, pieces):
 
 
 @LASTING
-def test_a_message_of_qos_2_that_comes_again_is_one_message(make, reader, clean):
+def test_a_message_of_qos_2_that_comes_again_is_one_message(come, reader, clean):
     """MQTT-4.3.3-10."""
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean)
 
     assert types(wire.publish("t", "x", qos=2)) == ["PUBREC"]
     assert types(wire.publish("t", "x", qos=2, dup=True)) == ["PUBREC"]
@@ -56,21 +50,19 @@ def test_a_message_of_qos_2_that_comes_again_is_one_message(make, reader, clean)
 
 
 @LASTING
-def test_a_packet_id_that_is_not_known_is_answered(make, clean):
+def test_a_packet_id_that_is_not_known_is_answered(come, clean):
     """MQTT 5.0, 4.3.3; 3.x has no other answer."""
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean)
     assert [(each.type, each.codes) for each in wire.answer(PUBREL, 5)] == [(PUBCOMP, [0x92])]
 
 
-def test_a_message_of_qos_2_is_known_when_its_client_comes_back(make, reader):
-    wire = make()
-    wire.connect(expiry=100)
+def test_a_message_of_qos_2_is_known_when_its_client_comes_back(come, reader):
+    wire = come(expiry=100)
     wire.publish("t", "x", qos=2)
     wire.vanish()
 
-    again = make()
-    assert again.connect(clean=False, expiry=100).session_present
+    again = come(clean=False)
+    assert again.connack.session_present
     assert types(again.publish("t", "x", qos=2, dup=True)) == ["PUBREC"]
     assert types(again.answer(PUBREL, 7)) == ["PUBCOMP"]
     assert payloads(reader.heard()) == ["x"]
@@ -78,18 +70,16 @@ def test_a_message_of_qos_2_is_known_when_its_client_comes_back(make, reader):
     assert payloads(reader.heard()) == ["y"]
 
 
-def test_pubrel_and_the_next_of_that_id_may_come_at_once(make, reader):
-    wire = make()
-    wire.connect(expiry=100)
+def test_pubrel_and_the_next_of_that_id_may_come_at_once(come, reader):
+    wire = come(expiry=100)
     wire.publish("t", "x", qos=2)
     heard = wire.say(Acknowledgement(PUBREL, 7, 0, NONE), Acknowledgement(PUBREL, 7, 0, NONE))
     assert types(heard)[0] == "PUBCOMP"
 
 
-def test_what_comes_is_bounded_by_the_receive_maximum(make):
+def test_what_comes_is_bounded_by_the_receive_maximum(come):
     """MQTT 5.0, 3.2.2.3.3."""
-    wire = make(limits=MqttLimits(packet_bytes_max=1000, receive_maximum=2))
-    wire.connect()
+    wire = come(limits=MqttLimits(packet_bytes_max=1000, receive_maximum=2))
     assert types(wire.publish("t", "1", qos=2, id=1)) == ["PUBREC"]
     assert types(wire.publish("t", "1", qos=2, id=2)) == ["PUBREC"]
     assert [(each.type, each.codes) for each in wire.publish("t", "1", qos=2, id=3)] == [
@@ -98,9 +88,8 @@ def test_what_comes_is_bounded_by_the_receive_maximum(make):
     assert wire.is_closed
 
 
-def test_the_receive_maximum_counts_what_is_not_settled(make):
-    wire = make(limits=MqttLimits(packet_bytes_max=1000, receive_maximum=1))
-    wire.connect()
+def test_the_receive_maximum_counts_what_is_not_settled(come):
+    wire = come(limits=MqttLimits(packet_bytes_max=1000, receive_maximum=1))
     for _ in range(3):
         assert types(wire.publish("t", "1", qos=1, id=1)) == ["PUBACK"]
         assert types(wire.publish("t", "1", qos=2, id=1)) == ["PUBREC"]
@@ -108,34 +97,30 @@ def test_the_receive_maximum_counts_what_is_not_settled(make):
         assert types(wire.publish("$x", "1", qos=1, id=1)) == ["PUBACK"]
 
 
-def test_the_receive_maximum_is_a_connections_own(make):
+def test_the_receive_maximum_is_a_connections_own(come, lasting):
     """MQTT 5.0, 4.9: what is left of it is not kept."""
     limits = MqttLimits(packet_bytes_max=1000, receive_maximum=2)
-    wire = make(limits=limits)
-    wire.connect(expiry=100)
+    wire = come(expiry=100, limits=limits)
     wire.publish("t", "1", qos=2, id=1)
     wire.publish("t", "1", qos=2, id=2)
     wire.vanish()
 
-    again = make(limits=limits)
-    again.connect(clean=False, expiry=100)
+    again = lasting(limits=limits)
     assert types(again.answer(PUBREL, 1)) == types(again.answer(PUBREL, 2)) == ["PUBCOMP"]
     again.publish("t", "1", qos=2, id=1)
     again.publish("t", "1", qos=2, id=2)
     assert types(again.publish("t", "1", qos=2, id=3)) == ["DISCONNECT"]
 
 
-def test_mqtt_3_has_no_receive_maximum(make):
-    wire = make(version=Version.V3_1_1, limits=MqttLimits(packet_bytes_max=1000, receive_maximum=1))
-    wire.connect()
+def test_mqtt_3_has_no_receive_maximum(come):
+    wire = come(version=Version.V3_1_1, limits=MqttLimits(packet_bytes_max=1000, receive_maximum=1))
     assert types([*wire.publish("t", "1", qos=2, id=1), *wire.publish("t", "1", qos=2, id=2)]) == ["PUBREC"] * 2
 
 
 @pytest.mark.parametrize("topic", ["t", "$t"])
-def test_packet_ids_that_are_not_released_count_as_memory(make, harness, topic):
+def test_packet_ids_that_are_not_released_count_as_memory(come, harness, topic):
     memory = harness.engine.memory
-    wire = make(version=Version.V3_1_1)
-    wire.connect()
+    wire = come(version=Version.V3_1_1)
     before = memory.by_kind[Kind.STATE]
     count = 1_000
     for packet_id in range(1, count + 1):
@@ -149,19 +134,17 @@ def test_packet_ids_that_are_not_released_count_as_memory(make, harness, topic):
     assert memory.by_kind[Kind.STATE] < before
 
 
-def test_a_longer_packet_than_the_broker_takes_ends_the_connection(make):
-    wire = make(limits=MqttLimits(packet_bytes_max=1000))
-    wire.connect()
+def test_a_longer_packet_than_the_broker_takes_ends_the_connection(come):
+    wire = come(limits=MqttLimits(packet_bytes_max=1000))
     assert [each.codes for each in wire.publish("t", b"x" * 1000)] == [[0x95]]
 
 
 # ---- topic aliases
 
 
-def test_an_alias_stands_for_its_topic(make, reader):
+def test_an_alias_stands_for_its_topic(come, reader):
     """MQTT-3.3.2-7 to 12."""
-    wire = make()
-    wire.connect()
+    wire = come()
     wire.publish("a", "1", topic_alias=1)
     wire.publish("", "2", topic_alias=1)
     wire.publish("b", "3", topic_alias=1)
@@ -175,34 +158,30 @@ def test_an_alias_stands_for_its_topic(make, reader):
 
 
 @pytest.mark.parametrize(("alias", "code"), [(17, 0x94), (2, 0x82)])
-def test_a_wrong_alias_ends_the_connection(make, alias, code):
-    wire = make()
-    wire.connect()
+def test_a_wrong_alias_ends_the_connection(come, alias, code):
+    wire = come()
     assert [each.codes for each in wire.publish("", "x", topic_alias=alias)] == [[code]]
 
 
-def test_who_takes_no_aliases_is_given_none(make):
+def test_who_takes_no_aliases_is_given_none(come):
     """MQTT-3.2.2-18."""
-    wire = make(limits=MqttLimits(packet_bytes_max=1 << 20, topic_alias_maximum=0))
-    assert wire.connect().properties.topic_alias_maximum == 0
+    wire = come(limits=MqttLimits(packet_bytes_max=1 << 20, topic_alias_maximum=0))
+    assert wire.connack.properties.topic_alias_maximum == 0
     (end,) = wire.publish("t", "x", topic_alias=1)
     assert (end.type, end.codes) == (PacketType.DISCONNECT, [0x94])
     assert wire.is_closed
 
 
-def test_aliases_end_with_their_connection(make):
-    wire = make()
-    wire.connect(expiry=100)
+def test_aliases_end_with_their_connection(come, lasting):
+    wire = come(expiry=100)
     wire.publish("a", "1", topic_alias=1)
     wire.vanish()
-    again = make()
-    again.connect(clean=False, expiry=100)
+    again = lasting()
     assert [each.codes for each in again.publish("", "x", topic_alias=1)] == [[0x82]]
 
 
-def test_an_alias_for_a_topic_that_can_be_none_is_not_kept(make):
-    wire = make()
-    wire.connect()
+def test_an_alias_for_a_topic_that_can_be_none_is_not_kept(come):
+    wire = come()
     assert [each.codes for each in wire.publish("x" * (NAME_BYTES_MAX + 1), "1", topic_alias=1)] == [[0x90]]
 
 
@@ -212,10 +191,9 @@ def test_an_alias_for_a_topic_that_can_be_none_is_not_kept(make):
 @pytest.mark.parametrize("version", ALL)
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("clean", [True, False])
-def test_topics_that_begin_with_a_dollar_lead_nowhere(make, reader, version, qos, clean):
+def test_topics_that_begin_with_a_dollar_lead_nowhere(come, reader, version, qos, clean):
     """As in ActiveMQ. What is answered is answered as usual."""
-    wire = make(version=version)
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean, version=version)
     heard = wire.publish("$SYS/x", "x", qos=qos)
     if qos == 2:
         heard += wire.answer(PUBREL, 7)
@@ -223,9 +201,8 @@ def test_topics_that_begin_with_a_dollar_lead_nowhere(make, reader, version, qos
     assert reader.heard() == []
 
 
-def test_a_connector_may_take_such_topics(make):
-    wire = make(limits=MqttLimits(packet_bytes_max=1000, takes_dollar_topics=True))
-    wire.connect()
+def test_a_connector_may_take_such_topics(come):
+    wire = come(limits=MqttLimits(packet_bytes_max=1000, takes_dollar_topics=True))
     wire.subscribe("$x")
     assert payloads(wire.publish("$x", "1")) == ["1"]
 
@@ -233,10 +210,9 @@ def test_a_connector_may_take_such_topics(make):
 @pytest.mark.parametrize("version", ALL)
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("retain", [False, True])
-def test_what_is_refused_ends_the_connection_or_has_a_reason(make, version, qos, retain):
+def test_what_is_refused_ends_the_connection_or_has_a_reason(lasting, version, qos, retain):
     """MQTT-3.3.5-2. A topic that is too long for a destination is no matter of rights, and refused all the same."""
-    wire = make(version=version)
-    wire.connect(clean=False, expiry=100)
+    wire = lasting(version=version)
     heard = wire.publish("x" * 600, "x", qos=qos, retain=retain)
     if version is V5:
         assert [(each.type.value, each.codes) for each in heard] == ([] if not qos else [(3 + qos, [0x90])])
@@ -247,9 +223,8 @@ def test_what_is_refused_ends_the_connection_or_has_a_reason(make, version, qos,
         assert wire.is_closed
 
 
-def test_refused_messages_do_not_count_against_the_receive_maximum(make):
-    wire = make(limits=MqttLimits(packet_bytes_max=1000, receive_maximum=1))
-    wire.connect()
+def test_refused_messages_do_not_count_against_the_receive_maximum(come):
+    wire = come(limits=MqttLimits(packet_bytes_max=1000, receive_maximum=1))
     for qos in (1, 2, 1, 2):
         assert [each.codes for each in wire.publish("x" * 600, "x", qos=qos)] == [[0x90]]
     assert types(wire.publish("t", "x", qos=2)) == ["PUBREC"]
@@ -258,20 +233,18 @@ def test_refused_messages_do_not_count_against_the_receive_maximum(make):
 # ---- retained messages
 
 
-def test_what_is_retained_is_sent_to_its_topic_and_kept_at_once(make, harness, reader):
-    wire = make()
-    wire.connect()
+def test_what_is_retained_is_sent_to_its_topic_and_kept_at_once(come, harness, reader):
+    wire = come()
     assert types(wire.publish("t", "x", qos=1, retain=True)) == ["PUBACK"]
     wire.publish("t", "y", retain=True)
     assert payloads(reader.heard()) == ["x", "y"]
     assert harness.figures(MQTT_RETAINED.name)["messages"] == 2
 
 
-def test_a_retained_message_that_has_no_room_is_only_sent(make, hooks, harness, reader):
+def test_a_retained_message_that_has_no_room_is_only_sent(come, hooks, harness, reader):
     """What it was to replace is no longer true."""
     hooks.has_room = False
-    wire = make()
-    wire.connect()
+    wire = come()
     assert types(wire.publish("t", "x", qos=1, retain=True)) == ["PUBACK"]
     assert payloads(reader.heard()) == ["x"]
     assert harness.figures(MQTT_RETAINED.name)["messages"] == 1
@@ -280,13 +253,11 @@ def test_a_retained_message_that_has_no_room_is_only_sent(make, hooks, harness, 
 # ---- what waits
 
 
-def test_a_full_store_lets_producers_wait(make, harness, reader):
-    away = make()
-    away.connect("away", expiry=100)
+def test_a_full_store_lets_producers_wait(come, harness, reader):
+    away = come("away", expiry=100)
     away.subscribe("t", qos=1)
     away.vanish()
-    wire = make()
-    wire.connect(expiry=100)
+    wire = come(expiry=100)
     harness.store.bytes_max = 0
     assert wire.publish("t", "x", qos=1) == []
     harness.store.bytes_max = 1 << 20
@@ -295,34 +266,29 @@ def test_a_full_store_lets_producers_wait(make, harness, reader):
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_many_messages_at_once_are_answered_in_their_order(make, qos):
+def test_many_messages_at_once_are_answered_in_their_order(come, qos):
     """MQTT-4.6.0-2, 4.6.0-3 of 3.1.1."""
-    wire = make()
-    wire.connect(expiry=100)
+    wire = come(expiry=100)
     heard = wire.say(*(Publish("t", b"x", qos, False, False, number, NONE) for number in range(1, 200)))
     assert [each.packet_id for each in heard] == list(range(1, 200))
 
 
-def test_a_reason_is_not_told_to_who_does_not_want_it(make):
+def test_a_reason_is_not_told_to_who_does_not_want_it(come):
     """MQTT-3.1.2-29."""
-    wire = make()
-    wire.connect(request_problem_information=0)
+    wire = come(request_problem_information=0)
     assert wire.publish("x" * 600, "x", qos=1)[0].properties == NONE
 
 
-def test_a_reason_is_told_where_there_is_room_for_it(make):
+def test_a_reason_is_told_where_there_is_room_for_it(come):
     """MQTT-3.4.2-2."""
-    wire = make()
-    wire.connect()
+    wire = come()
     assert wire.publish("x" * 600, "x", qos=1)[0].properties.reason_string
-    small = make()
-    small.connect("small", maximum_packet_size=100)
+    small = come("small", maximum_packet_size=100)
     assert small.publish("x" * 600, "x", qos=1)[0].properties == NONE
 
 
-def test_a_refusal_within_a_transaction_is_told_by_its_own_name(make):
-    wire = make()
-    wire.connect()
+def test_a_refusal_within_a_transaction_is_told_by_its_own_name(come):
+    wire = come()
     wire.session.fail(refusal("No", kind=ErrorKind.SECURITY))
     error = refusal("rolled back", kind=ErrorKind.ROLLED_BACK, receipt=7)
     wire.session._publishing._unanswered += 1
@@ -330,9 +296,8 @@ def test_a_refusal_within_a_transaction_is_told_by_its_own_name(make):
     assert [(each.codes, each.properties.reason_string) for each in wire.heard()] == [([0x87], "No")]
 
 
-def test_properties_reach_who_subscribes(make, reader):
-    wire = make()
-    wire.connect()
+def test_properties_reach_who_subscribes(come, reader):
+    wire = come()
     wire.publish(
         "t",
         "x",

@@ -31,45 +31,27 @@ from tandemmq.broker.protocols.mqtt.session_records import queue_of
 from tandemmq.broker.protocols.mqtt.subscribing import SUBSCRIPTIONS_MAX
 from tandemmq.broker.protocols.mqtt.topics import destination_of
 from tandemmq.store.records.message import Destination, DestinationKind, Message
-from tests.support.broker.mqtt_wire import V5, MqttWire, payloads, types
+from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, V5, MqttWire, payloads, types
+from tests.unit.broker.protocols.mqtt.conftest import LASTING
 
 pytestmark = pytest.mark.promise("mqtt-conforms")
-
-ALL = (Version.V3_1, Version.V3_1_1, V5)
-LASTING = pytest.mark.parametrize("clean", [True, False])
-PUBREC, PUBCOMP, PUBACK = PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PUBACK
-
-
-@pytest.fixture
-def writer(make):
-    wire = make()
-    wire.connect("writer")
-    return wire
-
-
-def lasting(wire: MqttWire, client_id: str = "me", **properties: Any) -> MqttWire:
-    wire.connect(client_id, clean=False, expiry=100, **properties)
-    return wire
-
 
 # ---- SUBSCRIBE
 
 
 @LASTING
 @pytest.mark.parametrize("version", ALL)
-def test_each_filter_has_its_code(make, version, clean):
+def test_each_filter_has_its_code(come, version, clean):
     """MQTT-3.8.4-1, 3.8.4-5, 3.8.4-6."""
-    wire = make(version=version)
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean, version=version)
     filters = tuple(Filter(f"t{qos}", qos, False, False, 0) for qos in (2, 0, 1))
     (suback,) = wire.say(Subscribe(5, filters, NONE))
     assert (suback.type, suback.packet_id, suback.codes) == (PacketType.SUBACK, 5, [2, 0, 1])
 
 
 @LASTING
-def test_a_filter_may_stand_twice_in_a_packet(make, writer, clean):
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100)
+def test_a_filter_may_stand_twice_in_a_packet(come, writer, clean):
+    wire = come(clean=clean)
     filters = tuple(Filter("t", qos, False, False, 0) for qos in (0, 2, 1))
     (suback,) = wire.say(Subscribe(5, filters, NONE))
     assert suback.codes == [0, 2, 1]
@@ -80,10 +62,9 @@ def test_a_filter_may_stand_twice_in_a_packet(make, writer, clean):
 @LASTING
 @pytest.mark.parametrize("first", [0, 1, 2])
 @pytest.mark.parametrize("second", [0, 1, 2])
-def test_a_later_subscription_takes_the_place_of_the_first(make, writer, clean, first, second):
+def test_a_later_subscription_takes_the_place_of_the_first(come, writer, clean, first, second):
     """MQTT-3.8.4-3, 3.8.4-4."""
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean)
     wire.subscribe("t", qos=first)
     assert wire.subscribe("t", qos=second)[0].codes == [second]
     writer.publish("t", "x", qos=2)
@@ -94,9 +75,9 @@ def test_a_later_subscription_takes_the_place_of_the_first(make, writer, clean, 
     assert wire.heard() == []
 
 
-def test_nothing_is_lost_when_a_subscription_is_replaced(make, writer):
+def test_nothing_is_lost_when_a_subscription_is_replaced(lasting, writer):
     """MQTT-3.8.4-4."""
-    wire = lasting(make(), receive_maximum=1)
+    wire = lasting(receive_maximum=1)
     wire.subscribe("t", qos=1)
     for number in range(3):
         writer.publish("t", str(number), qos=1)
@@ -111,10 +92,9 @@ def test_nothing_is_lost_when_a_subscription_is_replaced(make, writer):
     assert sorted(set(payloads(heard))) == ["1", "2"]
 
 
-def test_a_client_with_overlapping_filters_has_a_message_of_each(make, writer):
+def test_a_client_with_overlapping_filters_has_a_message_of_each(come, writer):
     """MQTT-3.3.5-1, 3.3.4-3."""
-    wire = make()
-    wire.connect()
+    wire = come()
     wire.subscribe("a/#", qos=2, subscription_ids=(1,))
     wire.subscribe("a/b", qos=1, subscription_ids=(2,))
     writer.publish("a/b", "x", qos=2)
@@ -122,13 +102,13 @@ def test_a_client_with_overlapping_filters_has_a_message_of_each(make, writer):
     assert heard == {(1,): 2, (2,): 1}
 
 
-def test_a_subscription_id_may_change_and_is_kept(make, writer):
+def test_a_subscription_id_may_change_and_is_kept(lasting, writer):
     """MQTT-3.3.4-4."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("t", qos=1, subscription_ids=(5,))
     wire.subscribe("t", qos=1, subscription_ids=(6,))
     wire.vanish()
-    again = lasting(make())
+    again = lasting()
     writer.publish("t", "x", qos=1)
     assert [each.properties.subscription_ids for each in again.heard()] == [(6,)]
     again.subscribe("t", qos=1)
@@ -137,10 +117,9 @@ def test_a_subscription_id_may_change_and_is_kept(make, writer):
 
 
 @LASTING
-def test_a_client_need_not_get_what_it_sent_itself(make, writer, clean):
+def test_a_client_need_not_get_what_it_sent_itself(come, writer, clean):
     """MQTT-3.8.3-3."""
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean)
     wire.subscribe("t", qos=1, no_local=True)
     assert types(wire.publish("t", "mine", qos=1)) == ["PUBACK"]
     writer.publish("t", "another's", qos=1)
@@ -149,10 +128,9 @@ def test_a_client_need_not_get_what_it_sent_itself(make, writer, clean):
 
 @LASTING
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_no_local_may_change(make, writer, clean, qos):
+def test_no_local_may_change(come, writer, clean, qos):
     """MQTT-3.8.4-3, 3.8.4-4: what is on its way, or waits for room, is not lost, and does not come again."""
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100, receive_maximum=2)
+    wire = come(clean=clean, receive_maximum=2)
     wire.subscribe("t", qos=qos)
     for payload in ("1", "2", "3"):
         writer.publish("t", payload, qos=1)
@@ -170,27 +148,26 @@ def test_no_local_may_change(make, writer, clean, qos):
 
 
 @pytest.mark.parametrize("is_first", [False, True])
-def test_no_local_may_change_for_what_had_gathered(make, writer, harness, is_first):
-    wire = lasting(make())
+def test_no_local_may_change_for_what_had_gathered(lasting, writer, harness, is_first):
+    wire = lasting()
     wire.subscribe("t", qos=1, no_local=is_first)
     wire.vanish()
     writer.publish("t", "gathered", qos=1)
     harness.fail_over()
-    again = lasting(make(), receive_maximum=1)
+    again = lasting(receive_maximum=1)
     assert payloads(again.rest) == ["gathered"]
     assert types(again.subscribe("t", qos=1, no_local=not is_first)) == ["SUBACK"]
     again.publish("t", "mine", qos=1, id=8)
     (message,) = again.rest
     assert payloads(again.answer(PUBACK, message.packet_id)) == (["mine"] if is_first else [])
     again.vanish()
-    assert payloads(lasting(make()).rest) == (["mine"] if is_first else [])
+    assert payloads(lasting().rest) == (["mine"] if is_first else [])
 
 
 @pytest.mark.parametrize("as_published", [False, True])
-def test_retain_is_told_as_it_was_published_to_who_wants_that(make, writer, as_published):
+def test_retain_is_told_as_it_was_published_to_who_wants_that(come, writer, as_published):
     """MQTT-3.3.1-12, 3.3.1-13."""
-    wire = make()
-    wire.connect()
+    wire = come()
     wire.subscribe("t", retain_as_published=as_published)
     writer.publish("t", "x", retain=True)
     writer.publish("t", "y")
@@ -202,10 +179,9 @@ def test_retain_is_told_as_it_was_published_to_who_wants_that(make, writer, as_p
 
 @LASTING
 @pytest.mark.parametrize("version", ALL)
-def test_unsubscribing_is_answered_by_filter(make, writer, version, clean):
+def test_unsubscribing_is_answered_by_filter(come, writer, version, clean):
     """MQTT-3.10.4-4, 3.11.3-2."""
-    wire = make(version=version)
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean, version=version)
     wire.subscribe("t", qos=1)
     (unsuback,) = wire.unsubscribe("t", "u")
     assert unsuback.codes == ([0, 0x11] if version is V5 else [])
@@ -213,15 +189,14 @@ def test_unsubscribing_is_answered_by_filter(make, writer, version, clean):
     writer.publish("t", "x", qos=1)
     assert wire.heard() == []
     wire.vanish()
-    again = make(version=version)
-    again.connect(clean=clean, expiry=None if clean else 100)
+    again = come(clean=clean, version=version)
     writer.publish("t", "x", qos=1)
     assert again.rest == again.heard() == []
 
 
-def test_subscribing_and_unsubscribing_at_once_leaves_nothing(make, writer, harness):
+def test_subscribing_and_unsubscribing_at_once_leaves_nothing(lasting, writer, harness):
 
-    wire = lasting(make())
+    wire = lasting()
     for _ in range(3):
         heard = wire.say(
             Subscribe(1, (Filter("t", 1, False, False, 0),), NONE),
@@ -230,15 +205,14 @@ def test_subscribing_and_unsubscribing_at_once_leaves_nothing(make, writer, harn
         assert types(heard) == ["SUBACK", "UNSUBACK"]
     assert harness.figures(queue_of("me").name)["messages"] == 1
     wire.vanish()
-    again = lasting(make())
+    again = lasting()
     writer.publish("t", "x", qos=1)
     assert again.heard() == []
 
 
-def test_what_waits_for_room_of_an_ended_subscription_is_not_sent(make, writer):
+def test_what_waits_for_room_of_an_ended_subscription_is_not_sent(come, writer):
     """MQTT-3.10.4-2."""
-    wire = make()
-    wire.connect(receive_maximum=1)
+    wire = come(receive_maximum=1)
     wire.subscribe("t", "u", qos=1)
     for topic in ("t", "t", "u"):
         writer.publish(topic, topic, qos=1)
@@ -251,9 +225,9 @@ def test_what_waits_for_room_of_an_ended_subscription_is_not_sent(make, writer):
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_a_session_knows_its_subscriptions(make, writer, version):
+def test_a_session_knows_its_subscriptions(lasting, writer, version):
     """MQTT-3.1.2-4 (3.1.1), MQTT-3.1.2-5 (5.0)."""
-    wire = lasting(make(version=version))
+    wire = lasting(version=version)
     wire.subscribe("0", qos=0)
     wire.subscribe("1", qos=1)
     wire.subscribe("2", qos=2)
@@ -261,43 +235,41 @@ def test_a_session_knows_its_subscriptions(make, writer, version):
     for topic in "012":
         writer.publish(topic, topic, qos=2, id=ord(topic))
 
-    again = lasting(make(version=version))
+    again = lasting(version=version)
     assert sorted(payloads(again.rest)) == ["1", "2"]
     writer.publish("0", "now", qos=2, id=3)
     assert [(each.qos, each.payload) for each in again.heard()] == [(0, b"now")]
 
 
-def test_a_new_master_gathers_from_topics_that_no_filter_had_met(make, harness):
-    lasting(make()).subscribe("a/#", qos=1)
+def test_a_new_master_gathers_from_topics_that_no_filter_had_met(come, lasting, harness):
+    lasting().subscribe("a/#", qos=1)
     harness.fail_over()
-    other = make()
-    other.connect("other")
+    other = come("other")
     other.publish("a/x", "1", qos=1)
-    assert payloads(lasting(make()).rest) == ["1"]
+    assert payloads(lasting().rest) == ["1"]
 
 
-def test_a_new_master_knows_them_too(make, writer, harness):
-    wire = lasting(make())
+def test_a_new_master_knows_them_too(come, lasting, writer, harness):
+    wire = lasting()
     wire.subscribe("a/#", qos=1, subscription_ids=(9,), no_local=True)
     wire.subscribe("b", qos=2)
     writer.publish("a/x", "0", qos=1)
     (message,) = wire.heard()
     wire.answer(PUBACK, message.packet_id)
     harness.fail_over()
-    other = make()
-    other.connect("other")
+    other = come("other")
     other.publish("a/x", "1", qos=1)
     other.publish("b", "2", qos=2, id=8)
 
-    again = lasting(make())
+    again = lasting()
 
     assert sorted((each.payload, each.properties.subscription_ids) for each in again.rest) == [(b"1", (9,)), (b"2", ())]
 
 
 @LASTING
-def test_a_clean_start_ends_the_old_session(make, writer, harness, clean):
+def test_a_clean_start_ends_the_old_session(come, lasting, writer, harness, clean):
     """MQTT-3.1.2-4."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("t", qos=2)
     writer.publish("t", "x", qos=2)
     (message,) = wire.heard()
@@ -305,35 +277,34 @@ def test_a_clean_start_ends_the_old_session(make, writer, harness, clean):
     wire.publish("t", "y", qos=2, id=3)
     wire.vanish()
 
-    fresh = make()
-    connack = fresh.connect(clean=True, expiry=None if clean else 100)
+    fresh = come(expiry=None if clean else 100)
 
-    assert not connack.session_present
+    assert not fresh.connack.session_present
     assert fresh.rest == fresh.heard() == []
     writer.publish("t", "z", qos=1)
     assert fresh.heard() == []
     assert harness.stored() == (0 if clean else 1)
     fresh.vanish()
-    assert lasting(make()).rest == []
+    assert lasting().rest == []
 
 
-def test_a_session_may_go_on_for_one_connection_more(make, writer, hooks):
+def test_a_session_may_go_on_for_one_connection_more(lasting, writer, hooks):
     """MQTT 5.0: no clean start, and no expiry."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("t", qos=1)
     wire.vanish()
     writer.publish("t", "x", qos=1)
 
-    last = make()
-    assert last.connect(clean=False, expiry=0).session_present
+    last = lasting(expiry=0)
+    assert last.connack.session_present
     assert payloads(last.rest) == ["x"]
     last.vanish()
     assert (hooks.left_[-1].expiry, hooks.left_[-1].state) == (0, queue_of("me"))
 
 
-def test_a_session_of_many_records_is_found_whole(make, writer, harness):
+def test_a_session_of_many_records_is_found_whole(lasting, writer, harness):
     """More than are given to a consumer at once."""
-    wire = lasting(make(version=Version.V3_1_1))
+    wire = lasting(version=Version.V3_1_1)
     for start in range(1, 3000, 500):
         wire.say(*(Publish("t", b"x", 2, False, False, start + number, NONE) for number in range(500)))
     for start in range(0, 1000, 500):
@@ -341,7 +312,7 @@ def test_a_session_of_many_records_is_found_whole(make, writer, harness):
     wire.vanish()
     harness.fail_over()
 
-    again = lasting(make(version=Version.V3_1_1))
+    again = lasting(version=Version.V3_1_1)
 
     assert len(again.session._publishing._exchanges) == 3000
     assert len(again.session._subscribing._by_filter) == 1000
@@ -350,11 +321,10 @@ def test_a_session_of_many_records_is_found_whole(make, writer, harness):
 
 
 @LASTING
-def test_subscriptions_have_a_bound(make, hooks, clean):
+def test_subscriptions_have_a_bound(come, hooks, clean):
     """Beyond which retained messages still come to those that there are."""
     hooks.messages = [retained("0", "x")]
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean)
     codes: list[int] = []
     for start in range(0, SUBSCRIPTIONS_MAX + 500, 500):
         filters = [str(number) for number in range(start, start + 500)]
@@ -383,16 +353,14 @@ class SomeRights:
 
 
 @pytest.fixture
-def make_as(harness, make):
+def make_as(harness, lasting):
     """A client that has logged in."""
 
     harness.access = SomeRights()
     harness.begin_term()
 
     def make_as(user: str, client_id: str, version: Version = V5) -> MqttWire:
-        wire = make(version=version)
-        wire.connack = wire.connect(client_id, clean=False, expiry=100, username=user, password=b"p")
-        return wire
+        return lasting(client_id, version=version, username=user, password=b"p")
 
     return make_as
 
@@ -449,7 +417,7 @@ def test_a_client_id_of_another_user_is_not_taken_over(make_as):
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_the_session_of_another_user_is_not_given(make_as, make, version):
+def test_the_session_of_another_user_is_not_given(make, make_as, version):
     wire = make_as("ann", "a", version)
     wire.subscribe("ann/x", "shared", qos=1)
     wire.vanish()
@@ -521,11 +489,10 @@ def retained(topic: str, body: str, qos: int = 1, **fields: Any) -> Message:
 
 @LASTING
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_retained_messages_come_to_who_subscribes(make, hooks, clean, qos):
+def test_retained_messages_come_to_who_subscribes(come, hooks, clean, qos):
     """MQTT-3.3.1-9."""
     hooks.messages = [retained("a/b", "x", 2), retained("c", "no"), retained("a", "y", 0)]
-    wire = make()
-    wire.connect(clean=clean, expiry=None if clean else 100)
+    wire = come(clean=clean)
     heard = wire.subscribe("a/#", qos=qos)
     messages = [each for each in heard if each.type is PacketType.PUBLISH]
     assert sorted((each.topic, each.payload, each.qos, each.retain) for each in messages) == [
@@ -534,11 +501,10 @@ def test_retained_messages_come_to_who_subscribes(make, hooks, clean, qos):
     ]
 
 
-def test_retain_handling(make, hooks):
+def test_retain_handling(come, hooks):
     """MQTT-3.3.1-9 to 11."""
     hooks.messages = [retained("t", "x")]
-    wire = make()
-    wire.connect()
+    wire = come()
     assert payloads(wire.subscribe("t", retain_handling=2)) == []
     assert payloads(wire.subscribe("t", retain_handling=1)) == []
     assert payloads(wire.subscribe("t", retain_handling=0)) == ["x"]
@@ -546,13 +512,13 @@ def test_retain_handling(make, hooks):
     assert payloads(wire.subscribe("t", retain_handling=1)) == ["x"]
 
 
-def test_retained_messages_that_were_not_acknowledged_come_again(make, hooks):
+def test_retained_messages_that_were_not_acknowledged_come_again(lasting, hooks):
     hooks.messages = [retained("t", "x", 2)]
-    wire = lasting(make())
+    wire = lasting()
     (message,) = [each for each in wire.subscribe("t", qos=2) if each.type is PacketType.PUBLISH]
     wire.vanish()
 
-    again = lasting(make())
+    again = lasting()
     assert [(each.type.name, each.packet_id) for each in again.rest if each.type is not PacketType.PUBLISH] == [
         ("PUBREL", message.packet_id)
     ]
@@ -561,13 +527,12 @@ def test_retained_messages_that_were_not_acknowledged_come_again(make, hooks):
     assert types(again.answer(PUBREC, second.packet_id)) == ["PUBREL"]
     assert again.answer(PUBCOMP, second.packet_id) == again.answer(PUBCOMP, message.packet_id) == []
     again.vanish()
-    assert lasting(make()).rest == []
+    assert lasting().rest == []
 
 
-def test_very_many_retained_messages_come_a_few_at_a_time(make, hooks, harness):
+def test_very_many_retained_messages_come_a_few_at_a_time(come, hooks, harness):
     hooks.messages = [retained(f"t/{number}", str(number)) for number in range(1000)]
-    wire = make()
-    wire.connect(receive_maximum=10)
+    wire = come(receive_maximum=10)
     heard = wire.subscribe("t/#", qos=1)
     assert len(wire.session._retained._owed) <= AHEAD_MAX
     seen = 0
@@ -579,19 +544,18 @@ def test_very_many_retained_messages_come_a_few_at_a_time(make, hooks, harness):
     assert seen == 1000
 
 
-def test_subscribing_again_and_again_makes_no_heap_of_retained_messages(make, hooks):
+def test_subscribing_again_and_again_makes_no_heap_of_retained_messages(come, hooks):
     hooks.messages = [retained(f"t/{number}", str(number)) for number in range(1000)]
-    wire = make()
-    wire.connect(receive_maximum=1)
+    wire = come(receive_maximum=1)
     for number in range(50):
         wire.subscribe("t/#", qos=1, id=number + 1)
     assert len(wire.session._retained._owed) <= AHEAD_MAX
     assert len(wire.session._retained._waiting) <= 2
 
 
-def test_retained_messages_wait_until_all_are_known(make, hooks):
+def test_retained_messages_wait_until_all_are_known(lasting, hooks):
     hooks.is_loaded = False
-    wire = lasting(make())
+    wire = lasting()
     assert types(wire.subscribe("t", qos=1)) == ["SUBACK"]
     assert not wire.session.has_more
     hooks.messages = [retained("t", "x")]
@@ -599,9 +563,9 @@ def test_retained_messages_wait_until_all_are_known(make, hooks):
     assert payloads(wire.heard()) == ["x"]
 
 
-def test_retained_messages_of_an_ended_subscription_are_not_sent(make, hooks):
+def test_retained_messages_of_an_ended_subscription_are_not_sent(lasting, hooks):
     hooks.messages = [retained(f"t/{number}", str(number)) for number in range(5)]
-    wire = lasting(make(), receive_maximum=1)
+    wire = lasting(receive_maximum=1)
     (message,) = [each for each in wire.subscribe("t/#", qos=1) if each.type is PacketType.PUBLISH]
     assert types(wire.unsubscribe("t/#")) == ["UNSUBACK"]
     assert wire.answer(PUBACK, message.packet_id) == []
@@ -619,11 +583,10 @@ def test_retained_messages_are_for_who_may_read_them(make_as, hooks):
 
 @LASTING
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_each_message_goes_to_one_of_those_who_share(make, writer, clean, qos):
+def test_each_message_goes_to_one_of_those_who_share(come, writer, clean, qos):
     """MQTT 5.0, 4.8.2."""
-    members = [make() for _ in range(2)]
-    for number, wire in enumerate(members):
-        wire.connect(f"member{number}", clean=clean, expiry=None if clean else 100)
+    members = [come(f"member{number}", clean=clean) for number in range(2)]
+    for wire in members:
         (suback,) = wire.subscribe("$share/g/t/+", qos=qos)
         assert suback.codes == [qos]
     for number in range(6):
@@ -633,11 +596,10 @@ def test_each_message_goes_to_one_of_those_who_share(make, writer, clean, qos):
     assert all(each)
 
 
-def test_each_who_shares_has_the_qos_that_was_granted(make, writer):
+def test_each_who_shares_has_the_qos_that_was_granted(come, writer):
     """MQTT-4.8.2-3."""
     for qos in (0, 1, 2):
-        wire = make()
-        wire.connect(f"member{qos}")
+        wire = come(f"member{qos}")
         wire.subscribe(f"$share/g{qos}/t", qos=qos)
         writer.publish("t", "x", qos=2, id=qos + 1)
         (message,) = wire.heard()
@@ -645,37 +607,34 @@ def test_each_who_shares_has_the_qos_that_was_granted(make, writer):
         wire.unsubscribe(f"$share/g{qos}/t")
 
 
-def test_a_share_gathers_for_a_session_that_is_away_and_is_no_plain_subscription(make, writer):
+def test_a_share_gathers_for_a_session_that_is_away_and_is_no_plain_subscription(lasting, writer):
     """MQTT-4.8.2-4."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("$share/g/t", qos=1)
     wire.close()
     writer.publish("t", "kept", qos=1)
-    again = make()
-    heard = again.connect("me", clean=False, expiry=100)
-    assert heard.session_present
+    again = lasting()
+    assert again.connack.session_present
     assert payloads(again.rest) == ["kept"]
     assert again.unsubscribe("$share/g/t")[-1].codes == [0]
     writer.publish("t", "after", qos=1, id=9)
     assert again.heard() == []
 
 
-def test_retained_messages_are_not_for_who_shares(make, writer, hooks):
+def test_retained_messages_are_not_for_who_shares(come, writer, hooks):
     """MQTT 5.0, 4.8.2 and 3.3.1.3."""
     kept = Message(MQTT_RETAINED, "ID:r:1", b"old", persistent=True, properties={QOS: 1, RETAIN: True})
     kept.original_destination = destination_of("t")
     hooks.messages.append(kept)
-    wire = make()
-    wire.connect()
+    wire = come()
     assert types(wire.subscribe("$share/g/t", qos=1)) == ["SUBACK"]
     assert wire.heard() == []
 
 
-def test_what_was_refused_by_one_who_shares_goes_to_no_other(make, writer):
+def test_what_was_refused_by_one_who_shares_goes_to_no_other(come, writer):
     """MQTT-4.8.2-6."""
-    members = [make() for _ in range(2)]
-    for number, wire in enumerate(members):
-        wire.connect(f"member{number}")
+    members = [come(f"member{number}") for number in range(2)]
+    for wire in members:
         wire.subscribe("$share/g/t", qos=1)
     writer.publish("t", "x", qos=1)
     ((taker, message),) = ((wire, heard[0]) for wire in members if (heard := wire.heard()))
@@ -684,9 +643,9 @@ def test_what_was_refused_by_one_who_shares_goes_to_no_other(make, writer):
     assert all(wire.heard() == [] for wire in members if wire is not taker)
 
 
-def _share_of_two(make):
+def _share_of_two(lasting):
     """Two members whose sessions are kept."""
-    members = [lasting(make(), f"member{number}", receive_maximum=2) for number in range(2)]
+    members = [lasting(f"member{number}", receive_maximum=2) for number in range(2)]
     for wire in members:
         wire.subscribe("$share/g/t", qos=2, subscription_ids=(9,))
     return members
@@ -694,9 +653,9 @@ def _share_of_two(make):
 
 @pytest.mark.parametrize("fails_over", [False, True])
 @pytest.mark.parametrize("answer", [None, PUBREC])
-def test_what_was_begun_with_qos_2_is_its_takers(make, writer, harness, answer, fails_over):
+def test_what_was_begun_with_qos_2_is_its_takers(lasting, writer, harness, answer, fails_over):
     """MQTT-4.8.2-4: it is completed when its taker is back, and goes to no other meanwhile."""
-    one, two = _share_of_two(make)
+    one, two = _share_of_two(lasting)
     writer.publish("t", "x", qos=2, content_type="a/b", user=(("k", "1"), ("k", "2")), message_expiry=60)
     ((taker, other, message),) = ((a, b, heard[0]) for a, b in ((one, two), (two, one)) if (heard := a.heard()))
     if answer is not None:
@@ -706,13 +665,12 @@ def test_what_was_begun_with_qos_2_is_its_takers(make, writer, harness, answer, 
     assert other.heard() == []
     if fails_over:
         harness.fail_over()
-        other = lasting(make(), f"member{(two, one).index(taker)}")
+        other = lasting(f"member{(two, one).index(taker)}")
         assert other.rest == []
     harness.now += 100_000  # what was begun does not expire (MQTT-4.3.3-7)
 
     for _ in range(2):
-        again = make()
-        again.connect(client_id, clean=False, expiry=100)
+        again = lasting(client_id)
         (first,) = again.rest
         assert first.packet_id == message.packet_id
         if answer is None:
@@ -722,32 +680,31 @@ def test_what_was_begun_with_qos_2_is_its_takers(make, writer, harness, answer, 
             assert first.properties.subscription_ids == (9,)
             assert first.properties.message_expiry == 0
         again.vanish()
-    again = lasting(make(), client_id)
+    again = lasting(client_id)
     if answer is None:
         again.answer(PUBREC, message.packet_id)
     again.answer(PUBCOMP, message.packet_id)
     again.vanish()
-    assert lasting(make(), client_id).rest == []
+    assert lasting(client_id).rest == []
     assert other.heard() == []
     assert harness.stored() == 4  # two sessions, and two subscriptions
 
 
-def test_what_was_begun_with_qos_2_goes_to_no_other_when_its_session_ends(make, writer, harness):
+def test_what_was_begun_with_qos_2_goes_to_no_other_when_its_session_ends(come, lasting, writer, harness):
     """MQTT-4.8.2-5."""
-    members = _share_of_two(make)
+    members = _share_of_two(lasting)
     writer.publish("t", "x", qos=2)
     ((taker, other),) = ((a, b) for a, b in (members, members[::-1]) if a.heard())
     taker.vanish()
-    ended = make()
-    ended.connect(f"member{members.index(taker)}", clean=True)
+    ended = come(f"member{members.index(taker)}", clean=True)
     assert ended.rest == []
     assert other.heard() == []
     other.unsubscribe("$share/g/t")
     assert harness.stored() == 1  # the other's session
 
 
-def test_what_waits_for_room_goes_to_another(make, writer):
-    members = _share_of_two(make)
+def test_what_waits_for_room_goes_to_another(lasting, writer):
+    members = _share_of_two(lasting)
     for number in range(5):
         writer.publish("t", str(number), qos=2, id=number + 1)
     begun = [payloads(wire.heard()) for wire in members]
@@ -756,43 +713,43 @@ def test_what_waits_for_room_goes_to_another(make, writer):
     members[1].answer(PUBREC, 1)
     came = payloads(members[1].answer(PUBCOMP, 1))
     assert sorted([*begun[0], *begun[1], *came]) == [str(number) for number in range(5)]
-    assert payloads(lasting(make(), "member0").rest) == begun[0]
+    assert payloads(lasting("member0").rest) == begun[0]
 
 
-def test_what_was_begun_waits_for_room_and_does_not_expire(make, writer, harness):
+def test_what_was_begun_waits_for_room_and_does_not_expire(lasting, writer, harness):
     """MQTT-4.3.3-7."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("$share/g/t", qos=2)
     for number in (1, 2):
         writer.publish("t", str(number), qos=2, id=number, message_expiry=60)
     assert payloads(wire.heard()) == ["1", "2"]
     wire.vanish()
-    again = lasting(make(), receive_maximum=1)
+    again = lasting(receive_maximum=1)
     assert payloads(again.rest) == ["1"]
     harness.now += 100_000
     again.answer(PUBREC, again.rest[0].packet_id)
     assert payloads(again.answer(PUBCOMP, again.rest[0].packet_id)) == ["2"]
 
 
-def test_what_was_begun_is_sent_to_its_end_though_its_subscription_is_over(make, writer):
+def test_what_was_begun_is_sent_to_its_end_though_its_subscription_is_over(lasting, writer):
     """MQTT-3.10.4-3."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("$share/g/t", qos=2)
     writer.publish("t", "x", qos=2)
     (message,) = wire.heard()
     wire.unsubscribe("$share/g/t")
     wire.vanish()
-    again = lasting(make())
+    again = lasting()
     assert [(each.payload, each.packet_id) for each in again.rest] == [(b"x", message.packet_id)]
     assert types(again.answer(PUBREC, message.packet_id)) == ["PUBREL"]
     again.answer(PUBCOMP, message.packet_id)
     again.vanish()
-    assert lasting(make()).rest == []
+    assert lasting().rest == []
 
 
-def test_a_long_message_is_not_stored_twice_for_who_shares(make, writer, harness):
+def test_a_long_message_is_not_stored_twice_for_who_shares(lasting, writer, harness):
     """It is delivered again to another: what is kept for a client in a full store is small."""
-    members = _share_of_two(make)
+    members = _share_of_two(lasting)
     writer.publish("t", "x" * (OWN_BYTES_MAX + 1), qos=2)
     ((taker, other),) = ((a, b) for a, b in (members, members[::-1]) if a.heard())
     taker.vanish()
@@ -802,9 +759,9 @@ def test_a_long_message_is_not_stored_twice_for_who_shares(make, writer, harness
 # ---- a client that is away
 
 
-def test_what_is_not_stored_is_not_kept_for_who_is_away(make, writer, harness):
+def test_what_is_not_stored_is_not_kept_for_who_is_away(come, lasting, writer, harness):
     """MQTT 5.0, 4.1: it would fill the memory, and publishers would wait for who may never come back."""
-    wire = lasting(make())
+    wire = lasting()
     wire.subscribe("t/+", qos=1)
     writer.publish("t/1", "there", qos=0)
     assert payloads(wire.heard()) == ["there"]
@@ -815,6 +772,5 @@ def test_what_is_not_stored_is_not_kept_for_who_is_away(make, writer, harness):
         writer.publish("t/1", "x" * 1000, qos=0)
     assert harness.engine.memory.used - before < 10_000
     writer.publish("t/1", "stored", qos=1)
-    again = make()
-    again.connect("me", clean=False, expiry=100)
+    again = lasting("me")
     assert payloads(again.rest) == ["stored"]
