@@ -97,22 +97,6 @@ def test_nobody_with_room_gets_nothing_and_later_the_next_in_turn(queue: Queue, 
     assert [each for each, _, _ in queue.dispatch(0)] == [consumers[0]]
 
 
-def test_new_groups_among_very_many_consumers_are_placed_in_steps(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(routing, "PLACED_MAX", 3)
-    for _ in range(MANY):
-        queue.open(consumer())
-    for number in range(20):
-        send(queue, 1, group_id=str(number))
-    got = []
-    for _ in range(20):
-        deliveries = queue.dispatch(0)
-        got += [entry.message.group_id for _, _, entry in deliveries]
-        assert len(deliveries) <= 3
-    assert got == [str(number) for number in range(20)]
-
-
 class Among:
     """Takes the messages of some numbers, and counts how often it is asked."""
 

@@ -193,8 +193,9 @@ def test_who_fills_the_memory_leaves_as_much_to_others(make_harness):
 # ---- sends that fail
 
 
-def test_a_send_that_must_not_wait_fails_with_the_limit(make_harness):
-    harness = make_harness(narrow(send_fail_if_no_space=True))
+@pytest.mark.parametrize("policy", [{"send_fail_if_no_space": True}, {"producer_flow_control": False}], ids=str)
+def test_a_send_that_must_not_wait_fails_with_the_limit(make_harness, policy):
+    harness = make_harness(narrow(**policy))
     producer = harness.client()
     producer.send("x" * 500, persistent=False)
     producer.send("refused", receipt="r", persistent=False)
@@ -202,14 +203,6 @@ def test_a_send_that_must_not_wait_fails_with_the_limit(make_harness):
     assert (error.kind, error.receipt, error.is_fatal) == (ErrorKind.RESOURCE, "r", False)
     assert "memory_limit is 1000 bytes" in error.detail
     assert blocked(harness) == []
-
-
-def test_without_flow_control_a_send_fails(make_harness):
-    harness = make_harness(narrow(producer_flow_control=False))
-    producer = harness.client()
-    producer.send("x" * 500, persistent=False)
-    producer.send("refused", receipt="r", persistent=False)
-    assert len(producer.errors) == 1
 
 
 def test_a_send_fails_that_waited_too_long_with_since_when(make_harness):

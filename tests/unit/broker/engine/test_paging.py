@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tandemmq.broker.core.commands import Ack, AckMode
 from tandemmq.store.records.message import Destination, DestinationKind
 
@@ -29,29 +31,19 @@ def test_a_queue_longer_than_its_window_comes_out_whole_and_in_order(make_harnes
     assert harness.counts["memory_stored_bytes"] == 0
 
 
-def test_an_auto_consumer_drains_a_long_queue(make_harness):
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_an_auto_consumer_drains_a_long_queue(make_harness, fails_over):
     harness = make_harness(**SMALL)
-    sender, client = harness.client(), harness.client()
     expected = [f"{number}" for number in range(100)]
-    sender.store(*expected)
+    harness.client().store(*expected)
+    if fails_over:
+        harness.fail_over()
 
-    client.subscribe(ack=AckMode.AUTO)
-    harness.turn()
-
-    assert client.bodies == expected
-    assert harness.stored() == 0
-
-
-def test_after_a_failover_a_long_queue_comes_out_whole(make_harness):
-    harness = make_harness(**SMALL)
-    expected = [f"{number}" for number in range(50)]
-    sender = harness.client()
-    sender.send_all(expected)
-    harness.fail_over()
     client = harness.consumer(ack=AckMode.AUTO)
     harness.turn()
 
     assert client.bodies == expected
+    assert harness.stored() == 0
 
 
 def test_with_memory_exhausted_by_others_a_queue_still_moves(make_harness):

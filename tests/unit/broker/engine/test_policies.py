@@ -270,23 +270,6 @@ def test_what_expired_may_stay_until_it_is_met(make_harness):
 # ---- priorities
 
 
-def test_a_durable_subscription_gives_the_highest_priority_first(make_harness):
-    harness = make_harness(DestinationPolicy(prioritized_messages=True))
-    client, sender = harness.client("me"), harness.client()
-    client.subscribe("s", PRICES, durable_name="d")
-    harness.turn()
-    client.vanish()
-    for priority in (4, 9, 0, 9, 4):
-        sender.send(str(priority), PRICES, priority=priority)
-    harness.turn()
-
-    harness.fail_over()
-    client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    harness.turn()
-
-    assert client.bodies == ["9", "9", "4", "4", "0"]
-
-
 def test_a_client_that_can_pull_hears_of_the_prefetch_that_holds(make_harness):
     harness = make_harness(DestinationPolicy(queue_prefetch=0, topic_prefetch=7), prefetch_max=500)
     client, other = harness.client(), harness.client()

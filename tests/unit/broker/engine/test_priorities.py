@@ -74,22 +74,6 @@ def test_what_comes_while_a_consumer_takes_one_at_a_time_has_its_turn_at_once(ma
     assert len(taken) > 200
 
 
-def test_an_urgent_message_overtakes_a_full_window_and_what_the_store_holds(make_harness):
-    harness = make_harness(ON, **SMALL)
-    sender, client = harness.client(), harness.client()
-    client.subscribe(prefetch=2)
-    sender.store(*range(50))
-    sender.send("urgent", priority=9)
-    sender.send("more urgent than most", priority=8)
-    harness.turn()
-    assert client.bodies == ["0", "1"]
-    for body in ("0", "1", "urgent", "more urgent than most"):
-        client.ack(body)
-        harness.turn()
-
-    assert client.bodies == ["0", "1", "urgent", "more urgent than most", "2", "3"]
-
-
 def test_what_comes_back_is_the_first_of_its_priority(make_harness):
     harness = make_harness(ON, **SMALL)
     sender, client = harness.client(), harness.client()

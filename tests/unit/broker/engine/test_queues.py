@@ -29,28 +29,6 @@ def test_a_non_persistent_message_is_told_and_delivered_at_once(harness):
     assert harness.stored() == 0
 
 
-def test_the_receipt_of_a_subscription_precedes_its_first_message(harness):
-    harness.client().send("a")
-    harness.turn()
-    client = harness.client()
-
-    client.subscribe(receipt="sub")
-
-    assert client.session.events[1:] == [("receipt", "sub"), ("message", "a")]
-
-
-def test_client_mode_acknowledges_all_up_to_the_one_named(harness):
-    client = harness.consumer(ack=AckMode.CLIENT)
-    client.store(*"abcd")
-
-    client.ack("c", receipt="r")
-    harness.turn()
-
-    assert client.receipts == ["r"]
-    assert harness.stored() == 1
-    assert harness.figures()["unacknowledged"] == 1
-
-
 def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_durable(harness):
     client = harness.consumer(ack=AckMode.CLIENT)
     client.store("a")
@@ -115,18 +93,6 @@ def test_what_a_vanished_client_did_not_acknowledge_comes_again_in_its_old_order
 
     assert other.bodies == ["a", "c", "d", "e", "f"]
     assert [each.redelivered for each in other.session.delivered] == [True, True, True, False, False]
-
-
-def test_what_was_not_acknowledged_before_unsubscribe_goes_to_others(harness):
-    client, other = harness.client(), harness.client()
-    client.subscribe()
-    client.store("a")
-    other.subscribe()
-
-    client.unsubscribe(receipt="bye")
-
-    assert client.receipts == ["bye"]
-    assert other.bodies == ["a"]
 
 
 def test_the_receipt_of_disconnect_follows_all_others_and_then_the_connection_ends(harness):

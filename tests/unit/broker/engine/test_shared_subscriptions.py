@@ -226,16 +226,6 @@ def test_one_that_nobody_holds_ends_with_its_last_user(harness: Any) -> None:
     assert three.bodies == ["b"]
 
 
-def test_one_that_nobody_holds_does_not_survive_a_restart(harness: Any) -> None:
-    join(harness.client(), None)
-    harness.turn()
-    send(harness, "a")
-    harness.fail_over()
-    harness.wait(3)
-    harness.turn()
-    assert (shares(harness), records(harness)) == ([], [])
-
-
 def test_it_stays_while_somebody_takes_from_it_whom_nobody_holds_it_for(harness: Any) -> None:
     one, two = harness.client("one"), harness.client("two")
     join(one)

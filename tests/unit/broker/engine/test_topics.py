@@ -12,11 +12,16 @@ from tandemmq.store.records.commands import encode_add, encode_subscription
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import XaTransactionId
+from tests.unit.broker.engine.conftest import ORDERS
 
 pytestmark = pytest.mark.promise("durable-subscription-kept")
 
 PRICES = Destination(DestinationKind.TOPIC, "prices")
 NEWS = Destination(DestinationKind.TOPIC, "news")
+ALL = Destination(DestinationKind.TOPIC, "stock.>")
+STOCK_A, STOCK_B = (Destination(DestinationKind.TOPIC, f"stock.{name}") for name in "AB")
+BOTH = Destination(DestinationKind.TOPIC, "stock.A, topic://prices")
+OTHER_TWO = Destination(DestinationKind.TOPIC, "stock.B,prices")
 
 
 def test_each_subscriber_gets_each_message_sent_while_it_is_there(harness):
@@ -198,37 +203,42 @@ def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):
     assert harness.stored() == 1
 
 
-def test_a_durable_subscription_needs_a_client_id(harness):
-    client = harness.consumer("s", PRICES, durable_name="d")
-
-    assert client.errors == ["A durable subscription needs a client id"]
-    assert client.is_connected
-
-
-def test_a_durable_subscription_has_one_consumer(harness):
-    client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    client.subscribe("t", PRICES, durable_name="d")
-
-    assert client.errors == ["Durable consumer is in use for client: me and subscriptionName: d"]
-
-
-def test_only_a_topic_has_durable_subscriptions(harness):
-    client = harness.consumer("s", durable_name="d", client_id="me")
-
-    assert client.errors == ["queue://orders is no topic"]
+@pytest.mark.parametrize(
+    ("client_id", "destinations", "error"),
+    [
+        (None, [PRICES], "A durable subscription needs a client id"),
+        ("me", [ORDERS], "queue://orders is no topic"),
+        ("me", [PRICES] * 2, "Durable consumer is in use for client: me and subscriptionName: d"),
+        ("me", [ALL] * 2, "Durable consumer is in use for client: me and subscriptionName: d"),
+    ],
+)
+def test_what_is_no_durable_subscription_is_refused(harness, client_id, destinations, error):
+    client = harness.client(client_id)
+    for number, destination in enumerate(destinations):
+        client.subscribe(str(number), destination, durable_name="d")
+        harness.turn()
+    assert client.errors == [error]
+    assert client.is_closed is (len(destinations) > 1)
 
 
-def test_another_destination_under_the_same_name_is_another_subscription(harness):
-    client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    client.store("old", destination=PRICES)
-    client.unsubscribe("s")
-
-    client.subscribe("s", NEWS, durable_name="d")
-    client.send("price", PRICES)
-    client.store("news", destination=NEWS)
-
-    assert client.bodies == ["old", "news"]
-    assert [owner.destination for owner in harness.store.owners()] == [NEWS]
+@pytest.mark.parametrize(
+    ("old", "new", "bodies", "left"),
+    [
+        (PRICES, NEWS, ["prices 0", "news 1"], {NEWS}),
+        (ALL, STOCK_A, ["stock.A 0", "stock.B 0", "stock.A 1"], {STOCK_A}),
+        (BOTH, OTHER_TWO, ["prices 0", "stock.A 0", "prices 1", "stock.B 1"], {STOCK_B, PRICES}),
+    ],
+)
+def test_another_destination_under_the_same_name_is_another_subscription(harness, old, new, bodies, left):
+    client, sender = harness.client("me"), harness.client()
+    for number, destination in enumerate((old, new)):
+        client.subscribe("s", destination, durable_name="d")
+        harness.turn()
+        for topic in (PRICES, NEWS, STOCK_A, STOCK_B):
+            sender.store(f"{topic.name} {number}", destination=topic)
+        client.unsubscribe("s")
+    assert client.bodies == bodies
+    assert {owner.destination for owner in harness.store.owners()} == left
 
 
 def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(harness):
@@ -295,10 +305,6 @@ def test_a_message_is_stored_once_for_all_durable_subscriptions(harness):
     harness.turn()
 
     assert harness.stored() == 0
-
-
-ALL = Destination(DestinationKind.TOPIC, "stock.>")
-STOCK_A, STOCK_B = (Destination(DestinationKind.TOPIC, f"stock.{name}") for name in "AB")
 
 
 def test_a_durable_subscription_of_a_pattern_includes_later_topics(harness):
@@ -385,43 +391,6 @@ def test_nobody_sends_to_the_topic_of_patterns_nor_is_it_meant_by_one(harness):
     assert [topic.destination for topic in harness.destinations.topics()] == [STOCK_A]
 
 
-def test_another_pattern_under_the_same_name_is_another_subscription(harness):
-    client, sender = harness.client("me"), harness.client()
-    client.subscribe("s", ALL, durable_name="d")
-    sender.store("a", destination=STOCK_A)
-    client.unsubscribe("s")
-
-    client.subscribe("s", STOCK_A, durable_name="d")
-    harness.turn()
-    sender.send("b", STOCK_B)
-    sender.store("c", destination=STOCK_A)
-
-    assert client.bodies == ["a", "c"]
-    assert [owner.destination for owner in harness.store.owners()] == [STOCK_A]
-
-
-def test_a_durable_pattern_has_one_consumer_before_any_topic_matches(harness):
-    client = harness.consumer("s", ALL, durable_name="d", receipt="sub", client_id="me")
-    harness.turn()
-    assert client.receipts == ["sub"]
-
-    client.subscribe("t", ALL, durable_name="d")
-
-    assert client.errors == ["Durable consumer is in use for client: me and subscriptionName: d"]
-
-
-def test_a_transacted_send_to_a_new_topic_reaches_pattern_subscribers(harness):
-    client, sender = harness.client("me"), harness.client()
-    client.subscribe("s", ALL, durable_name="d")
-    sender.begin()
-    sender.send("a", STOCK_A, transaction="t")
-    sender.commit(receipt="c")
-    harness.turn()
-
-    assert sender.receipts == ["c"]
-    assert client.bodies == ["a"]
-
-
 def test_what_activemq_left_pending_and_a_selector_passes_over_is_let_go_of(harness):
     client = harness.client()
     owner = harness.store.subscription("me", "d", PRICES)
@@ -479,9 +448,6 @@ def test_a_prepared_send_reaches_subscribers_that_came_before_its_commit(harness
         assert client.bodies == [name]
 
 
-BOTH = Destination(DestinationKind.TOPIC, "stock.A, topic://prices")
-
-
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_a_durable_subscription_of_several_topics_outlives_the_engine(harness, fails_over):
     client, sender = harness.client("me"), harness.client()
@@ -518,20 +484,6 @@ def test_a_durable_list_with_patterns_gets_each_message_once(harness):
         sender.send(body, topic)
     harness.turn()
     assert sorted(client.bodies) == ["a", "b", "price"]
-
-
-def test_another_list_under_the_same_name_is_another_durable_subscription(harness):
-    client, sender = harness.client("me"), harness.client()
-    client.subscribe("s", BOTH, durable_name="d")
-    sender.store("a", destination=STOCK_A)
-    client.unsubscribe("s")
-    client.subscribe("s", Destination(DestinationKind.TOPIC, "stock.B,prices"), durable_name="d")
-    harness.turn()
-    for body, topic in (("c", STOCK_A), ("b", STOCK_B)):
-        sender.send(body, topic)
-    harness.turn()
-    assert client.bodies == ["a", "b"]
-    assert {owner.destination for owner in harness.store.owners()} == {STOCK_B, PRICES}
 
 
 @pytest.mark.parametrize("name", ["stock.A,queue://orders", "stock.A," + "x" * 510])

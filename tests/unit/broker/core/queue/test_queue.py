@@ -8,7 +8,7 @@ from tandemmq.broker.core.memory import Memory
 from tandemmq.broker.core.queue.queue import ROUND_MESSAGES, Queue
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
-from tandemmq.broker.core.slices import ITEMS, Pace, at_once
+from tandemmq.broker.core.slices import ITEMS
 from tandemmq.store.operations import PagedMessage
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.core.outlet import Outlet
@@ -46,23 +46,6 @@ def test_a_queue_that_is_deleted_is_empty_at_once_and_gives_its_memory_back_in_s
     steps = sum(1 for _ in work)
     assert steps == 4, "so many at a time"
     assert memory.used == 0
-
-
-def test_nothing_is_evicted_under_a_page() -> None:
-    target = queue(window_messages=3)
-    add(target, 1, 2, 3, 4, 5)
-    consumer = subscription(prefetch=2)
-    target.open(consumer)
-    assert names(target) == ["m1", "m2"]
-    page = target.ask_page()
-    target.close(consumer)
-
-    at_once(target.evict(Pace()))
-    target.page([PagedMessage(n << 32, n, 10, Message(ORDERS, f"m{n}")) for n in (4, 5)], is_end=True)
-    target.open(subscription())
-
-    assert page.after == 3 << 32
-    assert names(target) == ["m1", "m2", "m3", "m4", "m5"]
 
 
 def test_a_queue_without_consumers_reads_nothing() -> None:

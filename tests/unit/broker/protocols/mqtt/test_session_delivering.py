@@ -559,17 +559,6 @@ def test_a_lower_qos_does_not_hold_for_what_was_begun(lasting, writer):
     assert types(again.answer(PUBREC, resent.packet_id)) == ["PUBREL"]
 
 
-def test_a_slow_client_gets_nothing_meanwhile(lasting, writer):
-    wire = lasting()
-    wire.subscribe("t", qos=1)
-    wire.is_writable = False
-    send(writer, "t", *"abc")
-    assert wire.heard() == []
-    wire.is_writable = True
-    wire.engine.writable(wire)
-    assert payloads(wire.heard()) == ["a", "b", "c"]
-
-
 def test_a_full_store_can_be_emptied_by_clients(lasting, writer, harness):
     """What a session keeps of its deliveries waits for no room."""
     wire = lasting()

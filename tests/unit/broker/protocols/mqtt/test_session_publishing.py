@@ -253,18 +253,6 @@ def test_a_retained_message_that_has_no_room_is_only_sent(come, hooks, harness, 
 # ---- what waits
 
 
-def test_a_full_store_lets_producers_wait(come, harness, reader):
-    away = come("away", expiry=100)
-    away.subscribe("t", qos=1)
-    away.vanish()
-    wire = come(expiry=100)
-    harness.store.bytes_max = 0
-    assert wire.publish("t", "x", qos=1) == []
-    harness.store.bytes_max = 1 << 20
-    harness.wait(2)
-    assert types(wire.heard()) == ["PUBACK"]
-
-
 @pytest.mark.parametrize("qos", [1, 2])
 def test_many_messages_at_once_are_answered_in_their_order(come, qos):
     """MQTT-4.6.0-2, 4.6.0-3 of 3.1.1."""
