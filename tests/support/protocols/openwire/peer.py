@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 from tandemmq.broker.core.commands import AckMode, Command
 from tandemmq.broker.protocols.openwire import schema
@@ -16,6 +17,7 @@ from tandemmq.broker.protocols.openwire.types import ConnectionId, ConsumerId, M
 from tandemmq.broker.protocols.openwire.wireformat import our_info
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
+from tests.support.protocols.commands import one
 
 NOW = 1_700_000_000_000
 CONNECTION = "ID:host-5001-1700000000000-1:1"
@@ -91,10 +93,9 @@ class Peer:
             heard.append(self.wire.decode(frame))
         return heard
 
-    def hear(self) -> schema.Command:
+    def hear(self, kind: type = schema.Command) -> Any:
         """The one thing that the broker said since."""
-        (heard,) = self.hear_all()
-        return heard
+        return one(kind, self.hear_all())
 
     def deliver(self, tag: int, message: Message, redeliveries: int = 0) -> None:
         self.session.deliver("1:1", tag, message, redeliveries, AckMode.RANGE)

@@ -243,8 +243,7 @@ def test_a_consumer_gets_advisories_like_any_other_message() -> None:
     peer.open(destination=Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.TempQueue"))
     message, _ = told(DestinationFact(TEMP_QUEUE, True, CONNECTION))
     peer.deliver(1, message)
-    heard = peer.hear()
-    assert isinstance(heard, schema.MessageDispatch)
+    heard = peer.hear(schema.MessageDispatch)
     assert heard.message is not None
     assert heard.message.data_structure == schema.DestinationInfo(
         connection_id=ConnectionId(CONNECTION), destination=TEMP_QUEUE

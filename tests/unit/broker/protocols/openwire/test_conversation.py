@@ -13,6 +13,7 @@ from tandemmq.broker.core.commands import (
     AddProducer,
     Begin,
     ClientError,
+    Command,
     Commit,
     Connect,
     Disconnect,
@@ -32,6 +33,7 @@ from tandemmq.broker.protocols.openwire.schema import TransactionType
 from tandemmq.broker.protocols.openwire.types import ConnectionId, ConsumerId, ProducerId, SessionId
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import LocalTransactionId
+from tests.support.protocols.commands import one
 from tests.support.protocols.openwire.peer import (
     CONNECTION,
     CONSUMER,
@@ -65,17 +67,16 @@ def opened(**options: Any) -> Peer:
     return peer
 
 
-def only(peer: Peer, command: schema.Command) -> Any:
+def only(peer: Peer, command: schema.Command, kind: type = Command) -> Any:
     """The one thing that ``command`` asks for; whoever waits for it is the command's sender."""
-    (asked,) = peer.say(command)
+    asked = one(kind, peer.say(command))
     assert command_id_of(asked.receipt) == (command.command_id if command.response_required else None)
     return asked
 
 
 def refusal(peer: Peer, command: schema.Command, kind: ErrorKind, *, is_fatal: bool = False) -> ClientError:
     """Why ``command`` is refused, to whoever waits for it."""
-    (failure,) = peer.say(command)
-    assert isinstance(failure, ProtocolFailure)
+    failure = one(ProtocolFailure, peer.say(command))
     error = failure.error
     assert (error.kind, error.is_fatal) == (kind, is_fatal)
     assert error.receipt == (command.command_id if command.response_required else None)
@@ -95,8 +96,7 @@ def test_who_connects_without_a_client_id_is_refused() -> None:
 def test_a_connector_says_whether_client_ids_are_taken_over(steals_links: bool) -> None:
     peer = Peer(Greeting("b1", "ID:broker-1", "tcp://b1:61616", steals_links=steals_links))
     peer.shake_hands()
-    (connect,) = peer.say(schema.ConnectionInfo(1, True, CONNECTION_ID, "me"))
-    assert isinstance(connect, Connect)
+    connect = one(Connect, peer.say(schema.ConnectionInfo(1, True, CONNECTION_ID, "me")))
     assert connect.steals_client_id is steals_links
 
 
@@ -130,8 +130,7 @@ def test_who_fails_over_is_told_of_all_brokers_at_connect_and_at_a_handover(fail
     """A Java client's first connection says it in ConnectionInfo alone."""
     peer = Peer(Greeting("b1", "ID:broker-1", "tcp://b1:61616", failover_uris=("tcp://a:1", "tcp://b:2")))
     peer.shake_hands()
-    (connect,) = peer.say(schema.ConnectionInfo(1, True, CONNECTION_ID, "me", fault_tolerant=fails_over))
-    assert isinstance(connect, Connect)
+    connect = one(Connect, peer.say(schema.ConnectionInfo(1, True, CONNECTION_ID, "me", fault_tolerant=fails_over)))
     peer.session.connected(connect, "ID:session")
     peer.session.tell_brokers()
     told = [each.connected_brokers for each in peer.hear_all() if isinstance(each, schema.ConnectionControl)]
@@ -142,8 +141,7 @@ def test_who_fails_over_is_told_where_the_brokers_are_now() -> None:
     uris = ["tcp://a:1"]
     peer = Peer(Greeting("b1", "ID:broker-1", "tcp://b1:61616", failover_uris=uris))
     peer.shake_hands()
-    (connect,) = peer.say(schema.ConnectionInfo(1, True, CONNECTION_ID, "me", fault_tolerant=True))
-    assert isinstance(connect, Connect)
+    connect = one(Connect, peer.say(schema.ConnectionInfo(1, True, CONNECTION_ID, "me", fault_tolerant=True)))
     peer.session.connected(connect, "ID:session")
     uris[:] = ["tcp://a:1", "tcp://c:3"]
     peer.session.tell_brokers()
@@ -228,11 +226,9 @@ def test_sessions_and_producers_of_a_connection_are_bounded(monkeypatch: pytest.
 
 def test_a_producer_is_added_and_removed() -> None:
     peer = connected()
-    added = only(peer, schema.ProducerInfo(3, True, PRODUCER, Destination(DestinationKind.QUEUE, "A?x=1")))
-    assert isinstance(added, AddProducer)
+    added = only(peer, schema.ProducerInfo(3, True, PRODUCER, Destination(DestinationKind.QUEUE, "A?x=1")), AddProducer)
     assert (added.id, added.destination) == ("1:1", Destination(DestinationKind.QUEUE, "A"))
-    removed = only(peer, schema.RemoveInfo(4, False, PRODUCER))
-    assert isinstance(removed, RemoveProducer)
+    removed = only(peer, schema.RemoveInfo(4, False, PRODUCER), RemoveProducer)
     assert removed.id == "1:1"
     anonymous = only(peer, schema.ProducerInfo(5, True, PRODUCER, None))
     assert anonymous.destination is None
@@ -253,8 +249,7 @@ def test_a_consumer_says_all_that_it_wants() -> None:
         retroactive=True,
         priority=127,
     )
-    asked = only(peer, wanted)
-    assert isinstance(asked, Subscribe)
+    asked = only(peer, wanted, Subscribe)
     assert asked.ack is AckMode.RANGE
     assert (asked.id, asked.destination) == ("1:1", Destination(DestinationKind.TOPIC, "T"))
     assert (asked.prefetch, asked.selector, asked.durable_name) == (100, "colour = 'red'", "durable")
@@ -289,20 +284,17 @@ def test_the_advisory_consumer_needs_no_session() -> None:
 def test_a_pull_says_how_long_it_waits() -> None:
     peer = opened()
     for timeout in (-1, 0, 2500):
-        asked = only(peer, schema.MessagePull(50, False, CONSUMER, QUEUE, timeout))
-        assert isinstance(asked, Pull)
+        asked = only(peer, schema.MessagePull(50, False, CONSUMER, QUEUE, timeout), Pull)
         assert (asked.id, asked.timeout_ms) == ("1:1", timeout)
 
 
 def test_a_consumer_may_change_its_prefetch_and_close_itself() -> None:
     """A failover client subscribes again with a prefetch of 0 and sets the real one later (openwire.md 16.2)."""
     peer = opened(prefetch_size=0)
-    asked = only(peer, schema.ConsumerControl(0, False, QUEUE, consumer_id=CONSUMER, prefetch=1000))
-    assert isinstance(asked, SetPrefetch)
+    asked = only(peer, schema.ConsumerControl(0, False, QUEUE, consumer_id=CONSUMER, prefetch=1000), SetPrefetch)
     assert (asked.id, asked.prefetch) == ("1:1", 1000)
     assert peer.say(schema.ConsumerControl(0, False, QUEUE, consumer_id=CONSUMER, stop=True)) == []
-    closed = only(peer, schema.ConsumerControl(7, True, QUEUE, True, CONSUMER))
-    assert isinstance(closed, Unsubscribe)
+    closed = only(peer, schema.ConsumerControl(7, True, QUEUE, True, CONSUMER), Unsubscribe)
     assert closed.seen is None
 
 
@@ -313,8 +305,7 @@ def test_a_consumer_that_leaves_says_what_its_application_saw(last_delivered: in
     peer = opened()
     for tag, message in enumerate(sent(peer, 1, 2, 3), 1):
         peer.deliver(tag, message)
-    asked = only(peer, schema.RemoveInfo(20, False, CONSUMER, last_delivered))
-    assert isinstance(asked, Unsubscribe)
+    asked = only(peer, schema.RemoveInfo(20, False, CONSUMER, last_delivered), Unsubscribe)
     assert (asked.id, asked.seen, asked.durable_name) == ("1:1", seen, None)
 
 
@@ -329,8 +320,7 @@ def test_a_session_takes_its_consumers_and_producers_with_it() -> None:
     assert (consumer.id, consumer.seen, consumer.receipt) == ("1:1", 1, None)
     assert isinstance(producer, RemoveProducer)
     assert (producer.id, producer.receipt) == ("1:1", 20)
-    (rest,) = peer.say(schema.RemoveInfo(21, True, SessionId(CONNECTION, 2), -1))
-    assert isinstance(rest, Unsubscribe)
+    rest = one(Unsubscribe, peer.say(schema.RemoveInfo(21, True, SessionId(CONNECTION, 2), -1)))
     assert (rest.id, rest.receipt) == ("2:1", 21)
 
 
@@ -352,8 +342,9 @@ def test_a_connection_takes_all_its_consumers_with_it() -> None:
 
 
 def test_a_durable_subscription_is_deleted_by_its_name() -> None:
-    asked = only(connected(), schema.RemoveSubscriptionInfo(24, True, CONNECTION_ID, "durable", "client-1"))
-    assert isinstance(asked, Unsubscribe)
+    asked = only(
+        connected(), schema.RemoveSubscriptionInfo(24, True, CONNECTION_ID, "durable", "client-1"), Unsubscribe
+    )
     assert (asked.id, asked.durable_name) == (None, "durable")
 
 
@@ -362,11 +353,9 @@ def test_a_durable_subscription_is_deleted_by_its_name() -> None:
 
 def test_destinations_are_created_and_deleted() -> None:
     peer = connected()
-    made = only(peer, schema.DestinationInfo(8, True, CONNECTION_ID, TEMP_QUEUE, 0))
-    assert isinstance(made, AddDestination)
+    made = only(peer, schema.DestinationInfo(8, True, CONNECTION_ID, TEMP_QUEUE, 0), AddDestination)
     assert made.destination == TEMP_QUEUE
-    deleted = only(peer, schema.DestinationInfo(9, True, CONNECTION_ID, TOPIC, 1))
-    assert isinstance(deleted, RemoveDestination)
+    deleted = only(peer, schema.DestinationInfo(9, True, CONNECTION_ID, TOPIC, 1), RemoveDestination)
     assert deleted.destination == TOPIC
 
 
@@ -385,8 +374,7 @@ def transaction(type: TransactionType, id: Any = LOCAL, command_id: int = 30) ->
 @pytest.mark.parametrize("id", [LOCAL, XA], ids=str)
 def test_a_transaction_begins_once(id: Any) -> None:
     peer = connected()
-    begun = only(peer, transaction(TransactionType.BEGIN, id))
-    assert isinstance(begun, Begin)
+    begun = only(peer, transaction(TransactionType.BEGIN, id), Begin)
     assert (begun.transaction, begun.xa) == (id.key, id if id is XA else None)
     again = peer.say(transaction(TransactionType.BEGIN, id))
     if id is XA:
@@ -422,20 +410,17 @@ def test_transactions_end_as_they_are_told_to() -> None:
         (TransactionType.COMMIT_ONE_PHASE, XA, False),
         (TransactionType.COMMIT_TWO_PHASE, XA, True),
     ):
-        committed = only(peer, transaction(type, id))
-        assert isinstance(committed, Commit)
+        committed = only(peer, transaction(type, id), Commit)
         assert (committed.transaction, committed.is_two_phase) == (id.key, is_two_phase)
         assert committed.xa == (XA if id is XA else None)
     for id in (LOCAL, XA):
-        aborted = only(peer, transaction(TransactionType.ROLLBACK, id))
-        assert isinstance(aborted, Abort)
+        aborted = only(peer, transaction(TransactionType.ROLLBACK, id), Abort)
         assert (aborted.transaction, aborted.xa) == (id.key, XA if id is XA else None)
 
 
 def test_only_a_branch_is_prepared_and_none_is_forgotten() -> None:
     peer = connected()
-    prepared = only(peer, transaction(TransactionType.PREPARE, XA))
-    assert isinstance(prepared, Prepare)
+    prepared = only(peer, transaction(TransactionType.PREPARE, XA), Prepare)
     assert (prepared.transaction, prepared.xa) == (XA.key, XA)
     assert refusal(peer, transaction(TransactionType.PREPARE, LOCAL), ErrorKind.XA).xa_code == -6
     assert refusal(peer, transaction(TransactionType.FORGET, XA), ErrorKind.XA).xa_code == -4
@@ -445,8 +430,7 @@ def test_a_poison_acknowledgement_in_a_transaction_dooms_it() -> None:
     peer = opened()
     (message,) = sent(peer, 1)
     peer.deliver(1, message)
-    (failure,) = peer.say(ack(1, message, message, 1, transaction=LOCAL))
-    assert isinstance(failure, ProtocolFailure)
+    failure = one(ProtocolFailure, peer.say(ack(1, message, message, 1, transaction=LOCAL)))
     assert failure.transaction == LOCAL.key
     assert "transaction" in failure.error.message
     assert not failure.error.is_fatal

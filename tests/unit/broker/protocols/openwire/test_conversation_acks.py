@@ -8,13 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandemmq.broker.core.commands import Abort, Ack, ClientError, Commit, Delivered, ErrorKind, GiveUp, ProtocolFailure
+from tandemmq.broker.core.commands import (
+    Abort,
+    Ack,
+    ClientError,
+    Command,
+    Commit,
+    Delivered,
+    ErrorKind,
+    GiveUp,
+    ProtocolFailure,
+)
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.consumers import Consumer
 from tandemmq.broker.protocols.openwire.schema import TransactionType
 from tandemmq.broker.protocols.openwire.types import ConnectionId, Throwable
 from tandemmq.store.records.acknowledgements import AckType
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tests.support.protocols.commands import one
 from tests.support.protocols.openwire.peer import CONNECTION, CONSUMER, LOCAL, QUEUE, TOPIC, Peer, ack, sent
 
 
@@ -32,17 +43,15 @@ def holding(count: int, *, is_restored: bool = False, **options: Any) -> tuple[P
 
 def unmatched(peer: Peer, command: schema.MessageAck) -> str:
     """Why an acknowledgement is refused; the connection stays."""
-    (failure,) = peer.say(command)
-    assert isinstance(failure, ProtocolFailure)
+    failure = one(ProtocolFailure, peer.say(command))
     assert not failure.error.is_fatal
     assert failure.error.kind is ErrorKind.GENERAL
     assert failure.error.receipt == (command.command_id if command.response_required else None)
     return failure.error.message
 
 
-def only(peer: Peer, command: schema.Command) -> Any:
-    (asked,) = peer.say(command)
-    return asked
+def only(peer: Peer, command: schema.Command, kind: type = Command) -> Any:
+    return one(kind, peer.say(command))
 
 
 def is_passed_over(peer: Peer, command: schema.MessageAck) -> bool:
@@ -57,8 +66,7 @@ def is_passed_over(peer: Peer, command: schema.MessageAck) -> bool:
 def test_each_message_is_acknowledged_by_its_id() -> None:
     peer, messages = holding(3)
     for tag, message in enumerate(messages, 1):
-        asked = only(peer, ack(AckType.STANDARD, message, message, 1, is_awaited=True))
-        assert isinstance(asked, Ack)
+        asked = only(peer, ack(AckType.STANDARD, message, message, 1, is_awaited=True), Ack)
         assert (asked.id, asked.first, asked.tag, asked.receipt, asked.transaction) == ("1:1", tag, tag, 40, None)
 
 
@@ -84,8 +92,7 @@ def holding_twins() -> tuple[Peer, list[Message]]:
 def test_the_copies_of_a_message_from_two_queues_are_told_apart(type: AckType, order: tuple[int, int]) -> None:
     peer, messages = holding_twins()
     for place in order:
-        asked = only(peer, ack(type, messages[place], messages[place], 1))
-        assert isinstance(asked, Ack)
+        asked = only(peer, ack(type, messages[place], messages[place], 1), Ack)
         assert asked.tag == place + 1
 
 
@@ -122,16 +129,14 @@ def test_a_message_is_acknowledged_once() -> None:
 def test_individual_acknowledgements_are_in_any_order_and_may_come_twice() -> None:
     peer, messages = holding(3)
     for tag in (2, 3, 1):
-        asked = only(peer, ack(AckType.INDIVIDUAL, None, messages[tag - 1], 1))
-        assert isinstance(asked, Ack)
+        asked = only(peer, ack(AckType.INDIVIDUAL, None, messages[tag - 1], 1), Ack)
         assert (asked.first, asked.tag) == (tag, tag)
     assert is_passed_over(peer, ack(AckType.INDIVIDUAL, None, messages[0], 1))
 
 
 def test_deliveries_that_reached_the_application_widen_what_it_may_hold() -> None:
     peer, messages = holding(4)
-    asked = only(peer, ack(AckType.DELIVERED, messages[0], messages[1], 2, transaction=LOCAL))
-    assert isinstance(asked, Delivered)
+    asked = only(peer, ack(AckType.DELIVERED, messages[0], messages[1], 2, transaction=LOCAL), Delivered)
     assert (asked.id, asked.count) == ("1:1", 2)
     assert only(peer, ack(AckType.DELIVERED, messages[0], messages[3], 1 << 30)).count == 4
     # They still wait.
@@ -156,8 +161,7 @@ def test_poison_goes_to_the_dead_letters_with_its_cause(cause: Throwable | None,
     peer, messages = holding(3)
     command = ack(AckType.POISON, messages[0], messages[1], 2)
     command.poison_cause = cause
-    asked = only(peer, command)
-    assert isinstance(asked, GiveUp)
+    asked = only(peer, command, GiveUp)
     assert (asked.id, asked.first, asked.tag, asked.is_expired) == ("1:1", 1, 2, False)
     assert asked.cause == (text or "java.lang.Throwable: exceeds redelivery policy limit")
     assert "dispatched list" in unmatched(peer, command)
@@ -165,8 +169,7 @@ def test_poison_goes_to_the_dead_letters_with_its_cause(cause: Throwable | None,
 
 def test_what_expired_at_the_client_is_given_up_as_such() -> None:
     peer, messages = holding(2)
-    asked = only(peer, ack(AckType.EXPIRED, messages[0], messages[1], 2))
-    assert isinstance(asked, GiveUp)
+    asked = only(peer, ack(AckType.EXPIRED, messages[0], messages[1], 2), GiveUp)
     assert asked.is_expired
     assert (asked.first, asked.tag) == (1, 2)
     assert "expired" in asked.cause
@@ -263,8 +266,7 @@ def test_what_a_committed_transaction_acknowledged_is_gone() -> None:
     peer, messages = holding(3)
     begun(peer)
     only(peer, ack(AckType.STANDARD, messages[0], messages[1], 2, transaction=LOCAL))
-    committed = only(peer, transaction(TransactionType.COMMIT_ONE_PHASE))
-    assert isinstance(committed, Commit)
+    committed = only(peer, transaction(TransactionType.COMMIT_ONE_PHASE), Commit)
     peer.session.receipt(committed.receipt)
     assert peer.hear() == schema.Response(correlation_id=30)
     assert "dispatched list" in unmatched(peer, ack(AckType.STANDARD, messages[0], messages[0], 1))
@@ -277,8 +279,7 @@ def test_what_a_failed_commit_acknowledged_waits_again() -> None:
     only(peer, ack(AckType.STANDARD, messages[0], messages[0], 1, transaction=LOCAL))
     committed = only(peer, transaction(TransactionType.COMMIT_ONE_PHASE))
     peer.session.fail(ClientError("rolled back", is_fatal=False, kind=ErrorKind.ROLLED_BACK, receipt=committed.receipt))
-    heard = peer.hear()
-    assert isinstance(heard, schema.ExceptionResponse)
+    heard = peer.hear(schema.ExceptionResponse)
     assert heard.correlation_id == 30
     assert only(peer, ack(AckType.STANDARD, messages[0], messages[0], 1)).tag == 1
 

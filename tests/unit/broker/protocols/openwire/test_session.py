@@ -37,6 +37,7 @@ from tandemmq.broker.protocols.openwire.types import (
     SessionId,
 )
 from tandemmq.store.records.message import BodyKind, Message
+from tests.support.protocols.commands import one
 from tests.support.protocols.openwire.peer import (
     CONNECTION,
     CONSUMER,
@@ -72,8 +73,7 @@ def opened(**options: Any) -> Peer:
 def test_the_broker_greets_before_it_heard_anything() -> None:
     peer = Peer()
     assert peer.session.pending_bytes > 0
-    greeting = peer.hear()
-    assert isinstance(greeting, schema.WireFormatInfo)
+    greeting = peer.hear(schema.WireFormatInfo)
     assert greeting.version == 11
     assert peer.session.pending_bytes == 0
 
@@ -82,8 +82,7 @@ def test_the_broker_names_itself_as_soon_as_the_client_greeted() -> None:
     peer = Peer()
     peer.hear_all()
     assert peer.say(info()) == []
-    heard = peer.hear()
-    assert isinstance(heard, schema.BrokerInfo)
+    heard = peer.hear(schema.BrokerInfo)
     assert (heard.broker_name, heard.broker_id, heard.broker_url) == ("b1", BrokerId("ID:broker-1"), "tcp://b1:61616")
     assert not heard.fault_tolerant_configuration
     assert heard.peer_broker_infos == ()
@@ -99,8 +98,7 @@ def test_the_lower_version_is_spoken(theirs: int, agreed: int) -> None:
 def test_a_connection_without_greeting_is_no_connection() -> None:
     peer = Peer()
     assert not peer.session.is_connected
-    (failure,) = peer.say(schema.KeepAliveInfo())
-    assert isinstance(failure, ProtocolFailure)
+    failure = one(ProtocolFailure, peer.say(schema.KeepAliveInfo()))
     assert failure.error.is_fatal
     assert "came before WireFormatInfo" in failure.error.message
 
@@ -210,8 +208,7 @@ def test_whatever_bytes_come_receive_answers_with_commands(sample: bytes, change
 def test_a_frame_over_the_limit_is_refused_before_it_came() -> None:
     peer = Peer(Greeting("b1", "ID:b", "tcp://b", frame_bytes_max=1000))
     peer.connect()
-    (failure,) = peer.session.receive((1001).to_bytes(4, "big"))
-    assert isinstance(failure, ProtocolFailure)
+    failure = one(ProtocolFailure, peer.session.receive((1001).to_bytes(4, "big")))
     assert failure.error.is_fatal
     assert "1000" in failure.error.message
 
@@ -220,8 +217,7 @@ def test_a_damaged_message_ends_the_connection_with_the_reason() -> None:
     peer = opened()
     frame = bytearray(STORED.encode(text(1)))
     frame[0:4] = (len(frame) - 4 - 3).to_bytes(4, "big")
-    (failure,) = peer.session.receive(bytes(frame[:-3]))
-    assert isinstance(failure, ProtocolFailure)
+    failure = one(ProtocolFailure, peer.session.receive(bytes(frame[:-3])))
     assert failure.error.is_fatal
     assert "truncated" in failure.error.message
 
@@ -232,8 +228,7 @@ def test_a_damaged_message_ends_the_connection_with_the_reason() -> None:
 def test_who_connects_has_a_response() -> None:
     peer = Peer()
     peer.shake_hands()
-    (command,) = peer.say(CONVERSATION[0])
-    assert isinstance(command, Connect)
+    command = one(Connect, peer.say(CONVERSATION[0]))
     assert (command.client_id, command.login, command.passcode) == ("client-1", "system", "secret")
     assert command.connection_id == CONNECTION
     peer.session.connected(command, "c-1")
@@ -269,12 +264,10 @@ def test_what_asks_nothing_of_the_broker_is_answered_at_once(command: schema.Com
 
 def test_a_failure_that_nobody_waits_for_is_the_connections() -> None:
     peer = opened()
-    (command,) = peer.say(text(1))
-    assert isinstance(command, Send)
+    command = one(Send, peer.say(text(1)))
     assert command.receipt is None
     peer.session.fail(ClientError("No room", "Send later.", is_fatal=False, kind=ErrorKind.RESOURCE))
-    heard = peer.hear()
-    assert isinstance(heard, schema.ConnectionError)
+    heard = peer.hear(schema.ConnectionError)
     assert heard.connection_id == ConnectionId(CONNECTION)
     assert heard.exception is not None
     assert heard.exception.class_name == "javax.jms.ResourceAllocationException"
@@ -298,8 +291,7 @@ def test_a_failure_that_nobody_waits_for_is_the_connections() -> None:
 def test_each_kind_of_mistake_is_an_exception_of_its_own(kind: ErrorKind, class_name: str) -> None:
     peer = connected()
     peer.session.fail(ClientError("x" * 5000, receipt=3, kind=kind, xa_code=-4))
-    heard = peer.hear()
-    assert isinstance(heard, schema.ExceptionResponse)
+    heard = peer.hear(schema.ExceptionResponse)
     assert heard.correlation_id == 3
     assert heard.exception is not None
     assert heard.exception.class_name == class_name
@@ -328,13 +320,11 @@ def test_prepared_branches_are_answered_by_a_number_and_recovered_ones_by_a_list
 def test_clients_are_told_where_other_brokers_are() -> None:
     peer = connected()
     peer.session.announce(["tcp://a:1", "tcp://b:2"], is_rebalance=True)
-    heard = peer.hear()
-    assert isinstance(heard, schema.ConnectionControl)
+    heard = peer.hear(schema.ConnectionControl)
     assert heard.connected_brokers == "tcp://a:1,tcp://b:2"
     assert heard.rebalance_connection
     peer.session.announce([], reconnect_to="tcp://b:2")
-    heard = peer.hear()
-    assert isinstance(heard, schema.ConnectionControl)
+    heard = peer.hear(schema.ConnectionControl)
     assert (heard.reconnect_to, heard.connected_brokers, heard.rebalance_connection) == ("tcp://b:2", "", False)
 
 
@@ -344,8 +334,7 @@ def test_clients_are_told_where_other_brokers_are() -> None:
 def test_a_message_is_stored_as_it_came_but_for_what_is_the_transports() -> None:
     peer = opened()
     came = text(5, command_id=77, is_awaited=True)
-    (command,) = peer.say(came)
-    assert isinstance(command, Send)
+    command = one(Send, peer.say(came))
     assert command.receipt == 77
     message = command.message
     assert (message.destination, message.message_id) == (QUEUE, f"{PRODUCER}:5")
@@ -364,8 +353,7 @@ def test_each_message_has_a_higher_number_than_those_before() -> None:
 
 def test_a_message_in_a_transaction_leaves_its_name_with_the_broker() -> None:
     peer = opened()
-    (command,) = peer.say(text(1, transaction=XA))
-    assert isinstance(command, Send)
+    command = one(Send, peer.say(text(1, transaction=XA)))
     assert command.transaction == XA.key
     assert command.message.raw == sent_alone(1)
 
@@ -377,8 +365,7 @@ def sent_alone(sequence: int) -> bytes | None:
 
 def test_a_message_of_an_unknown_producer_is_refused_and_dooms_its_transaction() -> None:
     peer = connected()
-    (failure,) = peer.say(text(1, command_id=8, is_awaited=True, transaction=XA))
-    assert isinstance(failure, ProtocolFailure)
+    failure = one(ProtocolFailure, peer.say(text(1, command_id=8, is_awaited=True, transaction=XA)))
     assert not failure.error.is_fatal
     assert failure.error.receipt == 8
     assert failure.transaction == XA.key
@@ -393,28 +380,24 @@ def test_messages_of_old_clients_are_stored_alike_and_shown_in_their_version(ver
     (message,) = sent(peer, 1)
     assert message.raw == sent_alone(1)
     peer.deliver(1, message)
-    heard = peer.hear()
-    assert isinstance(heard, schema.MessageDispatch)
+    heard = peer.hear(schema.MessageDispatch)
     assert heard.message is not None
     assert heard.message.content == b"\0\0\0\5hello"
-    (acknowledged,) = peer.say(ack(2, message, message, 1))
-    assert isinstance(acknowledged, Ack)
+    acknowledged = one(Ack, peer.say(ack(2, message, message, 1)))
     assert acknowledged.tag == 1
 
 
 def test_a_producer_with_a_window_is_told_of_what_it_does_not_wait_for() -> None:
     peer = opened(window=10_000)
     for refused in (False, True):
-        (command,) = peer.say(text(1))
-        assert isinstance(command, Send)
+        command = one(Send, peer.say(text(1)))
         assert command.receipt == Window(PRODUCER, 1024 + 9)
         if refused:
             peer.session.fail(ClientError("No room", is_fatal=False, receipt=command.receipt))
         else:
             peer.session.receipt(command.receipt)
         assert peer.hear_all()[0] == schema.ProducerAck(producer_id=PRODUCER, size=1024 + 9)
-    (command,) = peer.say(text(2, command_id=3, is_awaited=True))
-    assert isinstance(command, Send)
+    command = one(Send, peer.say(text(2, command_id=3, is_awaited=True)))
     assert command.receipt == 3
 
 
@@ -437,16 +420,19 @@ def test_what_another_protocol_sent_is_shown_and_acknowledged_like_all_others() 
     peer = opened()
     message = Message(QUEUE, "a name of its own", b"from STOMP", BodyKind.TEXT, properties={"colour": "red"})
     peer.deliver(1, message)
-    heard = peer.hear()
-    assert isinstance(heard, schema.MessageDispatch)
+    heard = peer.hear(schema.MessageDispatch)
     assert isinstance(heard.message, schema.ActiveMQTextMessage)
     id = heard.message.message_id
     assert id is not None
     assert id.text_view == "a name of its own"
-    (command,) = peer.say(
-        schema.MessageAck(1, False, QUEUE, None, CONSUMER, 2, first_message_id=id, last_message_id=id, message_count=1)
+    command = one(
+        Ack,
+        peer.say(
+            schema.MessageAck(
+                1, False, QUEUE, None, CONSUMER, 2, first_message_id=id, last_message_id=id, message_count=1
+            )
+        ),
     )
-    assert isinstance(command, Ack)
     assert (command.id, command.tag) == ("1:1", 1)
 
 
@@ -513,8 +499,7 @@ def test_a_delivery_that_openwire_has_no_room_for_is_given_up() -> None:
     peer = opened()
     peer.deliver(1, Message(QUEUE, "ID:x:1:1:1", correlation_id="x" * 70_000))
     assert peer.session.take() == b""
-    (command,) = peer.say(schema.KeepAliveInfo())
-    assert isinstance(command, GiveUp)
+    command = one(GiveUp, peer.say(schema.KeepAliveInfo()))
     assert (command.id, command.first, command.tag) == ("1:1", 1, 1)
     assert "no room" in command.cause
 
@@ -541,8 +526,7 @@ def test_a_client_that_removes_its_connection_hangs_up_itself() -> None:
 
 def test_after_shutdown_nothing_is_understood() -> None:
     peer = opened()
-    (disconnect,) = peer.say(schema.ShutdownInfo(5, False), text(1))
-    assert isinstance(disconnect, Disconnect)
+    disconnect = one(Disconnect, peer.say(schema.ShutdownInfo(5, False), text(1)))
     assert not disconnect.is_awaited
     assert peer.say(text(1)) == []
 
@@ -579,20 +563,16 @@ def test_a_message_has_an_id_of_its_own_producer(id: MessageId) -> None:
     peer.open()
     message = text(8, is_awaited=True)
     message.message_id = id
-    (failure,) = peer.say(message)
-    assert isinstance(failure, ProtocolFailure)
+    failure = one(ProtocolFailure, peer.say(message))
     assert "is not one of its producer" in failure.error.message
     assert not failure.error.is_fatal
-    (send,) = peer.say(text(9))
-    assert isinstance(send, Send)
+    one(Send, peer.say(text(9)))
 
 
 def test_no_producer_has_the_session_of_a_broker() -> None:
     """Its ids would not be looked for among those that came before."""
     peer = Peer()
     peer.connect()
-    (failure,) = peer.say(schema.ProducerInfo(9, True, ProducerId(CONNECTION, 1, -1), QUEUE))
-    assert isinstance(failure, ProtocolFailure)
+    failure = one(ProtocolFailure, peer.say(schema.ProducerInfo(9, True, ProducerId(CONNECTION, 1, -1), QUEUE)))
     assert failure.error.kind is ErrorKind.SECURITY
-    (refused,) = peer.say(text(8, producer=ProducerId(CONNECTION, 1, -1)))
-    assert isinstance(refused, ProtocolFailure)
+    one(ProtocolFailure, peer.say(text(8, producer=ProducerId(CONNECTION, 1, -1))))

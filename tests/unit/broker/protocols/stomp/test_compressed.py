@@ -20,6 +20,7 @@ from tandemmq.broker.protocols.stomp.session import SHARED_BODY_BYTES_MIN, Stomp
 from tandemmq.store.records.frames import accept_frame
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.properties import encode_properties
+from tests.support.protocols.commands import one
 from tests.support.protocols.openwire.peer import PRODUCER, QUEUE
 
 LIMIT = 100_000
@@ -50,8 +51,7 @@ class Client:
     def __init__(self, transformation: str = "", limit: int = LIMIT) -> None:
         self.was_prepared = False
         self.session = StompSession("ID:a", lambda: 5, Limits(frame_bytes_max=limit), secret=lambda: "secret")
-        (command,) = self.session.receive(b"CONNECT\naccept-version:1.2\n\n\0")
-        assert isinstance(command, Connect)
+        command = one(Connect, self.session.receive(b"CONNECT\naccept-version:1.2\n\n\0"))
         self.session.connected(command, "ID:a")
         header = f"transformation:{transformation}\n" if transformation else ""
         self.session.receive(f"SUBSCRIBE\nid:0\ndestination:/queue/a\n{header}\n\0".encode())

@@ -29,12 +29,14 @@ from tandemmq.broker.protocols.stomp.frames import V10, V11, V12, FrameParser, L
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.properties import encode_properties
+from tests.support.protocols.commands import one
 
 pytestmark = pytest.mark.promise("stomp-versions", "stomp-acknowledges")
 
 NOW = 1_700_000_000_000
 QUEUE = DestinationKind.QUEUE
 TOPIC = DestinationKind.TOPIC
+BYTES = BodyKind.BYTES
 
 
 def new_session(limits: Limits | None = None) -> StompSession:
@@ -43,8 +45,7 @@ def new_session(limits: Limits | None = None) -> StompSession:
 
 def connected_session(version: str = "1.2") -> StompSession:
     session = new_session()
-    (command,) = session.receive(f"CONNECT\naccept-version:{version}\nhost:/\n\n\0".encode())
-    assert isinstance(command, Connect)
+    command = one(Connect, session.receive(f"CONNECT\naccept-version:{version}\nhost:/\n\n\0".encode()))
     session.connected(command, "ID:a-1-1")
     session.take()
     return session
@@ -87,294 +88,226 @@ def sent(body: bytes, kind: BodyKind = BodyKind.TEXT, destination: str = "a", **
     return Message(queue, id, body, kind, timestamp=fields.pop("timestamp", NOW), **fields)
 
 
+def frame(command: str, *headers: str, body: bytes = b"") -> bytes:
+    return "\n".join((command, *headers, "", "")).encode() + body + b"\0"
+
+
+def send(*headers: str, body: bytes = b"", to: str = "/queue/a") -> bytes:
+    return frame("SEND", f"destination:{to}", *headers, body=body)
+
+
+def subscribe(*headers: str, to: str = "/queue/a") -> bytes:
+    return frame("SUBSCRIBE", "id:s", f"destination:{to}", *headers)
+
+
+def transformed(form: str, body: bytes, **properties: str) -> Message:
+    """What stays a text."""
+    return sent(body, properties={"transformation": form, **properties})
+
+
 ALL = ("1.0", "1.1", "1.2")
 NEWER = ("1.1", "1.2")
+A, TOPIC_A = Destination(QUEUE, "a"), Destination(TOPIC, "a")
+DURABLE = Subscribe("s", TOPIC_A, durable_name="d", selector="convert_string_expressions:a = 'b'")
+MINE = Subscribe("s", TOPIC_A, AckMode.INDIVIDUAL, prefetch=1, durable_name="d", no_local=True)
+OTHERS = Subscribe("s", TOPIC_A, prefetch=7, durable_name="d", no_local=True)
+OURS = "activemq.subscriptionName:d", "activemq.noLocal:true"
+THEIRS = "durable-subscription-name:d", "no-local:true"
+EVERYTHING = sent(
+    b"hi",
+    persistent=True,
+    priority=7,
+    expiration=5,
+    timestamp=6,
+    correlation_id="c",
+    reply_to=Destination(TOPIC, "r"),
+    type="y",
+    group_id="g",
+    group_sequence=3,
+    properties={"colour": "red", "content-type": "text/plain"},
+)
+SAID = (
+    *("persistent:true", "receipt:r", "transaction:t", "priority:7", "expires:5", "timestamp:6", "correlation-id:c"),
+    *("reply-to:/topic/r", "type:y", "JMSXGroupID:g", "JMSXGroupSeq:3", "colour:red", "content-type:text/plain"),
+    *("message-id:mine", "JMSXUserID:me", "redelivered:true", "subscription:0"),
+)
+ASKED = (
+    *("selector: n > 3 ", "browser:true", "activemq.exclusive:true", "activemq.retroactive:true"),
+    *("activemq.priority:-7", "activemq.prefetchSize:0"),
+)
+GRANTED = Subscribe(
+    "s",
+    Destination(QUEUE, "a.>,topic://b"),
+    selector="convert_string_expressions:n > 3",
+    is_browser=True,
+    is_exclusive=True,
+    is_retroactive=True,
+    priority=-7,
+    prefetch=1,
+)
+JSON = b'{"map":{"entry":{"string":"n","int":3}}}'
+NO_MAP = {"transformation-error": "an object with the one name 'map' is expected"}
 SAMPLES: list[tuple[str, tuple[str, ...], bytes, object]] = [
-    ("a text", ALL, b"SEND\ndestination:/queue/a\n\nhi\0", Send(sent(b"hi"))),
-    (
-        "bytes, when content-length is given",
-        ALL,
-        b"SEND\ndestination:/queue/a\ncontent-length:3\n\nh\0i\0",
-        Send(sent(b"h\0i", BodyKind.BYTES)),
-    ),
-    (
-        "everything a SEND may say",
-        ALL,
-        b"SEND\ndestination:/queue/a\npersistent:true\nreceipt:r\ntransaction:t\npriority:7\nexpires:5\n"
-        b"timestamp:6\ncorrelation-id:c\nreply-to:/topic/r\ntype:y\nJMSXGroupID:g\nJMSXGroupSeq:3\ncolour:red\n"
-        b"content-type:text/plain\nmessage-id:mine\nJMSXUserID:me\nredelivered:true\nsubscription:0\n\nhi\0",
-        Send(
-            sent(
-                b"hi",
-                persistent=True,
-                priority=7,
-                expiration=5,
-                timestamp=6,
-                correlation_id="c",
-                reply_to=Destination(TOPIC, "r"),
-                type="y",
-                group_id="g",
-                group_sequence=3,
-                properties={"colour": "red", "content-type": "text/plain"},
-            ),
-            "t",
-            "r",
-        ),
-    ),
+    ("a text", ALL, send(body=b"hi"), Send(sent(b"hi"))),
+    ("bytes, when content-length is given", ALL, send("content-length:3", body=b"h\0i"), Send(sent(b"h\0i", BYTES))),
+    ("everything a SEND may say", ALL, send(*SAID, body=b"hi"), Send(EVERYTHING, "t", "r")),
     (
         "amq-msg-type overrides content-length",
         ALL,
-        b"SEND\ndestination:/queue/a\ncontent-length:2\namq-msg-type:text\n\nhi\0",
+        send("content-length:2", "amq-msg-type:text", body=b"hi"),
         Send(sent(b"hi", properties={"content-length": "2", "amq-msg-type": "text"})),
     ),
     (
         "amq-msg-type overrides its absence",
         ALL,
-        b"SEND\ndestination:/queue/a\namq-msg-type:bytes\n\nhi\0",
-        Send(sent(b"hi", BodyKind.BYTES, properties={"amq-msg-type": "bytes"})),
+        send("amq-msg-type:bytes", body=b"hi"),
+        Send(sent(b"hi", BYTES, properties={"amq-msg-type": "bytes"})),
     ),
     (
         "a client that numbers its messages gives them their ids",
         ALL,
-        b"SEND\ndestination:/queue/a\ntandemmq-send-id:Loader_1.a-b:42\nmessage-id:mine\n\nhi\0",
+        send("tandemmq-send-id:Loader_1.a-b:42", "message-id:mine", body=b"hi"),
         Send(sent(b"hi", id="ID:Loader_1.a-b:1:1:42")),
     ),
-    ("UTF-8 is text", ALL, "SEND\ndestination:/queue/a\n\nä\0".encode(), Send(sent("ä".encode()))),
-    ("other bytes are not", ALL, b"SEND\ndestination:/queue/a\n\n\xff\0", Send(sent(b"\xff", BodyKind.BYTES))),
-    ("persistent is a word", ALL, b"SEND\ndestination:/queue/a\npersistent:false\n\n\0", Send(sent(b""))),
-    ("priorities end at 9", ALL, b"SEND\ndestination:/queue/a\npriority:12\n\n\0", Send(sent(b"", priority=9))),
-    (
-        "a reply-to that names no destination is a property",
-        ALL,
-        b"SEND\ndestination:/queue/a\nreply-to:me\n\n\0",
-        Send(sent(b"", properties={"reply-to": "me"})),
-    ),
-    (
-        "no prefix: a queue of the whole name",
-        ALL,
-        b"SEND\ndestination:/foo/bar\n\n\0",
-        Send(sent(b"", destination="/foo/bar")),
-    ),
-    ("blanks around a name", ("1.2",), b"SEND\ndestination: /queue/a \n\n\0", Send(sent(b""))),
-    (
-        "a star within a word is a letter",
-        ALL,
-        b"SEND\ndestination:/queue/a*b\n\n\0",
-        Send(sent(b"", destination="a*b")),
-    ),
+    ("UTF-8 is text", ALL, send(body="\u00e4".encode()), Send(sent("\u00e4".encode()))),
+    ("other bytes are not", ALL, send(body=b"\xff"), Send(sent(b"\xff", BYTES))),
+    ("persistent is a word", ALL, send("persistent:false"), Send(sent(b""))),
+    ("priorities end at 9", ALL, send("priority:12"), Send(sent(b"", priority=9))),
+    ("a reply-to that names no destination", ALL, send("reply-to:me"), Send(sent(b"", properties={"reply-to": "me"}))),
+    ("no prefix: a queue of the whole name", ALL, send(to="/foo/bar"), Send(sent(b"", destination="/foo/bar"))),
+    ("blanks around a name", ("1.2",), send(to=" /queue/a "), Send(sent(b""))),
+    ("a star within a word is a letter", ALL, send(to="/queue/a*b"), Send(sent(b"", destination="a*b"))),
     (
         "SUBSCRIBE",
         ALL,
-        b"SUBSCRIBE\nid:s\ndestination:/topic/a.b\nack:client\nreceipt:r\n\n\0",
+        subscribe("ack:client", "receipt:r", to="/topic/a.b"),
         Subscribe("s", Destination(TOPIC, "a.b"), AckMode.CLIENT, receipt="r"),
     ),
-    (
-        "SUBSCRIBE without an id",
-        ("1.0",),
-        b"SUBSCRIBE\ndestination:/queue/a\n\n\0",
-        Subscribe("/queue/a", Destination(QUEUE, "a")),
-    ),
-    (
-        "an unknown ack mode is auto",
-        ALL,
-        b"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:often\n\n\0",
-        Subscribe("s", Destination(QUEUE, "a")),
-    ),
+    ("SUBSCRIBE without an id", ("1.0",), frame("SUBSCRIBE", "destination:/queue/a"), Subscribe("/queue/a", A)),
+    ("an unknown ack mode is auto", ALL, subscribe("ack:often"), Subscribe("s", A)),
     (
         "SUBSCRIBE in ActiveMQ's words",
         ALL,
-        b"SUBSCRIBE\nid:s\ndestination:/topic/a\nack:client-individual\nactivemq.prefetchSize:1\n"
-        b"activemq.subscriptionName:d\nactivemq.noLocal:true\nbrowser:false\n\n\0",
-        Subscribe("s", Destination(TOPIC, "a"), AckMode.INDIVIDUAL, prefetch=1, durable_name="d", no_local=True),
+        subscribe("ack:client-individual", "activemq.prefetchSize:1", *OURS, "browser:false", to="/topic/a"),
+        MINE,
     ),
-    (
-        "SUBSCRIBE in others' words",
-        ALL,
-        b"SUBSCRIBE\nid:s\ndestination:/topic/a\nprefetch-count:7\ndurable-subscription-name:d\nno-local:true\n\n\0",
-        Subscribe("s", Destination(TOPIC, "a"), prefetch=7, durable_name="d", no_local=True),
-    ),
-    (
-        "SUBSCRIBE with all that ActiveMQ knows",
-        NEWER,
-        b"SUBSCRIBE\nid:s\ndestination:/queue/a.>,/topic/b\nselector: n > 3 \nbrowser:true\nactivemq.exclusive:true\n"
-        b"activemq.retroactive:true\nactivemq.priority:-7\nactivemq.prefetchSize:0\n\n\0",
-        Subscribe(
-            "s",
-            Destination(QUEUE, "a.>,topic://b"),
-            selector="convert_string_expressions:n > 3",
-            is_browser=True,
-            is_exclusive=True,
-            is_retroactive=True,
-            priority=-7,
-            prefetch=1,
-        ),
-    ),
-    (
-        "a durable subscription with a selector",
-        ALL,
-        b"SUBSCRIBE\nid:s\ndestination:/topic/a\nactivemq.subscriptionName:d\nselector:a = 'b'\n\n\0",
-        Subscribe("s", Destination(TOPIC, "a"), durable_name="d", selector="convert_string_expressions:a = 'b'"),
-    ),
-    (
-        "a selector of blanks is none, and RabbitMQ's prefetch of 0 no limit",
-        ALL,
-        b"SUBSCRIBE\nid:s\ndestination:/queue/a\nselector:\nprefetch-count:0\n\n\0",
-        Subscribe("s", Destination(QUEUE, "a")),
-    ),
+    ("SUBSCRIBE in others' words", ALL, subscribe("prefetch-count:7", *THEIRS, to="/topic/a"), OTHERS),
+    ("SUBSCRIBE with all that ActiveMQ knows", NEWER, subscribe(*ASKED, to="/queue/a.>,/topic/b"), GRANTED),
+    ("a durable one with a selector", ALL, subscribe(OURS[0], "selector:a = 'b'", to="/topic/a"), DURABLE),
+    ("a selector of blanks, and RabbitMQ's 0", ALL, subscribe("selector:", "prefetch-count:0"), Subscribe("s", A)),
     (
         "SEND to several",
         ALL,
-        b"SEND\ndestination:/queue/a, /queue/b,c,/topic/d,/remote-temp-topic/x-1\n\n\0",
+        send(to="/queue/a, /queue/b,c,/topic/d,/remote-temp-topic/x-1"),
         Send(sent(b"", destination="a,b,c,topic://d,temp-topic://x-1")),
     ),
     (
         "SEND to another's temporary queue, with a reply to one",
         ALL,
-        b"SEND\ndestination:/queue/a\nreply-to:/remote-temp-queue/x-1\n\n\0",
+        send("reply-to:/remote-temp-queue/x-1"),
         Send(sent(b"", reply_to=Destination(DestinationKind.TEMP_QUEUE, "x-1"))),
     ),
     (
         "a map of JSON",
         ALL,
-        b'SEND\ndestination:/queue/a\ntransformation:jms-map-json\n\n{"map":{"entry":{"string":"n","int":3}}}\0',
-        Send(
-            sent(encode_properties({"n": 3}), BodyKind.MAP, properties={"transformation": "jms-map-json"}),
-        ),
+        send("transformation:jms-map-json", body=JSON),
+        Send(sent(encode_properties({"n": 3}), BodyKind.MAP, properties={"transformation": "jms-map-json"})),
     ),
     (
         "a map that is none stays a text",
         ALL,
-        b"SEND\ndestination:/queue/a\ntransformation:jms-map-json\n\n[]\0",
-        Send(
-            sent(
-                b"[]",
-                properties={
-                    "transformation": "jms-map-json",
-                    "transformation-error": "an object with the one name 'map' is expected",
-                },
-            ),
-        ),
+        send("transformation:jms-map-json", body=b"[]"),
+        Send(transformed("jms-map-json", b"[]", **NO_MAP)),
     ),
     (
         "a form that only the broker can choose stays a text",
         ALL,
-        b"SEND\ndestination:/queue/a\ntransformation:jms-xml\n\n<a/>\0",
-        Send(
-            sent(
-                b"<a/>",
-                properties={
-                    "transformation": "jms-xml",
-                    "transformation-error": "Unknown transformation: jms-xml",
-                },
-            ),
-        ),
+        send("transformation:jms-xml", body=b"<a/>"),
+        Send(transformed("jms-xml", b"<a/>", **{"transformation-error": "Unknown transformation: jms-xml"})),
     ),
     (
         "what has a content-length is not transformed",
         ALL,
-        b"SEND\ndestination:/queue/a\ntransformation:jms-object-xml\ncontent-length:4\n\n<a/>\0",
-        Send(sent(b"<a/>", BodyKind.BYTES, properties={"transformation": "jms-object-xml"})),
+        send("transformation:jms-object-xml", "content-length:4", body=b"<a/>"),
+        Send(sent(b"<a/>", BYTES, properties={"transformation": "jms-object-xml"})),
     ),
     (
         "UNSUBSCRIBE of a durable name alone",
         ALL,
-        b"UNSUBSCRIBE\nid:gone\nactivemq.subscriptionName:d\nreceipt:r\n\n\0",
+        frame("UNSUBSCRIBE", "id:gone", OURS[0], "receipt:r"),
         Unsubscribe(None, durable_name="d", receipt="r"),
     ),
-    ("BEGIN", ALL, b"BEGIN\ntransaction:t\nreceipt:r\n\n\0", Begin("t", "r")),
-    ("COMMIT", ALL, b"COMMIT\ntransaction:t\nreceipt:r\n\n\0", Commit("t", "r")),
-    ("ABORT", ALL, b"ABORT\ntransaction:t\nreceipt:r\n\n\0", Abort("t", "r")),
-    ("DISCONNECT", ALL, b"DISCONNECT\nreceipt:r\n\n\0", Disconnect("r")),
+    ("BEGIN", ALL, frame("BEGIN", "transaction:t", "receipt:r"), Begin("t", "r")),
+    ("COMMIT", ALL, frame("COMMIT", "transaction:t", "receipt:r"), Commit("t", "r")),
+    ("ABORT", ALL, frame("ABORT", "transaction:t", "receipt:r"), Abort("t", "r")),
+    ("DISCONNECT", ALL, frame("DISCONNECT", "receipt:r"), Disconnect("r")),
     ("CR LF", ("1.0", "1.2"), b"SEND\r\ndestination:/queue/a\r\n\r\nhi\0", Send(sent(b"hi"))),
 ]
 
+SEND_IDS = {
+    "without a producer": ":1",
+    "without a number": "p:",
+    "that is one name": "p",
+    "with a colon in its producer": "ID:p:1",
+    "with zeros before its number": "p:01",
+    "below zero": "p:-1",
+    "beyond 64 bits": "p:9223372036854775808",
+    "that is empty": "",
+}
+OBJECT = send("transformation:jms-object-xml", "receipt:r", body=b"<a/>")
 REFUSALS: list[tuple[str, tuple[str, ...], bytes, str]] = [
-    ("options", ALL, b"SUBSCRIBE\nid:0\ndestination:/queue/a?b=c\nreceipt:r\n\n\0", "has options"),
-    ("a composite of nothing", ALL, b"SEND\ndestination:/queue/a,\nreceipt:r\n\n\0", "has no name"),
-    ("a temporary queue without a name", ALL, b"SEND\ndestination:/temp-queue/\nreceipt:r\n\n\0", "has no name"),
-    ("no name", ALL, b"SEND\ndestination:/queue/\nreceipt:r\n\n\0", "has no name"),
-    (
-        "a browser of the first version",
-        ("1.0",),
-        b"SUBSCRIBE\nid:0\ndestination:/queue/a\nbrowser:true\nreceipt:r\n\n\0",
-        "Queue browsers need STOMP 1.1",
-    ),
+    ("options", ALL, subscribe("receipt:r", to="/queue/a?b=c"), "has options"),
+    ("a composite of nothing", ALL, send("receipt:r", to="/queue/a,"), "has no name"),
+    ("a temporary queue without a name", ALL, send("receipt:r", to="/temp-queue/"), "has no name"),
+    ("no name", ALL, send("receipt:r", to="/queue/"), "has no name"),
+    ("a browser of 1.0", ("1.0",), subscribe("browser:true", "receipt:r"), "Queue browsers need STOMP 1.1"),
     *(
         (
-            f"a consumer's priority of {value.decode()}",
+            f"a consumer's priority of {value}",
             ALL,
-            b"SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.priority:%b\nreceipt:r\n\n\0" % value,
+            subscribe(f"activemq.priority:{value}", "receipt:r"),
             "activemq.priority has the value",
         )
-        for value in (b"128", b"-129", b"high", b"9" * 5000)
+        for value in ("128", "-129", "high", "9" * 5000)
     ),
-    (
-        "an object",
-        ALL,
-        b"SEND\ndestination:/queue/a\ntransformation:jms-object-xml\nreceipt:r\n\n<a/>\0",
-        "'jms-object-xml' is refused",
-    ),
-    (
-        "a priority in words",
-        ALL,
-        b"SEND\ndestination:/queue/a\npriority:high\nreceipt:r\n\n\0",
-        "priority has the value 'high'",
-    ),
+    ("an object", ALL, OBJECT, "'jms-object-xml' is refused"),
+    ("a priority in words", ALL, send("priority:high", "receipt:r"), "priority has the value 'high'"),
     *(
         (
             f"a send id {name}",
             ALL,
-            b"SEND\ndestination:/queue/a\ntandemmq-send-id:%b\nreceipt:r\n\n\0" % value,
-            f"tandemmq-send-id has the value {value.decode()!r}",
+            send(f"tandemmq-send-id:{value}", "receipt:r"),
+            f"tandemmq-send-id has the value {value!r}",
         )
-        for name, value in {
-            "without a producer": b":1",
-            "without a number": b"p:",
-            "that is one name": b"p",
-            "with a colon in its producer": b"ID:p:1",
-            "with zeros before its number": b"p:01",
-            "below zero": b"p:-1",
-            "beyond 64 bits": b"p:9223372036854775808",
-            "that is empty": b"",
-        }.items()
+        for name, value in SEND_IDS.items()
     ),
     (
         "a send id of a long producer",
         ALL,
-        b"SEND\ndestination:/queue/a\ntandemmq-send-id:%b:1\nreceipt:r\n\n\0" % (b"p" * 129),
+        send(f"tandemmq-send-id:{'p' * 129}:1", "receipt:r"),
         "tandemmq-send-id has the value 'pppp",
     ),
-    (
-        "an unknown message type",
-        ALL,
-        b"SEND\ndestination:/queue/a\namq-msg-type:map\nreceipt:r\n\n\0",
-        "message type 'map'",
-    ),
-    ("an unknown subscription", ALL, b"UNSUBSCRIBE\nid:x\nreceipt:r\n\n\0", "No subscription matched 'x'"),
-    ("an unknown id", ("1.2",), b"ACK\nid:7-1\nreceipt:r\n\n\0", "Unexpected ACK received for id [7-1]"),
-    ("an unknown id", ("1.2",), b"NACK\nid:x\nreceipt:r\n\n\0", "Unexpected NACK received for id [x]"),
-    ("an unknown message-id", ("1.0", "1.1"), b"ACK\nsubscription:0\nmessage-id:x\nreceipt:r\n\n\0", "message-id [x]"),
-    ("NACK in 1.0", ("1.0",), b"NACK\nmessage-id:x\nreceipt:r\n\n\0", "NACK is not known in STOMP 1.0"),
+    ("an unknown message type", ALL, send("amq-msg-type:map", "receipt:r"), "message type 'map'"),
+    ("an unknown subscription", ALL, frame("UNSUBSCRIBE", "id:x", "receipt:r"), "No subscription matched 'x'"),
+    ("an unknown id", ("1.2",), frame("ACK", "id:7-1", "receipt:r"), "Unexpected ACK received for id [7-1]"),
+    ("an unknown id", ("1.2",), frame("NACK", "id:x", "receipt:r"), "Unexpected NACK received for id [x]"),
+    ("a message-id", ALL[:2], frame("ACK", "subscription:0", "message-id:x", "receipt:r"), "message-id [x]"),
+    ("NACK in 1.0", ("1.0",), frame("NACK", "message-id:x", "receipt:r"), "NACK is not known in STOMP 1.0"),
 ]
 
 FAILURES: list[tuple[str, tuple[str, ...], bytes, str]] = [
-    ("an unknown command", ALL, b"SENT\nreceipt:r\n\n\0", "Unknown STOMP command: 'SENT'"),
-    ("a command in small letters", ALL, b"send\nreceipt:r\n\n\0", "Unknown STOMP command"),
-    ("a server's command", ALL, b"RECEIPT\nreceipt:r\n\n\0", "Unknown STOMP command"),
-    ("SEND without destination", ALL, b"SEND\nreceipt:r\n\n\0", "SEND lacks the header destination"),
-    ("SUBSCRIBE without destination", ALL, b"SUBSCRIBE\nid:0\nreceipt:r\n\n\0", "lacks the header destination"),
-    ("SUBSCRIBE without id", NEWER, b"SUBSCRIBE\ndestination:/queue/a\nreceipt:r\n\n\0", "lacks the header id"),
-    (
-        "a prefetch in words",
-        ALL,
-        b"SUBSCRIBE\nid:0\ndestination:/queue/a\nprefetch-count:x\nreceipt:r\n\n\0",
-        "prefetch",
-    ),
-    ("UNSUBSCRIBE without id", NEWER, b"UNSUBSCRIBE\nreceipt:r\n\n\0", "UNSUBSCRIBE lacks the header id"),
-    ("ACK without id", ("1.2",), b"ACK\nreceipt:r\n\n\0", "ACK lacks the header id"),
-    ("ACK without message-id", ("1.0", "1.1"), b"ACK\nsubscription:0\nreceipt:r\n\n\0", "lacks the header message-id"),
-    ("ACK without subscription", ("1.1",), b"ACK\nmessage-id:0\nreceipt:r\n\n\0", "lacks the header subscription"),
-    ("BEGIN without transaction", ALL, b"BEGIN\nreceipt:r\n\n\0", "BEGIN lacks the header transaction"),
+    ("an unknown command", ALL, frame("SENT", "receipt:r"), "Unknown STOMP command: 'SENT'"),
+    ("a command in small letters", ALL, frame("send", "receipt:r"), "Unknown STOMP command"),
+    ("a server's command", ALL, frame("RECEIPT", "receipt:r"), "Unknown STOMP command"),
+    ("SEND without destination", ALL, frame("SEND", "receipt:r"), "SEND lacks the header destination"),
+    ("SUBSCRIBE to nothing", ALL, frame("SUBSCRIBE", "id:0", "receipt:r"), "lacks the header destination"),
+    ("SUBSCRIBE without id", NEWER, frame("SUBSCRIBE", "destination:/queue/a", "receipt:r"), "lacks the header id"),
+    ("a prefetch in words", ALL, subscribe("prefetch-count:x", "receipt:r"), "prefetch"),
+    ("UNSUBSCRIBE without id", NEWER, frame("UNSUBSCRIBE", "receipt:r"), "UNSUBSCRIBE lacks the header id"),
+    ("ACK without id", ("1.2",), frame("ACK", "receipt:r"), "ACK lacks the header id"),
+    ("ACK without message-id", ALL[:2], frame("ACK", "subscription:0", "receipt:r"), "lacks the header message-id"),
+    ("ACK without subscription", ("1.1",), frame("ACK", "message-id:0", "receipt:r"), "lacks the header subscription"),
+    ("BEGIN without transaction", ALL, frame("BEGIN", "receipt:r"), "BEGIN lacks the header transaction"),
 ]
 
 
@@ -419,8 +352,7 @@ def test_what_is_refused_is_told_and_the_session_goes_on(version: str, data: byt
 @cases(FAILURES)
 def test_a_failure_is_told_and_nothing_after_it_counts(version: str, data: bytes, expected: str) -> None:
     session = connected_session(version)
-    (failure,) = session.receive(data + b"SEND\ndestination:/queue/a\n\nx\0")
-    assert isinstance(failure, ProtocolFailure)
+    failure = one(ProtocolFailure, session.receive(data + b"SEND\ndestination:/queue/a\n\nx\0"))
     assert expected in failure.error.message
     assert (failure.error.is_fatal, failure.error.receipt) == (True, "r")
     assert session.receive(b"SEND\ndestination:/queue/a\n\nx\0") == []
@@ -438,8 +370,9 @@ class TestConnect:
     )
     def test_the_highest_common_version_is_spoken(self, accepted: str, version: str) -> None:
         session = new_session()
-        (command,) = session.receive(f"STOMP\n{accepted}login:me\npasscode:a:b\\c\nclient-id:c\n\n\0".encode())
-        assert isinstance(command, Connect)
+        command = one(
+            Connect, session.receive(f"STOMP\n{accepted}login:me\npasscode:a:b\\c\nclient-id:c\n\n\0".encode())
+        )
         assert (command.login, command.passcode, command.client_id) == ("me", "a:b\\c", "c")
         session.connected(command, "c")
         name, headers, _ = frames_of(session)[0]
@@ -447,10 +380,10 @@ class TestConnect:
 
     def test_connected_is_not_escaped_and_answers_the_receipt(self) -> None:
         session = new_session()
-        (command,) = session.receive(
-            b"CONNECT\naccept-version:1.2\nreceipt:r:1\nrequest-id:q\nheart-beat:2000,3000\n\n\0"
+        command = one(
+            Connect,
+            session.receive(b"CONNECT\naccept-version:1.2\nreceipt:r:1\nrequest-id:q\nheart-beat:2000,3000\n\n\0"),
         )
-        assert isinstance(command, Connect)
         session.connected(command, "ID:a-1-1")
         assert session.take() == (
             b"CONNECTED\nversion:1.2\nsession:ID:a-1-1\nserver:TandemMQ\nheart-beat:3000,2000\n"
@@ -476,11 +409,9 @@ class TestConnect:
     def test_frames_may_follow_connect_at_once(self) -> None:
         """They are understood when it is known who that is."""
         session = new_session()
-        (connect,) = session.receive(b"CONNECT\naccept-version:1.2\n\n\0SEND\ndestination:/queue/a\\cb\n\n\0")
-        assert isinstance(connect, Connect)
+        one(Connect, session.receive(b"CONNECT\naccept-version:1.2\n\n\0SEND\ndestination:/queue/a\\cb\n\n\0"))
         assert session.has_more
-        (send,) = session.receive(b"")
-        assert isinstance(send, Send)
+        send = one(Send, session.receive(b""))
         assert send.message.destination.name == "a:b"
 
     @pytest.mark.parametrize(
@@ -499,8 +430,7 @@ class TestConnect:
             b"CONNECT\naccept-version:1.2\n\n\0SEND\ndestination:/queue/a\ntandemmq-send-id:p:7\n\n\0"
         )
         session.connected(connect, "s", user)
-        (send,) = session.receive(b"")
-        assert isinstance(send, Send)
+        send = one(Send, session.receive(b""))
         assert send.message.message_id == f"ID:{producer}:1:1:7"
 
     @pytest.mark.parametrize(
@@ -526,8 +456,7 @@ class TestConnect:
         assert frames_of(session)[0][1]["version"] == "1.0,1.1,1.2"
 
     def test_a_connection_is_opened_once(self) -> None:
-        (failure,) = connected_session().receive(b"CONNECT\n\n\0")
-        assert isinstance(failure, ProtocolFailure)
+        failure = one(ProtocolFailure, connected_session().receive(b"CONNECT\n\n\0"))
         assert "CONNECT came twice" in failure.error.message
 
 
@@ -606,8 +535,7 @@ class TestMessage:
     def test_headers_of_the_sender_come_back(self) -> None:
         session = subscribed_session("1.2", "auto")
         data = b"SEND\ndestination:/queue/a\na\\nb:x\\cy\\r\nreply-to:me\n\nhi\0"
-        (send,) = session.receive(data)
-        assert isinstance(send, Send)
+        send = one(Send, session.receive(data))
         session.deliver("s:1", 1, send.message, 0, AckMode.AUTO)
         ((_, headers, _),) = frames_of(session)
         assert (headers["a\nb"], headers["reply-to"]) == ("x:y\r", "me")
@@ -615,8 +543,7 @@ class TestMessage:
     def test_a_send_id_does_not_come_back(self) -> None:
         """A bridge copies all headers; the message that it makes of them is no duplicate of the one it got."""
         session = subscribed_session("1.2", "auto")
-        (send,) = session.receive(b"SEND\ndestination:/queue/a\ntandemmq-send-id:p\\c1\ncolour:red\n\nhi\0")
-        assert isinstance(send, Send)
+        send = one(Send, session.receive(b"SEND\ndestination:/queue/a\ntandemmq-send-id:p\\c1\ncolour:red\n\nhi\0"))
         assert send.message.properties == {"colour": "red"}
         named = message(properties={"tandemmq-send-id": "p:1", "colour": "red"})  # what a JMS client might call so
         for each in (send.message, named):
@@ -657,8 +584,7 @@ class TestMessage:
         session.receive(b"SUBSCRIBE\ndestination:/queue/a\n\n\0")
         session.deliver("/queue/a", 1, message(), 0, AckMode.AUTO)
         assert "subscription" not in frames_of(session)[0][1]
-        (closed,) = session.receive(b"UNSUBSCRIBE\ndestination:/queue/a\n\n\0")
-        assert isinstance(closed, Unsubscribe)
+        closed = one(Unsubscribe, session.receive(b"UNSUBSCRIBE\ndestination:/queue/a\n\n\0"))
         assert closed.id == "/queue/a"
 
 
@@ -709,16 +635,14 @@ class TestAcknowledgement:
         session = subscribed_session("1.2")
         session.receive(b"UNSUBSCRIBE\nid:s\\c1\n\n\0")
         session.receive(b"SUBSCRIBE\nid:s\\c1\ndestination:/queue/a\nack:client\n\n\0")
-        (late,) = session.receive(b"ACK\nid:1-1\n\n\0")
-        assert isinstance(late, ProtocolFailure)
+        one(ProtocolFailure, session.receive(b"ACK\nid:1-1\n\n\0"))
 
 
 class TestUnsubscribe:
     def test_deliveries_go_on_until_it_is_carried_out(self) -> None:
         session = subscribed_session("1.2", id="s")
         data = b"UNSUBSCRIBE\nid:s\n\n\0SUBSCRIBE\nid:s\ndestination:/queue/b\nack:client\n\n\0ACK\nid:1-7\n\n\0"
-        (unsubscribe,) = session.receive(data)
-        assert isinstance(unsubscribe, Unsubscribe)
+        one(Unsubscribe, session.receive(data))
         assert session.has_more
         session.deliver("s", 7, message(), 0, AckMode.CLIENT)
         assert frames_of(session)[0][1]["ack"] == "1-7"
@@ -736,8 +660,7 @@ class TestUnsubscribe:
 class TestWords:
     def test_a_receipt_is_given_back_as_it_came(self) -> None:
         session = connected_session("1.2")
-        (send,) = session.receive(b"SEND\ndestination:/queue/a\nreceipt:r\\c\\n1\n\n\0")
-        assert isinstance(send, Send)
+        send = one(Send, session.receive(b"SEND\ndestination:/queue/a\nreceipt:r\\c\\n1\n\n\0"))
         session.receipt(send.receipt or "")
         assert session.take() == b"RECEIPT\nreceipt-id:r\\c\\n1\n\n\0\n"
 
@@ -796,8 +719,7 @@ def test_a_subscription_that_the_broker_ends_is_told_as_an_error() -> None:
     told = session.take()
     assert told.startswith(b"ERROR\nmessage:too slow\n")
     assert b"What it held goes to others." in told
-    (again,) = session.receive(b"SUBSCRIBE\nid:s\ndestination:/queue/b\n\n\0")
-    assert isinstance(again, Subscribe)
+    one(Subscribe, session.receive(b"SUBSCRIBE\nid:s\ndestination:/queue/b\n\n\0"))
 
 
 @pytest.mark.parametrize("name", ["JMSXUserID:admin", "redelivered:true", "a\nredelivered", " JMSXUserID"])
@@ -819,20 +741,17 @@ def test_1_0_unsubscribes_by_destination_what_has_an_id() -> None:
     session = connected_session("1.0")
     session.receive(b"SUBSCRIBE\nid:mine\ndestination:/queue/a\n\n\0SUBSCRIBE\ndestination:/queue/b\n\n\0")
     for name, id in (("/queue/b", "/queue/b"), ("/queue/a", "mine")):
-        (unsubscribe,) = session.receive(f"UNSUBSCRIBE\ndestination:{name}\n\n\0".encode())
-        assert isinstance(unsubscribe, Unsubscribe)
+        unsubscribe = one(Unsubscribe, session.receive(f"UNSUBSCRIBE\ndestination:{name}\n\n\0".encode()))
         assert unsubscribe.id == id
         session.receive(b"")
-    (refused,) = session.receive(b"UNSUBSCRIBE\ndestination:/queue/a\n\n\0")
-    assert isinstance(refused, ProtocolFailure)
+    refused = one(ProtocolFailure, session.receive(b"UNSUBSCRIBE\ndestination:/queue/a\n\n\0"))
     assert not refused.error.is_fatal
 
 
 def test_an_id_that_is_taken_stays_what_it_was() -> None:
     session = connected_session()
     session.receive(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
-    (refused,) = session.receive(b"SUBSCRIBE\nid:0\ndestination:/queue/b\nbrowser:true\n\n\0")
-    assert isinstance(refused, ProtocolFailure)
+    refused = one(ProtocolFailure, session.receive(b"SUBSCRIBE\nid:0\ndestination:/queue/b\nbrowser:true\n\n\0"))
     assert not refused.error.is_fatal
     session.nothing("0")
     assert b"destination:/queue/a\n" in session.take()

@@ -23,6 +23,7 @@ from tandemmq.broker.protocols.stomp.frames import DIALECTS, FrameParser, Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.properties import Float, Long, Short, encode_properties
+from tests.support.protocols.commands import one
 
 QUEUE = DestinationKind.QUEUE
 TEMP_QUEUE = DestinationKind.TEMP_QUEUE
@@ -34,8 +35,7 @@ class Client:
     def __init__(self, version: str = "1.2", id: str = "ID:a-1-1") -> None:
         self.session = StompSession(id, lambda: 5, secret=lambda: "secret")
         self.dialect = DIALECTS[version]
-        (command,) = self.say(f"CONNECT\naccept-version:{version}\n\n")
-        assert isinstance(command, Connect)
+        command = one(Connect, self.say(f"CONNECT\naccept-version:{version}\n\n"))
         self.session.connected(command, id)
         self.session.take()
 
@@ -83,14 +83,12 @@ class TestTemporaryDestinations:
         asker, replier = Client(), Client(id="ID:b-1-1")
         asker.say("SUBSCRIBE\nid:0\ndestination:/temp-queue/r\n\n")
         replier.say("SUBSCRIBE\nid:0\ndestination:/queue/a\n\n")
-        (question,) = asker.say("SEND\ndestination:/queue/a\nreply-to:/temp-queue/r\ncorrelation-id:7\n\n")
-        assert isinstance(question, Send)
+        question = one(Send, asker.say("SEND\ndestination:/queue/a\nreply-to:/temp-queue/r\ncorrelation-id:7\n\n"))
 
         seen, _ = replier.sees(question.message)
         assert seen["reply-to"] == "/remote-temp-queue/ID:a-1-1-secret:1"
         reply_to = seen["reply-to"].replace(":", "\\c")
-        (answer,) = replier.say(f"SEND\ndestination:{reply_to}\ncorrelation-id:{seen['correlation-id']}\n\n")
-        assert isinstance(answer, Send)
+        answer = one(Send, replier.say(f"SEND\ndestination:{reply_to}\ncorrelation-id:{seen['correlation-id']}\n\n"))
         seen, _ = asker.sees(answer.message)
         assert (seen["destination"], seen["correlation-id"]) == ("/temp-queue/r", "7")
 
@@ -226,8 +224,7 @@ class TestBrowser:
         client = Client(version)
         client.say(self.SUBSCRIBE)
         client.session.deliver("0", 1, message(), 0, AckMode.INDIVIDUAL)
-        (refused,) = client.say(f"NACK\n{name}\n\n")
-        assert isinstance(refused, ProtocolFailure)
+        refused = one(ProtocolFailure, client.say(f"NACK\n{name}\n\n"))
         assert "is a browser" in refused.error.message
         assert not refused.error.is_fatal
 
@@ -239,8 +236,7 @@ class TestBrowser:
         client.session.fail(error)
         client.say(self.SUBSCRIBE.replace("true", "false"))
         client.session.deliver("0", 1, message(), 0, AckMode.INDIVIDUAL)
-        (nack,) = client.say("NACK\nid:2-1\n\n")
-        assert isinstance(nack, Nack)
+        one(Nack, client.say("NACK\nid:2-1\n\n"))
 
 
 @pytest.mark.parametrize(

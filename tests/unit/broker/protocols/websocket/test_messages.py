@@ -10,6 +10,7 @@ from tandemmq.broker.protocols.stomp.session import SHARED_BODY_BYTES_MIN, Stomp
 from tandemmq.broker.protocols.websocket.frames import BINARY, TEXT, head
 from tandemmq.broker.protocols.websocket.messages import TEXT_BYTES_MAX, binary_messages, is_text, stomp_messages
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tests.support.protocols.commands import one
 
 Q = Destination(DestinationKind.QUEUE, "a")
 CONNECT = b"CONNECT\naccept-version:%b\nhost:/\n\n\0"
@@ -32,8 +33,7 @@ def cut(messages: list[bytes | memoryview]) -> list[tuple[int, bytes]]:
 
 def session_of(version: bytes) -> StompSession:
     session = StompSession("c", lambda: 0, secret=lambda: "s")
-    (connect,) = session.receive(CONNECT % version)
-    assert isinstance(connect, Connect)
+    connect = one(Connect, session.receive(CONNECT % version))
     session.connected(connect, "c")
     session.receive(b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0")
     return session
