@@ -22,6 +22,7 @@ from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.session_records import queue_of
 from tandemmq.broker.protocols.mqtt.topics import destination_of
 from tandemmq.store.records.message import Destination, Message
+from tests.support.broker.virtual_loop import VirtualTime
 from tests.support.store.memory_store import MemoryStore
 
 SECONDS_MAX = 60.0
@@ -100,6 +101,11 @@ class Terms:
     def message(self, queue: Destination, body: bytes, type: str) -> Message:
         number = next(self._numbers)
         return Message(queue, f"ID:test:2:1:{number}", body, persistent=True, timestamp=self.now, type=type)
+
+
+@pytest.fixture
+def event_loop_policy() -> VirtualTime:
+    return VirtualTime()
 
 
 @pytest.fixture

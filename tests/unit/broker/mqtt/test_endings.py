@@ -126,14 +126,16 @@ async def test_a_client_that_comes_back_within_the_grace_has_no_will(terms: Term
     await _store(terms, "one", expiry=NEVER, will=WILL)
     terms.again()
     watcher = Watcher(terms)
-    await terms.until(lambda: terms.clients._endings is not None and "one" in terms.clients._endings._away)
+    await asyncio.sleep(GRACE_SECONDS / 2)
     terms.clients.came("one", is_resumed=True)
-    endings = terms.clients._endings
-    assert endings is not None
-    (_, _, away, _) = endings._due[0]
-    assert away.will is None
-    assert endings._due[0][0] - asyncio.get_running_loop().time() <= GRACE_SECONDS
+    await _time_passes()
     assert watcher.seen == []
+    terms.again()  # who does not come back has one
+    watcher = Watcher(terms)
+    await asyncio.sleep(GRACE_SECONDS / 2)
+    assert watcher.seen == []
+    await _time_passes()
+    assert [message.destination.name for message in watcher.seen] == ["wills.one"]
 
 
 async def test_a_will_without_delay_is_published_though_its_client_comes_back_in_the_same_turn(
@@ -224,13 +226,9 @@ async def test_a_take_over_that_is_told_late(
     assert terms.clients.counts["mqtt_clients"] == 1
 
 
-def _time_passes(terms: Terms) -> None:
+async def _time_passes() -> None:
     """So long that it is noted who is away."""
-    endings = terms.clients._endings
-    assert endings is not None
-    for _, _, away, then in list(endings._due):
-        if then == endings._note_soon:
-            then(away)
+    await asyncio.sleep(GRACE_SECONDS + 1)
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -244,10 +242,9 @@ async def test_the_time_of_a_client_that_was_cut_off_goes_on_over_terms(terms: T
         terms.clients.left(_left("one", expiry=7_200, will=will))
     else:
         terms.again()
-        await terms.until(lambda: terms.clients._endings is not None and "one" in terms.clients._endings._away)
-    _time_passes(terms)
+    await _time_passes()
     await terms.until(lambda: terms.stored(queue_of("one")) == 3)
-    _time_passes(terms)  # once is enough
+    await _time_passes()  # once is enough
     terms.now += hour
     terms.again()
     watcher = Watcher(terms)
@@ -267,7 +264,7 @@ async def test_who_comes_back_soon_or_left_in_order_is_not_noted(terms: Terms) -
     terms.clients.came("back", is_resumed=True)
     terms.clients.left(Left("ordered", SOMEONE, None, queue_of("ordered"), 60, is_noted=True))
     terms.clients.left(_left("cut", expiry=60))
-    _time_passes(terms)
+    await _time_passes()
     await terms.until(lambda: terms.stored(queue_of("cut")) == 3)
     assert terms.stored(queue_of("back")) == terms.stored(queue_of("ordered")) == 2
 
@@ -279,8 +276,8 @@ async def test_what_is_noted_is_older_than_what_its_client_writes(terms: Terms) 
     terms.clients.left(_left("one", expiry=60))
     there = terms.client("one")
     await there.enter(Connect("one", state=queue_of("one")))
-    _time_passes(terms)
-    endings = terms.clients._endings
-    assert endings is not None
-    await terms.until(lambda: sum(then == endings._note_soon for _, _, _, then in endings._due) == 2)  # it tries again
+    await _time_passes()
     assert terms.stored(queue_of("one")) == 2
+    terms.engine.closed(there)
+    await _time_passes()  # it tries again
+    assert terms.stored(queue_of("one")) == 3

@@ -6,6 +6,7 @@ import pytest
 
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Kind
 from tandemmq.broker.core.names import MQTT_RETAINED
+from tandemmq.broker.core.slices import ITEMS
 from tandemmq.broker.protocols.mqtt.retained import TOPIC_BYTES
 from tests.unit.broker.mqtt.conftest import Terms
 
@@ -31,7 +32,7 @@ async def test_the_queue_holds_one_message_for_each_topic(terms: Terms) -> None:
 
 async def test_the_next_term_reads_them_while_who_asks_waits(terms: Terms) -> None:
     expected = {}
-    for number in range(1_000):
+    for number in range(2 * ITEMS):
         expected[f"t/{number}"] = b"%d" % number
         await terms.retain(f"t/{number}", expected[f"t/{number}"])
     terms.again()
@@ -39,7 +40,7 @@ async def test_the_next_term_reads_them_while_who_asks_waits(terms: Terms) -> No
     await terms.loaded()
     assert terms.clients.is_loaded
     assert terms.retained() == expected
-    assert terms.engine.memory.by_kind[Kind.STATE] >= 1_000 * TOPIC_BYTES
+    assert terms.engine.memory.by_kind[Kind.STATE] >= 2 * ITEMS * TOPIC_BYTES
 
 
 async def test_what_replaces_another_is_found_by_the_next_term_alone(terms: Terms) -> None:

@@ -21,7 +21,7 @@ def test_the_last_connection_counts() -> None:
 
 def test_of_very_many_the_oldest_are_forgotten() -> None:
     all_of_them = SentIdsOfClients()
-    in_each = 100
+    in_each = 1_000
     clients = [str(number) for number in range(SENT_IDS_MAX // in_each + 2)]
     for client in clients:
         all_of_them.keep(client, {("t", str(number)): number + 1 for number in range(in_each)})
