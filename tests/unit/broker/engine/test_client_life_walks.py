@@ -51,7 +51,6 @@ from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEnt
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import Work
-from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.store.operations import Atomic, Operation
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -144,7 +143,7 @@ class World(Harness):
         super().__init__(EngineSettings(), Policies([narrow]))
         self.me = Peer(self, is_kept=is_kept)
 
-    def _new_engine(self) -> Engine:
+    def begin_term(self) -> None:
         append = self.store.append
 
         def counted(operation: Operation) -> None:
@@ -152,10 +151,11 @@ class World(Harness):
             append(operation)
 
         self.store.append = counted  # type: ignore[method-assign]
-        loop = Loop(lambda: self.now, self._call_later, self._start, self._in_thread)
-        engine = Engine(self.store, self.settings, loop, policies=self.policies, access=Logins(self))
-        self.store.start(engine)
-        return engine
+        self.access = Logins(self)
+        super().begin_term()
+
+    def loop(self) -> Loop:
+        return Loop(lambda: self.now, self._call_later, self.start, self._in_thread)
 
     def _in_thread(self, work: Action, then: Callable[[], None]) -> None:
         def done() -> None:
@@ -164,33 +164,30 @@ class World(Harness):
 
         self.late.append(done)
 
-    def _start(self, work: Work[None]) -> None:
-        self._works.append(work)
+    def start(self, work: Work[None]) -> None:
+        self.works.append(work)
 
     def _go(self, work: Work[None]) -> None:
-        self._works.remove(work)
+        self.works.remove(work)
         if next(work, self) is None:
-            self._works.append(work)
+            self.works.append(work)
 
     def actions(self, *, with_timers: bool = False) -> list[Action]:
         """A step of each work, in turn; the store's next answer; each answer that is late. A producer that waits for
         room has timers without end."""
-        found: list[Action] = [partial(self._go, work) for work in self._works]
-        if self._soon:
-            found.append(self._call_soon)
-        if self._later and with_timers:
+        found: list[Action] = [partial(self._go, work) for work in self.works]
+        if self.calls:
+            found.append(partial(self.turn, 1))
+        if self.later and with_timers:
             found.append(self._tick)
         return found + [partial(self._answer, answer) for answer in self.late]
-
-    def _call_soon(self) -> None:
-        self._soon.popleft()()
 
     def _answer(self, answer: Action) -> None:
         self.late.remove(answer)
         answer()
 
     def _tick(self) -> None:
-        due, _, function = self._later.pop(0)
+        due, _, function = self.later.pop(0)
         self.now = max(self.now, round(due))
         function()
 
@@ -256,7 +253,7 @@ def browse(world: World) -> None:
 
 def durable_subscription(world: World) -> None:
     for each in TOPICS:
-        world.engine._destinations.topic(each)
+        world.destinations.topic(each)
     _in(world).subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="r")
 
 
@@ -475,7 +472,7 @@ def _make_room(world: World) -> None:
     reader.subscribe("room", NARROW, AckMode.AUTO)
     for _ in range(20):
         world.settle()
-        if world._later:
+        if world.later:
             world._tick()
     world.settle()
 
@@ -505,13 +502,13 @@ def _nothing_is_left(world: World) -> None:
     tables = (
         clients.all, clients.leavers, clients._client_ids, clients._connection_ids, advising._clients,
         advising._by_outlet, advising._consumers, engine.flow._blocked, engine._declarations.producing,
-        engine._dispatcher.fan_out.origins, engine._dispatcher.fan_out._then, engine._destinations._watched,
+        engine._dispatcher.fan_out.origins, engine._dispatcher.fan_out._then, world.destinations._watched,
         engine._dispatcher.browsing._under_way, engine._transactions.branches.by_key,
     )  # fmt: skip
     for table in tables:
         assert not table
     assert world.counts["clients"] == world.counts["blocked_producers"] == 0
-    assert all(not each.consumers for each in engine._destinations.queues())
+    assert all(not each.consumers for each in world.destinations.queues())
     disconnects = 0
     for peer in world.peers:
         assert peer.client is None
