@@ -141,6 +141,28 @@ class World:
             counts=self.counts, clock=lambda: self.now, window=self.window,
         )  # fmt: skip
 
+    async def reconnect(self) -> Noted:
+        """The session goes on in this term."""
+        remote = Noted()
+        self.flow.came(remote, is_resumed=True, receive_maximum=10)
+        await self.quiet()
+        return remote
+
+    async def receive(self, topic: str, body: str, packet_id: int, **options: Any) -> None:
+        """PUBLISH of the other broker."""
+        self.flow.published(publish(topic, body, packet_id, **options))
+        await self.quiet()
+
+    async def release(self, packet_id: int) -> None:
+        """PUBREL of the other broker."""
+        self.flow.released(packet_id)
+        await self.quiet()
+
+    async def answer(self, type: PacketType, packet_id: int, reason: int = 0) -> None:
+        """What the other broker answers to a PUBLISH or PUBREL."""
+        self.flow.acknowledged(type, packet_id, reason)
+        await self.quiet()
+
     async def quiet(self) -> None:
         """All that was begun comes to its end."""
         for _ in range(50):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tandemmq.broker.bridges.mapping import Topic
-from tests.support.broker.bridge_world import BOTH, OUT, World, publish
+from tests.support.broker.bridge_world import BOTH, OUT, World
 
 
 async def test_nothing_goes_back_to_where_it_came_from(world: World) -> None:
     remote = await world.begin(BOTH)
-    world.flow.published(publish("both/a", "theirs", 5))
-    await world.quiet()
+    await world.receive("both/a", "theirs", 5)
     assert remote.told == [("PUBREC", 5)]
     remote = await world.begin()
     assert remote.told == []

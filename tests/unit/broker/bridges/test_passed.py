@@ -5,7 +5,7 @@ from __future__ import annotations
 from tandemmq.broker.bridges.passed import PASSED, PASSED_MAX, is_at_end, passed, passing
 from tandemmq.broker.protocols.mqtt.packets import PacketType
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tests.support.broker.bridge_world import BOTH, IN, OUT, World, publish
+from tests.support.broker.bridge_world import BOTH, IN, OUT, World
 
 A, B = ("a", "1"), ("b", "2")
 
@@ -39,12 +39,10 @@ async def test_a_message_comes_in_with_the_bridge_and_not_again(world: World) ->
     remote = await world.begin(IN)
     await world.listen("from/#")
     elsewhere = Properties(user=((PASSED, "elsewhere"),))
-    world.flow.published(publish("down/a", "one", 5, properties=elsewhere))
-    await world.quiet()
+    await world.receive("down/a", "one", 5, properties=elsewhere)
     assert world.client.properties[0][PASSED] == f"elsewhere {world.flow.begun.id}"
     again = passing(elsewhere, world.flow.begun.id)
-    world.flow.published(publish("down/a", "two", 6, properties=again, retain=True))
-    await world.quiet()
+    await world.receive("down/a", "two", 6, properties=again, retain=True)
     assert remote.told == [("PUBREC", 5), ("PUBREC", 6)]
     assert world.client.bodies == ["one"]
     world.flow.released(6)
@@ -53,8 +51,7 @@ async def test_a_message_comes_in_with_the_bridge_and_not_again(world: World) ->
 
 async def test_what_comes_by_one_bridge_and_goes_by_another_has_passed_both(world: World) -> None:
     await world.begin(BOTH)
-    world.flow.published(publish("both/a", "theirs", 5))
-    await world.quiet()
+    await world.receive("both/a", "theirs", 5)
     first = world.flow.begun.id
     world.flow.end()
     remote = await world.begin_as("other", OUT)
@@ -75,6 +72,5 @@ async def test_a_bridge_is_the_same_over_its_terms_and_no_other_one(world: World
 async def test_a_circle_of_qos_1_is_confirmed_with_puback(world: World) -> None:
     remote = await world.begin(IN)
     circled = Properties(user=((PASSED, world.flow.begun.id),))
-    world.flow.published(publish("down/a", "one", 5, qos=1, properties=circled))
-    await world.quiet()
+    await world.receive("down/a", "one", 5, qos=1, properties=circled)
     assert remote.told == [(PacketType.PUBACK.name, 5)]

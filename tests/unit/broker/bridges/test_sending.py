@@ -5,18 +5,16 @@ from __future__ import annotations
 from tandemmq.broker.bridges.mapping import Topic
 from tandemmq.broker.protocols.mqtt.packets import PacketType
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.support.broker.bridge_world import IN, OUT, Noted, World
+from tests.support.broker.bridge_world import IN, OUT, World
 
 
 async def test_a_message_goes_out_and_nothing_is_left_of_it(world: World) -> None:
     remote = await world.begin()
     await world.send("up/a", "one")
     assert remote.told == [("PUBLISH", "site/up/a", "one", 2, 1, False)]
-    world.flow.acknowledged(PacketType.PUBREC, 1)
-    await world.quiet()
+    await world.answer(PacketType.PUBREC, 1)
     assert remote.told[1:] == [("PUBREL", 1)]
-    world.flow.acknowledged(PacketType.PUBCOMP, 1)
-    await world.quiet()
+    await world.answer(PacketType.PUBCOMP, 1)
     assert world.records == 0
     assert world.counts.sent == 1
     assert world.flow.waiting == 0
@@ -39,9 +37,7 @@ async def test_what_is_sent_while_there_is_no_connection_goes_later(world: World
     remote = await world.begin()
     world.flow.went(remote)
     await world.send("up/a", "one")
-    again = Noted()
-    world.flow.came(again, is_resumed=True, receive_maximum=10)
-    await world.quiet()
+    again = await world.reconnect()
     assert again.told == [("PUBLISH", "site/up/a", "one", 2, 1, False)]
     assert remote.told == []
 
@@ -52,9 +48,7 @@ async def test_what_expires_while_there_is_no_connection_does_not_go(world: Worl
     await world.send("up/a", "one", expiration=2_000)
     await world.send("up/a", "two", expiration=20_000)
     world.now = 2_000
-    remote = Noted()
-    world.flow.came(remote, is_resumed=True, receive_maximum=10)
-    await world.quiet()
+    remote = await world.reconnect()
     assert remote.told == [("PUBLISH", "site/up/a", "two", 2, 1, False)]
     assert world.flow.waiting == 1
 
@@ -65,18 +59,15 @@ async def test_no_more_is_on_its_way_than_the_other_broker_takes(world: World) -
         await world.send("up/a", str(number))
     assert [each[2] for each in remote.told] == ["0", "1"]
     assert world.flow.waiting == 5
-    world.flow.acknowledged(PacketType.PUBREC, 1)
-    await world.quiet()
-    world.flow.acknowledged(PacketType.PUBCOMP, 1)
-    await world.quiet()
+    await world.answer(PacketType.PUBREC, 1)
+    await world.answer(PacketType.PUBCOMP, 1)
     assert [each[2] for each in remote.told if each[0] == "PUBLISH"] == ["0", "1", "2"]
 
 
 async def test_a_message_that_the_other_broker_refuses_is_a_dead_letter(world: World) -> None:
     await world.begin()
     await world.send("up/a", "one")
-    world.flow.acknowledged(PacketType.PUBREC, 1, 0x97)
-    await world.quiet()
+    await world.answer(PacketType.PUBREC, 1, 0x97)
     assert world.kept(Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.up.a")) == 1
     assert world.counts.refused == 1
     assert world.records == 0
@@ -112,8 +103,7 @@ async def test_pubrec_of_an_unknown_packet_id_is_answered(world: World) -> None:
 async def test_a_session_that_the_other_broker_lost_is_begun_again(world: World) -> None:
     await world.begin()
     await world.send("up/a", "received")
-    world.flow.acknowledged(PacketType.PUBREC, 1)
-    await world.quiet()
+    await world.answer(PacketType.PUBREC, 1)
     await world.send("up/a", "sent")
     remote = await world.begin(is_resumed=False)
     assert [each[:3] for each in remote.told] == [("PUBLISH", "site/up/a", "sent")]
@@ -125,8 +115,7 @@ async def test_the_packet_id_of_a_message_that_expired_is_given_back(world: Worl
     world.now = 2_000
     remote = await world.begin()
     assert remote.told == [("PUBREL", 1)]
-    world.flow.acknowledged(PacketType.PUBCOMP, 1)
-    await world.quiet()
+    await world.answer(PacketType.PUBCOMP, 1)
     assert world.records == 0
 
 
@@ -139,8 +128,7 @@ async def test_the_packet_id_of_a_message_that_was_deleted_is_given_back(world: 
     await world.send("up/a", "two")
     assert remote.told[1:] == [("PUBLISH", "site/up/a", "two", 2, 2, False)]
     for type, packet_id in ((PacketType.PUBCOMP, 1), (PacketType.PUBREC, 2), (PacketType.PUBCOMP, 2)):
-        world.flow.acknowledged(type, packet_id)
-        await world.quiet()
+        await world.answer(type, packet_id)
     assert world.records == 0
 
 
@@ -152,14 +140,10 @@ async def test_a_packet_id_is_given_back_once_nothing_waits_any_more(world: Worl
     world.flow.end()
     await world.begin_term(OUT)
     await world.send("up/a", "two")
-    remote = Noted()
-    world.flow.came(remote, is_resumed=True, receive_maximum=10)
-    await world.quiet()
+    remote = await world.reconnect()
     assert remote.told == [("PUBLISH", "site/up/a", "two", 2, 2, False)]
-    world.flow.acknowledged(PacketType.PUBREC, 2)
-    await world.quiet()
-    world.flow.acknowledged(PacketType.PUBCOMP, 2)
-    await world.quiet()
+    await world.answer(PacketType.PUBREC, 2)
+    await world.answer(PacketType.PUBCOMP, 2)
     assert remote.told[1:] == [("PUBREL", 2), ("PUBREL", 1)]
 
 

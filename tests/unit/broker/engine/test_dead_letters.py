@@ -261,20 +261,6 @@ def test_an_expired_message_is_a_dead_letter_when_it_would_be_delivered(harness)
     assert harness.counts["expired_total"] == 2
 
 
-def test_expired_messages_are_cleared_away_without_a_consumer(harness):
-    client = harness.client()
-    client.send_all("abc", expiration=2_000)
-    client.store("d")
-
-    harness.engine.tick(1_999)
-    assert harness.figures()["messages"] == 4
-    harness.engine.tick(2_000)
-    harness.turn()
-
-    assert harness.figures()["messages"] == 1
-    assert harness.figures(DLQ.name)["messages"] == 3
-
-
 def test_a_tick_looks_at_a_bounded_number_of_messages(make_harness):
     harness = make_harness(expiry_entries_per_tick=3)
     client = harness.client()
@@ -288,17 +274,6 @@ def test_a_tick_looks_at_a_bounded_number_of_messages(make_harness):
     harness.engine.tick(3_000)
     harness.turn()
     assert harness.counts["expired_total"] == 6
-
-
-def test_an_expired_dead_letter_is_gone(harness):
-    client = harness.client()
-    client.send("a", DLQ, expiration=2_000)
-    harness.turn()
-
-    harness.engine.tick(3_000)
-    harness.turn()
-
-    assert harness.stored() == 0
 
 
 def test_a_topic_subscriber_does_not_get_what_expired_while_it_waited(harness):

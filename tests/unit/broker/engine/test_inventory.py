@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tandemmq.broker.core.commands import AddProducer
-from tandemmq.broker.core.slices import at_once
+from tandemmq.broker.core.slices import ITEMS, at_once
 from tandemmq.broker.engine.inventory import Query
 from tandemmq.store.records.message import Destination, DestinationKind
 
@@ -44,9 +44,9 @@ def test_pages_come_in_order_and_are_all_there_is(harness):
 
 def test_a_page_of_very_many_is_made_in_steps(harness):
     client = harness.client()
-    for number in range(3000):
+    for number in range(3 * ITEMS):
         client.send("x", queue(f"q{number:04}"), persistent=False)
-    work = harness.engine.inventory.queues(Query(5, "q2000"))
+    work = harness.engine.inventory.queues(Query(5, "q0200"))
     steps, found = 0, None
     while found is None:
         try:
@@ -54,9 +54,9 @@ def test_a_page_of_very_many_is_made_in_steps(harness):
             steps += 1
         except StopIteration as done:
             found = done.value
-    assert names(found) == [f"q{number}" for number in range(2001, 2006)]
-    assert found.following == "q2005"
-    assert steps >= 3000 // 256
+    assert names(found) == [f"q{number:04}" for number in range(201, 206)]
+    assert found.following == "q0205"
+    assert steps >= 3
 
 
 def test_a_pattern_chooses_in_any_case(harness):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.process import log as log_module
-from tandemmq.broker.process.log import LINES_MAX, Lines, Log, UnknownLogger
+from tandemmq.broker.process.log import Lines, Log, UnknownLogger
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.load import load
 from tandemmq.config.logging import LoggingSettings
@@ -149,6 +149,7 @@ def test_nobody_waits_for_a_pipe_that_is_not_read_and_what_is_lost_is_counted_an
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(log_module, "FLUSH_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(log_module, "LINES_MAX", 300)
     target = Stuck()
     lines = Lines(logging.Formatter(), target)
     logger = logging.getLogger("tandemmq.broker.process.log")
@@ -156,7 +157,7 @@ def test_nobody_waits_for_a_pipe_that_is_not_read_and_what_is_lost_is_counted_an
     try:
         logger.warning("first")
         assert target.is_asked.wait(10)
-        for number in range(LINES_MAX + 7):
+        for number in range(300 + 7):
             logger.warning("line %d", number)
         lines.flush()  # gives up
         assert lines.dropped == 7
@@ -165,7 +166,7 @@ def test_nobody_waits_for_a_pipe_that_is_not_read_and_what_is_lost_is_counted_an
         while b"7 lines of the log were dropped" not in target.written:
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        assert target.written.count(b"\nline ") == LINES_MAX
+        assert target.written.count(b"\nline ") == 300
     finally:
         logger.removeHandler(lines)
 

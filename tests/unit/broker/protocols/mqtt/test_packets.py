@@ -173,7 +173,6 @@ def test_a_sample_is_read_in_any_pieces(version: Version | None, data: str, expe
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-@settings(max_examples=80)
 def test_any_packets_come_out_as_they_went_in_however_they_were_cut(version: Version, data: st.DataObject) -> None:
     expected: list[Packet] = [data.draw(connects(version)), *data.draw(st.lists(packets(version), max_size=4))]
     stream = b"".join(encode(packet, version) for packet in expected)

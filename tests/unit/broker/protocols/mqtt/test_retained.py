@@ -93,9 +93,12 @@ def test_a_long_look_pauses_and_sees_what_changes_meanwhile() -> None:
     assert len(before_pause) + 2 * len(after) in range(2 * ITEMS - 1, 2 * ITEMS + 2)
 
 
+MANY = 20 * ITEMS
+
+
 def test_many_who_look_at_very_many_hold_few_of_them() -> None:
     retained = Retained()
-    for number in range(20_000):
+    for number in range(MANY):
         retained.put(f"{number}", _message("a", b"1"), number)
     looks = [retained.matching("#", 0) for _ in range(20)]
     tracemalloc.start()
@@ -106,7 +109,7 @@ def test_many_who_look_at_very_many_hold_few_of_them() -> None:
     finally:
         tracemalloc.stop()
     assert held < len(looks) * 20 * ITEMS
-    assert all(len(_found(look)) == 19_999 for look in looks)
+    assert all(len(_found(look)) == MANY - 1 for look in looks)
 
 
 def test_a_level_of_many_may_become_one_of_few_and_end_meanwhile() -> None:

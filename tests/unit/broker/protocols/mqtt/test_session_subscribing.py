@@ -14,6 +14,7 @@ from tandemmq.broker.core.access import Credentials, Operation
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.names import MQTT_RETAINED
 from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.protocols.mqtt import subscribing
 from tandemmq.broker.protocols.mqtt.delivering import OWN_BYTES_MAX
 from tandemmq.broker.protocols.mqtt.messages import QOS, RETAIN
 from tandemmq.broker.protocols.mqtt.packets import (
@@ -28,7 +29,6 @@ from tandemmq.broker.protocols.mqtt.packets import (
 from tandemmq.broker.protocols.mqtt.properties import NONE
 from tandemmq.broker.protocols.mqtt.retained_sending import AHEAD_MAX
 from tandemmq.broker.protocols.mqtt.session_records import queue_of
-from tandemmq.broker.protocols.mqtt.subscribing import SUBSCRIPTIONS_MAX
 from tandemmq.broker.protocols.mqtt.topics import destination_of
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, V5, MqttWire, payloads, types
@@ -305,31 +305,32 @@ def test_a_session_may_go_on_for_one_connection_more(lasting, writer, hooks):
 def test_a_session_of_many_records_is_found_whole(lasting, writer, harness):
     """More than are given to a consumer at once."""
     wire = lasting(version=Version.V3_1_1)
-    for start in range(1, 3000, 500):
+    for start in range(1, 1500, 500):
         wire.say(*(Publish("t", b"x", 2, False, False, start + number, NONE) for number in range(500)))
-    for start in range(0, 1000, 500):
+    for start in range(0, 500, 500):
         wire.subscribe(*(str(number) for number in range(start, start + 500)))
     wire.vanish()
     harness.fail_over()
 
     again = lasting(version=Version.V3_1_1)
 
-    assert len(again.session._publishing._exchanges) == 3000
-    assert len(again.session._subscribing._by_filter) == 1000
-    assert len(again.say(*(Acknowledgement(PacketType.PUBREL, number, 0, NONE) for number in range(1, 3001)))) == 3000
-    assert harness.figures(queue_of("me").name)["messages"] == 1001
+    assert len(again.session._publishing._exchanges) == 1500
+    assert len(again.session._subscribing._by_filter) == 500
+    assert len(again.say(*(Acknowledgement(PacketType.PUBREL, number, 0, NONE) for number in range(1, 1501)))) == 1500
+    assert harness.figures(queue_of("me").name)["messages"] == 501
 
 
 @LASTING
-def test_subscriptions_have_a_bound(come, hooks, clean):
+def test_subscriptions_have_a_bound(come, hooks, monkeypatch, clean):
     """Beyond which retained messages still come to those that there are."""
+    monkeypatch.setattr(subscribing, "SUBSCRIPTIONS_MAX", 20)
     hooks.messages = [retained("0", "x")]
     wire = come(clean=clean)
     codes: list[int] = []
-    for start in range(0, SUBSCRIPTIONS_MAX + 500, 500):
-        filters = [str(number) for number in range(start, start + 500)]
+    for start in range(0, 30, 10):
+        filters = [str(number) for number in range(start, start + 10)]
         codes += wire.subscribe(*filters, qos=1, retain_handling=2)[0].codes
-    assert codes == [1] * SUBSCRIPTIONS_MAX + [0x97] * 500
+    assert codes == [1] * 20 + [0x97] * 10
     assert payloads(wire.subscribe("0", qos=1)) == ["x"]
 
 

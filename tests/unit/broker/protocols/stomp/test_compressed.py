@@ -112,7 +112,7 @@ def test_a_large_frame_is_taken_in_pieces_that_are_not_copied() -> None:
     assert client.session.take() == b""
 
 
-@pytest.mark.parametrize("length", [LIMIT + 1, 1000 * LIMIT])
+@pytest.mark.parametrize("length", [LIMIT + 1, 100 * LIMIT])
 @pytest.mark.parametrize("make", [a_text, bytes_of])
 def test_a_longer_one_comes_as_it_was_sent_and_no_more_of_it_is_inflated(make: Sent, length: int) -> None:
     message, _, stream = make(length)

@@ -391,20 +391,22 @@ class TestConnect:
         )
         assert (session.send_interval_ms, session.receive_interval_ms) == (3000, 2000)
 
-    def test_heart_beats_come_no_more_often_than_the_broker_can(self) -> None:
-        session = new_session()
-        session.receive(b"CONNECT\naccept-version:1.2\nheart-beat:1,1\n\n\0")
-        assert (session.send_interval_ms, session.receive_interval_ms) == (500, 1)
-
-    def test_1_0_has_the_heart_beats_that_were_asked_for_or_are_the_connectors(self) -> None:
-        session = new_session()
-        session.receive(b"CONNECT\nheart-beat:1000,2000\n\n\0")
-        assert (session.send_interval_ms, session.receive_interval_ms) == (2000, 1000)
+    @pytest.mark.parametrize(
+        ("headers", "connectors", "intervals"),
+        [
+            (("accept-version:1.2", "heart-beat:1,1"), "0,0", (500, 1)),  # no more often than the broker can
+            (("heart-beat:1000,2000",), "0,0", (2000, 1000)),
+            ((), "3000,4000", (4000, 3000)),
+        ],
+    )
+    def test_heart_beats_are_those_that_were_asked_for_or_the_connectors(
+        self, headers: tuple[str, ...], connectors: str, intervals: tuple[int, int]
+    ) -> None:
         session = StompSession(
-            "ID:a-1-1", lambda: NOW, Limits(), default_heart_beat="3000,4000", secret=lambda: "secret"
+            "ID:a-1-1", lambda: NOW, Limits(), default_heart_beat=connectors, secret=lambda: "secret"
         )
-        session.receive(b"CONNECT\n\n\0")
-        assert (session.send_interval_ms, session.receive_interval_ms) == (4000, 3000)
+        session.receive(frame("CONNECT", *headers))
+        assert (session.send_interval_ms, session.receive_interval_ms) == intervals
 
     def test_frames_may_follow_connect_at_once(self) -> None:
         """They are understood when it is known who that is."""
