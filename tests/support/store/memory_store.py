@@ -72,6 +72,7 @@ class MemoryStore:
         self._engine: Engine | None = None
         self._turn: list[Operation] = []
         self.handed_over = 0  # operations so far
+        self.appended: list[Operation] | None = None  # from when a test sets it
         self._location = 0
         self._owners: dict[int, Owner] = {}
         self._messages: dict[int, SortedDict] = {}  # owner -> order key -> PagedMessage
@@ -170,6 +171,8 @@ class MemoryStore:
             self._call_soon(self._report)
         self._turn.append(operation)
         self.handed_over += 1
+        if self.appended is not None:
+            self.appended.append(operation)
         if type(operation) is RemoveOwner:
             self._forget(self._owners[operation.owner])
         if len(self._turn) > PENDING_OPERATIONS_MAX:

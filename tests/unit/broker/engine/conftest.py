@@ -242,6 +242,7 @@ class Harness:
 
     access: Access | None = None
     in_thread: InThread = staticmethod(at_once_on_the_loop)
+    prepare_in_thread: InThread = staticmethod(at_once_on_the_loop)
     tracing: Any = None
 
     def __init__(self, settings: EngineSettings, policies: Policies | None = None, advisor: Any = None) -> None:
@@ -260,7 +261,14 @@ class Harness:
         self.begin_term()
 
     def loop(self) -> Loop:
-        return Loop(lambda: self.now, self._call_later, self.start, self.in_thread, monotonic=lambda: self.now / 1000)
+        return Loop(
+            lambda: self.now,
+            self._call_later,
+            self.start,
+            self.in_thread,
+            self.prepare_in_thread,
+            monotonic=lambda: self.now / 1000,
+        )
 
     def begin_term(self) -> None:
         """Another engine on the same store."""

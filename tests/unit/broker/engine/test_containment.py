@@ -303,7 +303,8 @@ class Later(OpenAccess):
 def test_who_was_found_out_and_what_waited_for_that(harness: Harness, says: str) -> None:
     """Both are known by one answer: it is nobody's own turn."""
     later = Later()
-    harness.engine._clients._access = later
+    harness.access = later
+    harness.begin_term()
     clients: list[Any] = [Client(harness, f"ID:test-9-{number}") for number in range(2)]
     broken, good = clients
     setattr(broken.session, says, fails)

@@ -26,9 +26,7 @@ def test_a_message_is_added_there_and_removed_here_by_one_operation(harness):
     harness.client().send("a")
     harness.turn()
     operator.subscribe(ack=AckMode.RANGE)
-    appended = []
-    append = harness.store.append
-    harness.engine._sender._append = lambda operation: (appended.append(operation), append(operation))[1]
+    harness.store.appended = appended = []
 
     move(operator, "a", PARKED)
     assert operator.receipts == [], "not before it is durable"

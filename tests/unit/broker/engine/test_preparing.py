@@ -61,7 +61,8 @@ def threads() -> Threads:
 @pytest.fixture
 def harness(threads: Threads) -> Harness:
     harness = Harness(EngineSettings())
-    harness.engine._dispatcher.preparing._in_thread = threads
+    harness.prepare_in_thread = threads
+    harness.begin_term()
     return harness
 
 

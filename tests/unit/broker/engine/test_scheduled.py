@@ -180,7 +180,7 @@ def test_very_many_that_are_due_at_once_come_in_batches_and_steps(harness: Any, 
     assert [len(page.messages) for page in pages] == [FIRING_MAX, count - FIRING_MAX]
     assert 0 < most <= ITEMS // 8 + 1
     assert max(turns) <= FIRING_MAX
-    assert harness.engine._arrivals.scheduler.count == 0
+    assert harness.counts["scheduled"] == 0
     assert harness.stored() == 0
 
 
@@ -203,7 +203,7 @@ def test_what_has_no_room_in_a_page_comes_with_the_next(
     wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
     later(harness, 100)
     assert [body.rstrip("x") for _, body in messages(wire.heard())] == [str(number) for number in range(20)]
-    assert harness.engine._arrivals.scheduler.count == 0
+    assert harness.counts["scheduled"] == 0
 
 
 def test_one_that_leads_to_an_error_of_ours_keeps_no_other_from_coming(
@@ -257,4 +257,4 @@ def test_how_often_a_message_may_come_is_a_setting(make_harness: Any) -> None:
     harness.turn()
     assert len(client.errors) == 1
     assert "2001" in client.errors[0]
-    assert harness.engine._arrivals.scheduler.count == 1
+    assert harness.counts["scheduled"] == 1

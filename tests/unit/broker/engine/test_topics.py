@@ -57,10 +57,7 @@ def test_each_durable_subscription_gets_what_it_selects_and_a_restart_knows_it(h
     sender, reds, alls = harness.client(), harness.client("red"), harness.client("all")
     reds.subscribe("s", PRICES, durable_name="red", selector="colour = 'red'")
     alls.subscribe("s", PRICES, durable_name="all")
-    added = []
-    append = harness.store.append
-    harness.store.append = lambda operation: (added.append(operation), append(operation))
-    sender.engine._sender._append = harness.store.append
+    harness.store.appended = added = []
     for number in range(count):
         sender.send(f"blue {number}", PRICES, properties={"colour": "blue"})
         sender.send(f"red {number}", PRICES, properties={"colour": "red"})

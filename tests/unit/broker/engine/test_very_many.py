@@ -559,7 +559,7 @@ def test_the_look_of_each_second_takes_steps_and_is_not_begun_twice(make_harness
     harness.engine.tick(4_000)
     assert len(harness.works) == 1
     steps(harness)
-    assert harness.engine._idle_destinations.removed == MANY
+    assert harness.counts["destinations_gone_idle_total"] == MANY
 
 
 @pytest.mark.parametrize("persistent", [True, False])

@@ -63,17 +63,11 @@ def queue(harness: Harness, number: int) -> Queue:
     return harness.destinations.queue(reader(number))
 
 
-def adds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[AddMessage]:
-    """What the sender has the store add from now on."""
-    added: list[AddMessage] = []
-    append = harness.engine._sender._append
-
-    def note(operation: Any) -> None:
-        added.extend(each for each in getattr(operation, "operations", [operation]) if isinstance(each, AddMessage))
-        append(operation)
-
-    monkeypatch.setattr(harness.engine._sender, "_append", note)
-    return added
+def adds(harness: Harness) -> list[AddMessage]:
+    """What the store was to add since the test asked for it."""
+    assert harness.store.appended is not None
+    parts = [part for each in harness.store.appended for part in getattr(each, "operations", [each])]
+    return [part for part in parts if isinstance(part, AddMessage)]
 
 
 def counts(harness: Harness) -> list[int]:
@@ -108,7 +102,7 @@ def test_a_queue_that_ends_meanwhile_gets_none(
     harness: Harness, copies: list[Destination], monkeypatch: pytest.MonkeyPatch, is_stored: bool
 ) -> None:
     sender = harness.client()
-    added = adds(harness, monkeypatch)
+    harness.store.appended = []
     sender.send("x", NEWS, receipt="r", persistent=is_stored)
     assert 0 < len(copies) < MANY
     gone = queue(harness, 0), queue(harness, MANY - 1)
@@ -116,7 +110,7 @@ def test_a_queue_that_ends_meanwhile_gets_none(
         harness.destinations.remove(each)
     harness.turn()
     assert sender.receipts == ["r"]
-    assert not {each.owner for each in gone} & {add.owners[0] for add in added}
+    assert not {each.owner for each in gone} & {add.owners[0] for add in adds(harness)}
     assert not any(each.count for each in gone)
     names = {each.name for each in harness.destinations.names()}
     assert not {reader(0).name, reader(MANY - 1).name} & names
@@ -233,10 +227,10 @@ def test_a_durable_subscription_that_begins_or_ends_meanwhile(
     assert sender.receipts == []
     late = subscribers(harness, MANY, MANY + 2)
     clients[0].unsubscribe("s", durable_name="d")
-    added = adds(harness, monkeypatch)
+    harness.store.appended = []
     harness.turn()
     assert sender.receipts == ["r"]
-    (add,) = added
+    (add,) = adds(harness)
     assert len(add.owners) + len(add.unmatched_acks) == len(harness.destinations.topic(PLAIN).durables)
     assert len(set(add.owners)) == len(add.owners)
     assert late[0].bodies in ([], ["x"])
