@@ -101,6 +101,18 @@ class Peer:
         self.session.deliver("1:1", tag, message, redeliveries, AckMode.RANGE)
 
 
+def connected() -> Peer:
+    peer = Peer()
+    peer.connect()
+    return peer
+
+
+def opened(**options: Any) -> Peer:
+    peer = connected()
+    peer.open(**options)
+    return peer
+
+
 def text(
     sequence: int,
     body: bytes = b"hello",

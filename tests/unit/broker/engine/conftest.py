@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +36,10 @@ from tandemmq.broker.engine.deferred_delivery import at_once_on_the_loop
 from tandemmq.broker.engine.engine import Engine, destinations_of
 from tandemmq.broker.engine.ports import InThread
 from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.tools.check import check
+from tests.support.broker.engine_term import EngineTerm
 from tests.support.store.memory_store import MemoryStore
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
@@ -227,6 +231,28 @@ class Client:
     @property
     def errors(self) -> list[str]:
         return [error.message for error in self.session.errors]
+
+
+def advisor() -> Advisories:
+    return Advisories("ID:a", lambda: 1, count(1), broker_id="ID:b", broker_name="b", broker_url="tcp://b:1")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    """Of a real store; in the end nothing is wrong with it."""
+    directory = str(tmp_path / "data")
+    yield directory
+    assert not check(directory).problems
+
+
+def come(term: EngineTerm, client_id: str) -> Any:
+    """A client of an engine on a real store."""
+    client: Any = Client(term, f"ID:test-1-{next(_numbers)}")  # type: ignore[arg-type]
+    client.handle(Connect(client_id))
+    return client
+
+
+_numbers = count(1)
 
 
 @pytest.fixture(autouse=True)

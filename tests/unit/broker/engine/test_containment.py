@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.compiled import REPLACES_A_METHOD
-from tests.unit.broker.engine.conftest import Client, Harness
+from tests.unit.broker.engine.conftest import Client, Harness, advisor
 from tests.unit.broker.engine.test_stomp import Wire
 
 pytestmark = [pytest.mark.contains_errors, pytest.mark.promise("others-are-served")]
@@ -182,8 +181,7 @@ def test_a_scheduled_message_whose_time_has_come(harness: Harness) -> None:
 
 
 def advised(**fields: Any) -> Harness:
-    advisor = Advisories("ID:a", lambda: 1, itertools.count(1), broker_id="b", broker_name="b", broker_url="tcp://b:1")
-    return Harness(EngineSettings(), advisor=advisor, **fields)
+    return Harness(EngineSettings(), advisor=advisor(), **fields)
 
 
 def test_an_advisory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.policies import DestinationPolicy
-from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind
+from tests.unit.broker.engine.conftest import advisor
 
 pytestmark = pytest.mark.promise("advisories")
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 PRICES = Destination(DestinationKind.TOPIC, "prices")
-
-
-def advisor() -> Advisories:
-    return Advisories(
-        "ID:advisories", lambda: 1_000, itertools.count(1), broker_id="ID:b", broker_name="b", broker_url="tcp://b:1"
-    )
 
 
 def listen(harness, name: str):

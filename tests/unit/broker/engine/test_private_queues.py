@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -23,10 +22,9 @@ from tandemmq.broker.core.policies import DeadLetterKind, DeadLetterStrategy, De
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations, VirtualTopic
-from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.broker.security.rights import EVERYBODY, Grant, Rights
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import ORDERS, Client
+from tests.unit.broker.engine.conftest import ORDERS, Client, advisor
 
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
 STATE = Destination(QUEUE, f"{MQTT_SESSION}me")
@@ -277,7 +275,6 @@ def test_no_dead_letter_comes_to_them(make_harness: Any, kind: DeadLetterKind) -
 
 
 def test_nobody_hears_of_them(make_harness: Any) -> None:
-    advisor = Advisories("ID:a", lambda: 1, itertools.count(1), broker_id="b", broker_name="b", broker_url="tcp://b:1")
     policy = DestinationPolicy(
         advisory_for_consumed=True,
         advisory_for_delivery=True,
@@ -285,7 +282,7 @@ def test_nobody_hears_of_them(make_harness: Any) -> None:
         send_advisory_if_no_consumers=True,
         advisory_when_full=True,
     )
-    harness = make_harness(policy, advisor)
+    harness = make_harness(policy, advisor())
 
     def listen() -> Any:
         listener = harness.consumer("l", Destination(TOPIC, "ActiveMQ.Advisory.>"), AckMode.AUTO)

@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import Connect
 from tandemmq.broker.core.names import MQTT_SHARES
 from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tandemmq.store.operations import RemoveOwner
-from tandemmq.store.tools.check import check
 from tests.support.broker.engine_term import EngineTerm
-from tests.unit.broker.engine.conftest import PRICES, Client
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    directory = str(tmp_path / "data")
-    yield directory
-    assert not check(directory).problems
-
-
-numbers = count(1)
-
-
-def come(term: EngineTerm, client_id: str) -> Any:
-    client: Any = Client(term, f"ID:test-1-{next(numbers)}")  # type: ignore[arg-type]
-    client.handle(Connect(client_id))
-    return client
+from tests.unit.broker.engine.conftest import PRICES, come
 
 
 def join(term: EngineTerm, client_id: str) -> Any:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy
-from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind
+from tests.unit.broker.engine.conftest import advisor
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 PRICES = Destination(DestinationKind.TOPIC, "prices")
@@ -113,10 +111,7 @@ def test_a_topics_subscriber_is_slow_whose_socket_takes_nothing(build):
 
 
 def test_listeners_are_told_once_of_each_time(make_harness):
-    advisor = Advisories(
-        "ID:a", lambda: 1_000, itertools.count(1), broker_id="ID:b", broker_name="b", broker_url="tcp://b:1"
-    )
-    harness = make_harness(DestinationPolicy(advisory_for_slow_consumers=True), advisor)
+    harness = make_harness(DestinationPolicy(advisory_for_slow_consumers=True), advisor())
     listener, client = harness.client(), harness.client()
     listener.subscribe("l", Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.SlowConsumer.>"), AckMode.AUTO)
     client.subscribe("s", prefetch=1)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from itertools import count
 from typing import Any
 
 import pytest
 
-from tandemmq.broker.protocols.openwire.advisories import Advisories
+from tests.unit.broker.engine.conftest import advisor
 from tests.unit.broker.engine.test_stomp import Wire
 
 
@@ -83,10 +82,7 @@ def test_one_subscription_takes_from_several(harness: Any, connect: Any, pattern
 
 
 def test_an_advisory_is_told_as_json(make_harness: Any) -> None:
-    advisor = Advisories(
-        "ID:broker-1", lambda: 5, count(1), broker_id="ID:b", broker_name="b", broker_url="tcp://localhost:1"
-    )
-    harness = make_harness(advisor=advisor)
+    harness = make_harness(advisor=advisor())
     listener, consumer = Wire(harness, 1), Wire(harness, 2)
     for wire in (listener, consumer):
         wire.say("CONNECT\naccept-version:1.2\n\n")
@@ -112,8 +108,7 @@ def test_an_advisory_is_told_as_json(make_harness: Any) -> None:
 
 
 def test_who_asks_for_an_advisory_in_another_form_gets_its_properties_alone(make_harness: Any) -> None:
-    advisor = Advisories("ID:broker-1", lambda: 5, count(1), broker_id="ID:b", broker_name="b", broker_url="tcp://x:1")
-    harness = make_harness(advisor=advisor)
+    harness = make_harness(advisor=advisor())
     listener, consumer = Wire(harness, 1), Wire(harness, 2)
     for wire in (listener, consumer):
         wire.say("CONNECT\naccept-version:1.2\n\n")

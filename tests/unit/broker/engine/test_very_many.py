@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -50,14 +49,13 @@ from tandemmq.broker.core.queue.window import Window
 from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine.engine import Engine, destinations_of
 from tandemmq.broker.engine.shared import Loop
-from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.operations import Owner
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.compiled import REPLACES_A_METHOD
 from tests.support.core.counting import Times, count_calls, count_reads
 from tests.support.core.groups import owned
-from tests.unit.broker.engine.conftest import DLQ, ORDERS, Client, Harness
+from tests.unit.broker.engine.conftest import DLQ, ORDERS, Client, Harness, advisor
 
 pytestmark = pytest.mark.promise("others-are-served")
 
@@ -591,9 +589,7 @@ def test_a_range_is_given_up_in_steps(harness: Harness) -> None:
 
 
 def test_who_listens_to_what_there_is_hears_it_in_steps(make_harness: Any, harness: Harness) -> None:
-    harness = make_harness(
-        advisor=Advisories("ID:a", lambda: 1, count(1), broker_id="ID:b", broker_name="b", broker_url="")
-    )
+    harness = make_harness(advisor=advisor())
     for number in range(MANY):
         harness.destinations.topic(topic(number))
     listener, other = harness.client(), harness.client()

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.commands import Ack, AckMode, AddDestination, ErrorKind, RemoveDestination
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import PRICES
+from tests.unit.broker.engine.conftest import PRICES, advisor
 from tests.unit.broker.security.test_connection_ids import Secured, is_refused
 
 LIMIT = 12
-
-
-def advisor() -> Advisories:
-    return Advisories("ID:a", lambda: 1, itertools.count(1), broker_id="b", broker_name="b", broker_url="tcp://b:1")
 
 
 @pytest.fixture

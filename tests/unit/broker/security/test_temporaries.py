@@ -14,11 +14,10 @@ from tandemmq.broker.core.commands import AckMode, AddDestination, ErrorKind, Re
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.protocols.openwire import schema
-from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.broker.protocols.openwire.codec import message_of
 from tandemmq.broker.security.rights import Grant, Rights
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import ORDERS
+from tests.unit.broker.engine.conftest import ORDERS, advisor
 from tests.unit.broker.security.test_connection_ids import Secured
 
 pytestmark = pytest.mark.promise("temporary-destinations")
@@ -76,8 +75,7 @@ numbers = itertools.count(1)
 
 @pytest.fixture
 def harness() -> Harness:
-    advisor = Advisories("ID:a", lambda: 1, itertools.count(1), broker_id="b", broker_name="b", broker_url="tcp://b:1")
-    return Harness(EngineSettings(), advisor=advisor)
+    return Harness(EngineSettings(), advisor=advisor())
 
 
 def heard(client: Any) -> list[tuple[str, str]]:

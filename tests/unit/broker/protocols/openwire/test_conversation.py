@@ -45,6 +45,8 @@ from tests.support.protocols.openwire.peer import (
     Peer,
     ack,
     command_id_of,
+    connected,
+    opened,
     sent,
     text,
 )
@@ -53,18 +55,6 @@ pytestmark = pytest.mark.promise("jms-works-unmodified")
 
 CONNECTION_ID = ConnectionId(CONNECTION)
 TEMP_QUEUE = Destination(DestinationKind.TEMP_QUEUE, f"{CONNECTION}:1")
-
-
-def connected() -> Peer:
-    peer = Peer()
-    peer.connect()
-    return peer
-
-
-def opened(**options: Any) -> Peer:
-    peer = connected()
-    peer.open(**options)
-    return peer
 
 
 def only(peer: Peer, command: schema.Command, kind: type = Command) -> Any:

@@ -48,24 +48,13 @@ from tests.support.protocols.openwire.peer import (
     XA,
     Peer,
     ack,
+    connected,
     info,
+    opened,
     sent,
     text,
 )
 from tests.support.protocols.openwire.vectors import vectors
-
-
-def connected() -> Peer:
-    peer = Peer()
-    peer.connect()
-    return peer
-
-
-def opened(**options: Any) -> Peer:
-    peer = connected()
-    peer.open(**options)
-    return peer
-
 
 # ---- the handshake
 
@@ -558,9 +547,7 @@ def test_a_producer_or_consumer_that_the_broker_refused_was_never_there() -> Non
 )
 def test_a_message_has_an_id_of_its_own_producer(id: MessageId) -> None:
     """Another's would have her messages taken for sent again."""
-    peer = Peer()
-    peer.connect()
-    peer.open()
+    peer = opened()
     message = text(8, is_awaited=True)
     message.message_id = id
     failure = one(ProtocolFailure, peer.say(message))
@@ -571,8 +558,7 @@ def test_a_message_has_an_id_of_its_own_producer(id: MessageId) -> None:
 
 def test_no_producer_has_the_session_of_a_broker() -> None:
     """Its ids would not be looked for among those that came before."""
-    peer = Peer()
-    peer.connect()
+    peer = connected()
     failure = one(ProtocolFailure, peer.say(schema.ProducerInfo(9, True, ProducerId(CONNECTION, 1, -1), QUEUE)))
     assert failure.error.kind is ErrorKind.SECURITY
     one(ProtocolFailure, peer.say(text(8, producer=ProducerId(CONNECTION, 1, -1))))
