@@ -18,8 +18,7 @@ TOPIC_DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices")
 
 
 def test_a_refused_message_is_a_dead_letter_at_once(harness):
-    client, sexton = harness.client(), harness.client()
-    client.subscribe(ack=AckMode.INDIVIDUAL)
+    client, sexton = harness.consumer(ack=AckMode.INDIVIDUAL), harness.client()
     client.store(*"abc")
 
     client.nack("b", receipt="r")
@@ -39,8 +38,7 @@ def test_a_refused_message_is_a_dead_letter_at_once(harness):
 @pytest.mark.parametrize("stomp_nack", ["dlq", "requeue"])
 def test_with_the_mode_client_all_up_to_it_are_refused(make_harness, stomp_nack):
     harness = make_harness(stomp_nack=stomp_nack)
-    client, sexton = harness.client(), harness.client()
-    client.subscribe(ack=AckMode.CLIENT)
+    client, sexton = harness.consumer(ack=AckMode.CLIENT), harness.client()
     for body in "abc":
         client.send(body, persistent=body != "b")
         harness.turn()
@@ -57,8 +55,7 @@ def test_with_the_mode_client_all_up_to_it_are_refused(make_harness, stomp_nack)
 
 
 def test_dead_letters_that_are_refused_stay_with_who_did(harness):
-    client, sexton = harness.client(), harness.client()
-    client.subscribe(ack=AckMode.CLIENT)
+    client, sexton = harness.consumer(ack=AckMode.CLIENT), harness.client()
     client.store(*"abc")
     client.nack("c")
     harness.turn()
@@ -86,9 +83,7 @@ def test_a_refused_non_persistent_message_is_dropped(harness):
 
 def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness):
     harness = make_harness(stomp_nack="requeue", maximum_redeliveries=2)
-    client, sexton = harness.client(), harness.client()
-    client.subscribe(prefetch=1)
-    sexton.subscribe("d", DLQ)
+    client, sexton = harness.consumer(prefetch=1), harness.consumer("d", DLQ)
     client.send("a")
     client.store("b")
 
@@ -166,8 +161,7 @@ def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_
 
 
 def test_what_is_given_up_again_after_it_was_sent_again_is_a_dead_letter_again(harness):
-    one, sexton = harness.client("one"), harness.client()
-    one.subscribe("s", PRICES, durable_name="d")
+    one, sexton = harness.consumer("s", PRICES, durable_name="d", client_id="one"), harness.client()
     one.handle(Send(Message(PRICES, "ID:kept:1:1:1", b"a", persistent=True)))
     harness.turn()
     one.nack("a")

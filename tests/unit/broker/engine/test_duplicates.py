@@ -106,8 +106,7 @@ def test_a_transaction_that_was_rolled_back_may_be_sent_again(harness):
 
 def test_subscribers_of_a_topic_get_a_stored_message_once(harness):
     durable = harness.consumer("d", PRICES, durable_name="n", client_id="c")
-    plain, sender = harness.client(), harness.client()
-    plain.subscribe("p", PRICES, AckMode.AUTO)
+    plain, sender = harness.consumer("p", PRICES, AckMode.AUTO), harness.client()
     harness.turn()
     for receipt in ("first", "again"):
         sender.handle(Send(numbered(1, "m", PRICES), None, receipt))

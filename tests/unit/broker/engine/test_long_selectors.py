@@ -43,8 +43,7 @@ def harness(make_harness: Any, elsewhere: Elsewhere) -> Any:
 def test_what_its_client_says_meanwhile_comes_after_it_and_others_wait_for_nothing(
     harness: Any, elsewhere: Elsewhere
 ) -> None:
-    client, other = harness.client(), harness.client()
-    client.subscribe(selector=LONG, receipt="subscribed")
+    client, other = harness.consumer(selector=LONG, receipt="subscribed"), harness.client()
     client.send("mine", receipt="sent")
     client.unsubscribe(receipt="unsubscribed")
     assert not client.is_reading

@@ -85,8 +85,7 @@ def test_a_returned_delivery_is_left_to_the_store_and_counts_as_delivered(make_h
 
 def test_of_a_topic_too(make_harness):
     harness = make_harness(memory_limit=1_000_000)
-    greedy, sender = harness.client(), harness.client()
-    greedy.subscribe("g", PRICES, AckMode.CLIENT, prefetch=MANY)
+    greedy, sender = harness.consumer("g", PRICES, AckMode.CLIENT, prefetch=MANY), harness.client()
     for _ in range(MANY):
         sender.send(LARGE, PRICES, persistent=False)
     harness.turn()
@@ -144,8 +143,7 @@ def test_parts_of_a_composite_share_their_body(make_harness):
 
 def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(make_harness):
     harness = make_harness(memory_limit=1_000_000)
-    client, sender = harness.client(), harness.client()
-    client.subscribe("s", PRICES, AckMode.CLIENT)
+    client, sender = harness.consumer("s", PRICES, AckMode.CLIENT), harness.client()
     client.subscribe("q", ORDERS, AckMode.CLIENT)
     for destination in (PRICES, ORDERS):
         sender.send(LARGE + str(destination), destination, persistent=False)

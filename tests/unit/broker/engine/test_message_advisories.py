@@ -176,8 +176,7 @@ def test_what_slow_subscribers_lose_by_policy_is_one_dead_letter_and_told(build)
 
 def test_without_a_policy_what_a_slow_subscriber_loses_is_no_dead_letter(make_harness):
     harness = make_harness(topic_pending_messages=1)
-    slow, sender = harness.client(), harness.client()
-    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     slow.has_space = False
     sender.store(*"abc", destination=PRICES)
     assert harness.counts["dead_letters_total"] == 0
@@ -185,8 +184,7 @@ def test_without_a_policy_what_a_slow_subscriber_loses_is_no_dead_letter(make_ha
 
 def test_what_is_lost_while_the_store_is_full_is_no_dead_letter(build):
     harness = build(pending_message_limit=1)
-    slow, sender = harness.client(), harness.client()
-    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     slow.has_space = False
     harness.store.bytes_max = 0
     sender.store(*"abc", destination=PRICES)

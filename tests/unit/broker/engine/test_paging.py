@@ -48,8 +48,7 @@ def test_an_auto_consumer_drains_a_long_queue(make_harness, fails_over):
 
 def test_with_memory_exhausted_by_others_a_queue_still_moves(make_harness):
     harness = make_harness(memory_limit=5_000)
-    hog, client = harness.client(), harness.client()
-    hog.subscribe("h", prefetch=100)
+    hog, client = harness.consumer("h", prefetch=100), harness.client()
     for number in range(20):
         hog.send(f"{number}" * 500)
     harness.turn()

@@ -272,8 +272,7 @@ def test_what_expired_may_stay_until_it_is_met(make_harness):
 
 def test_a_client_that_can_pull_hears_of_the_prefetch_that_holds(make_harness):
     harness = make_harness(DestinationPolicy(queue_prefetch=0, topic_prefetch=7), prefetch_max=500)
-    client, other = harness.client(), harness.client()
-    client.subscribe("unsaid", prefetch=CLIENT_QUEUE_PREFETCH)
+    client, other = harness.consumer("unsaid", prefetch=CLIENT_QUEUE_PREFETCH), harness.client()
     client.subscribe("said", prefetch=20)
     client.subscribe("too much", prefetch=600)
     client.subscribe("topic", Destination(DestinationKind.TOPIC, "t"), prefetch=CLIENT_TOPIC_PREFETCH)

@@ -48,8 +48,7 @@ def test_a_queue_longer_than_its_window_comes_by_priority(make_harness, fails_ov
 
 def test_what_comes_while_a_consumer_takes_one_at_a_time_has_its_turn_at_once(make_harness):
     harness = make_harness(ON, **SMALL)
-    sender, client = harness.client(), harness.client()
-    client.subscribe(prefetch=1)
+    sender, client = harness.client(), harness.consumer(prefetch=1)
     waiting: list[tuple[int, int, str]] = []
     taken: list[str] = []
     chance = random.Random(2)
@@ -126,8 +125,7 @@ def test_consumers_with_selectors_get_each_what_they_take_by_priority(make_harne
 
 def test_a_durable_subscription_longer_than_its_window_comes_by_priority(make_harness):
     harness = make_harness(ON, **SMALL)
-    client, sender = harness.client("me"), harness.client()
-    client.subscribe("s", PRICES, durable_name="d")
+    client, sender = harness.consumer("s", PRICES, durable_name="d", client_id="me"), harness.client()
     harness.turn()
     client.vanish()
     messages = mixed(120)

@@ -28,8 +28,7 @@ def fill(harness, count: int = 3):
 
 def test_a_consumer_that_is_slow_for_too_long_is_closed_and_others_get_what_it_held(build):
     harness = build(max_slow_duration=5_000)
-    slow, other = harness.client(), harness.client()
-    slow.subscribe("s", prefetch=1)
+    slow, other = harness.consumer("s", prefetch=1), harness.client()
     fill(harness)
     harness.wait(5.5)
     assert slow.session.errors == []
@@ -87,8 +86,7 @@ def test_the_connection_ends_where_the_policy_says_so(build):
 @pytest.mark.parametrize("ignore", [True, False])
 def test_who_acknowledges_nothing_is_slow_though_it_has_room(build, ignore):
     harness = build(max_slow_duration=1_000, max_time_since_last_ack=5_000, ignore_idle_consumers=ignore)
-    client, idle = harness.client(), harness.client()
-    client.subscribe("s", prefetch=100)
+    client, idle = harness.consumer("s", prefetch=100), harness.client()
     idle.subscribe("s", Destination(DestinationKind.QUEUE, "nothing"))
     fill(harness)
     harness.wait(4)
@@ -102,8 +100,7 @@ def test_who_acknowledges_nothing_is_slow_though_it_has_room(build, ignore):
 
 def test_a_topics_subscriber_is_slow_whose_socket_takes_nothing(build):
     harness = build(max_slow_duration=2_000)
-    client, sender = harness.client(), harness.client()
-    client.subscribe("s", PRICES, AckMode.AUTO)
+    client, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     client.has_space = False
     sender.send("a", PRICES)
     harness.wait(5)

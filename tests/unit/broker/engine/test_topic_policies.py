@@ -87,8 +87,7 @@ def test_which_messages_a_slow_consumer_loses_is_a_policy(
 ) -> None:
     policy = DestinationPolicy(pending_message_limit=3, eviction=Eviction(kind, "stock"))
     harness = make_harness(policy)
-    slow, sender = harness.client(), harness.client()
-    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     slow.has_space = False
     for body, stock in (("a9", "x"), ("b1", "y"), ("c8", "x"), ("d1", "x"), ("e1", "z")):
         sender.send(body, PRICES, priority=int(body[1]), properties={"stock": stock}, persistent=False)
@@ -101,8 +100,7 @@ def test_of_a_long_backlog_a_bounded_part_is_looked_at(make_harness: Any, monkey
     monkeypatch.setattr(eviction, "LOOKED_AT_MAX", 2)
     policy = DestinationPolicy(pending_message_limit=3, eviction=Eviction(EvictionKind.LOWEST_PRIORITY))
     harness = make_harness(policy)
-    slow, sender = harness.client(), harness.client()
-    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     slow.has_space = False
     for body in ("a9", "b8", "c1", "d9"):
         sender.send(body, PRICES, priority=int(body[1]), persistent=False)
@@ -113,8 +111,7 @@ def test_of_a_long_backlog_a_bounded_part_is_looked_at(make_harness: Any, monkey
 
 def test_the_limit_may_be_a_multiple_of_the_prefetch(make_harness: Any) -> None:
     harness = make_harness(DestinationPolicy(pending_multiplier=1.5))
-    slow, sender = harness.client(), harness.client()
-    slow.subscribe("s", PRICES, AckMode.INDIVIDUAL, prefetch=2)
+    slow, sender = harness.consumer("s", PRICES, AckMode.INDIVIDUAL, prefetch=2), harness.client()
     sender.send_all("abcdefg", PRICES, persistent=False)
     assert slow.bodies == ["a", "b"]
     for body in "ab":

@@ -77,8 +77,7 @@ def test_a_message_that_nobody_gets_is_counted(harness):
 
 
 def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harness):
-    one, two = harness.client(), harness.client()
-    one.subscribe("s", PRICES, AckMode.AUTO, no_local=True)
+    one, two = harness.consumer("s", PRICES, AckMode.AUTO, no_local=True), harness.client()
 
     one.send("mine", PRICES)
     two.send("yours", PRICES)
@@ -89,8 +88,7 @@ def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harnes
 @pytest.mark.parametrize("bound", [{"topic_pending_messages": 2}, {"topic_pending_bytes": 10_000}], ids=str)
 def test_a_slow_subscriber_loses_its_oldest_messages_and_holds_back_nobody(make_harness, bound):
     harness = make_harness(**bound)
-    sender, slow, fast = harness.client(), harness.client(), harness.client()
-    slow.subscribe("s", PRICES, AckMode.AUTO)
+    sender, slow, fast = harness.client(), harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     fast.subscribe("s", PRICES, AckMode.AUTO)
     slow.has_space = False
 
@@ -103,8 +101,7 @@ def test_a_slow_subscriber_loses_its_oldest_messages_and_holds_back_nobody(make_
 
 
 def test_acknowledgements_give_a_topic_subscriber_credit(harness):
-    sender, client = harness.client(), harness.client()
-    client.subscribe("s", PRICES, AckMode.CLIENT, prefetch=2)
+    sender, client = harness.client(), harness.consumer("s", PRICES, AckMode.CLIENT, prefetch=2)
     sender.send_all("abcd", PRICES)
     assert client.bodies == ["a", "b"]
 
@@ -125,8 +122,7 @@ def test_a_durable_subscription_is_served_when_it_is_stored(harness):
 
 
 def test_a_durable_subscription_gathers_while_nobody_is_there(harness):
-    sender, client = harness.client(), harness.client("me")
-    client.subscribe("s", PRICES, durable_name="d")
+    sender, client = harness.client(), harness.consumer("s", PRICES, durable_name="d", client_id="me")
     harness.turn()
     client.disconnect()
     harness.turn()
@@ -241,8 +237,7 @@ def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(har
 
 
 def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harness):
-    client, plain = harness.client("me"), harness.client()
-    client.subscribe("s", PRICES, durable_name="d")
+    client, plain = harness.consumer("s", PRICES, durable_name="d", client_id="me"), harness.client()
     plain.subscribe("p", PRICES, AckMode.AUTO)
     harness.turn()
     client.send("a", PRICES, receipt="1")
@@ -493,8 +488,7 @@ def test_a_wildcard_consumer_of_a_virtual_topic_gets_what_came_while_away(harnes
         sender.send(f"away {number}", deep)
     sender.send("other", Destination(DestinationKind.TOPIC, "VirtualTopic.Y"))
     harness.fail_over()
-    consumer, sender = harness.client(), harness.client()
-    consumer.subscribe("s", wild, AckMode.AUTO)
+    consumer, sender = harness.consumer("s", wild, AckMode.AUTO), harness.client()
     harness.turn()
     assert consumer.bodies == [f"away {number}" for number in range(3)]
     exact.vanish()

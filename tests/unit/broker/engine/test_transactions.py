@@ -14,8 +14,7 @@ PRICES = Destination(DestinationKind.TOPIC, "prices")
 
 
 def test_nothing_of_a_transaction_is_seen_before_its_commit_is_durable(harness):
-    sender, client = harness.client(), harness.client()
-    client.subscribe()
+    sender, client = harness.client(), harness.consumer()
     sender.begin(receipt="1")
     sender.send("a", transaction="t", receipt="2")
     sender.send("b", transaction="t", persistent=False)
@@ -32,8 +31,7 @@ def test_nothing_of_a_transaction_is_seen_before_its_commit_is_durable(harness):
 
 
 def test_messages_keep_their_order_within_and_behind_a_transaction(harness):
-    sender, client = harness.client(), harness.client()
-    client.subscribe()
+    sender, client = harness.client(), harness.consumer()
     sender.begin()
     sender.send_all("abc", transaction="t")
     sender.send("first")
@@ -46,8 +44,7 @@ def test_messages_keep_their_order_within_and_behind_a_transaction(harness):
 
 
 def test_the_end_of_a_connection_is_an_abort(harness):
-    client, other = harness.client(), harness.client()
-    client.subscribe()
+    client, other = harness.consumer(), harness.client()
     client.store("a")
     client.begin()
     client.ack("a", transaction="t")
@@ -105,8 +102,7 @@ def test_an_abort_undoes_acknowledgements_and_they_can_be_made_again(harness):
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_an_acknowledgement_that_waits_for_its_commit_outlives_its_subscription(harness, commits):
-    client, other = harness.client(), harness.client()
-    client.subscribe()
+    client, other = harness.consumer(), harness.client()
     client.store("a")
     client.begin()
     client.ack("a", transaction="t")

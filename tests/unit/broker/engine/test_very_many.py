@@ -131,8 +131,7 @@ def test_a_pattern_of_queues_is_opened_in_steps_and_what_its_client_says_next_wa
 
 
 def test_nothing_is_delivered_before_the_receipt(harness: Harness) -> None:
-    client, sender = harness.client(), harness.client()
-    client.subscribe(destination=EVERY_QUEUE, receipt="opened")
+    client, sender = harness.consumer(destination=EVERY_QUEUE, receipt="opened"), harness.client()
     step_until_joined(harness)
     for number in range(MANY):
         sender.send("x", queue(number), persistent=False)
@@ -156,8 +155,7 @@ def test_who_vanishes_while_a_pattern_is_opened_takes_part_nowhere(harness: Harn
 
 
 def test_a_queue_that_begins_or_ends_meanwhile_is_found_or_not(harness: Harness) -> None:
-    client, other = harness.client(), harness.client()
-    client.subscribe(destination=EVERY_QUEUE)
+    client, other = harness.consumer(destination=EVERY_QUEUE), harness.client()
     other.send("new", queue(MANY), persistent=False)
     harness.destinations.remove(harness.destinations.queue(queue(MANY - 1)))
     harness.turn()
@@ -166,8 +164,7 @@ def test_a_queue_that_begins_or_ends_meanwhile_is_found_or_not(harness: Harness)
 
 
 def test_room_is_looked_for_in_steps(harness: Harness) -> None:
-    client, sender = harness.client(), harness.client()
-    client.subscribe(destination=EVERY_QUEUE, prefetch=1)
+    client, sender = harness.consumer(destination=EVERY_QUEUE, prefetch=1), harness.client()
     harness.turn()
     for number in range(MANY):
         assert len(client.bodies) == number + 1
@@ -179,8 +176,7 @@ def test_room_is_looked_for_in_steps(harness: Harness) -> None:
 
 
 def test_what_was_not_acknowledged_comes_back_at_once_and_in_order(harness: Harness) -> None:
-    one, other, sender = harness.client(), harness.client(), harness.client()
-    one.subscribe(prefetch=MANY)
+    one, other, sender = harness.consumer(prefetch=MANY), harness.client(), harness.client()
     sender.send_all(range(2 * MANY), persistent=False)
     assert len(one.bodies) == MANY
     one.unsubscribe()
@@ -320,8 +316,7 @@ def test_of_a_leaver_in_a_transaction_nothing_is_overtaken(harness: Harness) -> 
 
 
 def test_what_the_store_reports_is_taken_in_by_steps_and_in_order(harness: Harness) -> None:
-    sender, consumer = harness.client(), harness.client()
-    consumer.subscribe(prefetch=2 * MANY)
+    sender, consumer = harness.client(), harness.consumer(prefetch=2 * MANY)
     for number in range(MANY):
         sender.send(str(number), receipt=str(number))
     harness.turn(1)  # the store reports all of it
@@ -723,8 +718,7 @@ def test_a_wait_that_follows_a_wait_goes_on(harness: Harness) -> None:
 
 def test_who_is_busy_is_not_taken_for_slow(make_harness: Any, harness: Harness) -> None:
     harness = make_harness(DestinationPolicy(advisory_for_slow_consumers=True))
-    client, sender = harness.client(), harness.client()
-    client.subscribe(prefetch=1)
+    client, sender = harness.consumer(prefetch=1), harness.client()
     sender.send_all("ab", persistent=False)
     for event, is_busy in ((Event.WORK, True), (Event.WORK_END, False)):
         client.client.move(event)
@@ -1223,8 +1217,7 @@ def test_very_many_refused_at_once_are_refused_in_steps(
 ) -> None:
     monkeypatch.setattr(slices, "ITEMS", STEP)
     harness: Harness = make_harness(stomp_nack=habit)
-    client, other = harness.client(), harness.client()
-    client.subscribe(ack=AckMode.CLIENT)
+    client, other = harness.consumer(ack=AckMode.CLIENT), harness.client()
     other.store(*range(MANY))
     asked = count_calls(monkeypatch, harness.policies, "of")
     client.nack(str(MANY - 1), receipt="r")

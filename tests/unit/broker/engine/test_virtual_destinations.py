@@ -30,8 +30,7 @@ def test_a_composite_queue_sends_on_what_its_selectors_take(
     make_harness: Any, is_persistent: bool, is_committed: bool
 ) -> None:
     harness = make(make_harness, Composite(QUEUE, "orders", (Forward(BILLING), Forward(NOTED, RED))))
-    client, sender = harness.client(), harness.client()
-    client.subscribe("b", BILLING)
+    client, sender = harness.consumer("b", BILLING), harness.client()
     client.subscribe("n", NOTED, AckMode.AUTO)
     client.subscribe("o", ORDERS)
     transaction = "t" if is_committed else None
@@ -81,8 +80,7 @@ def test_composites_send_on_to_each_other_but_not_in_a_circle(make_harness: Any)
 @pytest.mark.parametrize("is_persistent", [True, False])
 def test_a_mirrored_queue_keeps_its_messages_and_tells_a_topic(make_harness: Any, is_persistent: bool) -> None:
     harness = make(make_harness, mirrored=[Mirrored("orders", "mirror.")])
-    client, sender = harness.client(), harness.client()
-    client.subscribe("o", ORDERS)
+    client, sender = harness.consumer("o", ORDERS), harness.client()
     client.subscribe("m", Destination(TOPIC, "mirror.orders"), AckMode.AUTO)
     sender.store(*"ab", persistent=is_persistent)
     assert sorted((each.subscription, each.body) for each in client.session.delivered) == [

@@ -41,11 +41,13 @@ def make(harness: Harness, hooks: NotedHooks) -> Make:
 
 @pytest.fixture
 def come(make: Make) -> Make:
-    """A client that is connected."""
+    """A client that is connected, and subscribed ``to`` a filter."""
 
     def come(
         client_id: str = "me",
         *,
+        to: str | None = None,
+        qos: int = 0,
         version: Version = V5,
         limits: MqttLimits = LIMITS,
         pieces: Pieces = Pieces.WHOLE,
@@ -53,6 +55,8 @@ def come(make: Make) -> Make:
     ) -> MqttWire:
         wire = make(version=version, limits=limits, pieces=pieces)
         wire.connect(client_id, **connect)
+        if to is not None:
+            wire.subscribe(to, qos=qos)
         return wire
 
     return come

@@ -244,8 +244,7 @@ def test_a_session_lives_as_long_as_the_operator_lets_it(make, hooks):
 @pytest.mark.parametrize("version", ALL)
 def test_a_later_connection_takes_over(make, lasting, hooks, version):
     """MQTT-3.1.4-3; the older one of MQTT 5 is told."""
-    first = lasting(version=version)
-    first.subscribe("t", qos=1)
+    first = lasting(version=version, to="t", qos=1)
 
     second = make(version=version)
     connack = second.connect(clean=False)
@@ -329,8 +328,7 @@ def test_disconnect_may_end_the_session(come, hooks):
 
 def test_a_session_that_is_over_is_not_resumed(make, come):
     """MQTT-3.1.2-23, also where the client is back before anybody has ended it."""
-    wire = come(expiry=100)
-    wire.subscribe("t", qos=1)
+    wire = come(expiry=100, to="t", qos=1)
     wire.disconnect(expiry=0)
     again = make()
     assert not again.connect(clean=False).session_present
@@ -345,8 +343,7 @@ def test_a_session_that_ends_with_its_connection_does_not_begin_to_last(come):
 
 def test_nothing_counts_behind_disconnect(come, harness):
     wire = come()
-    other = come("other")
-    other.subscribe("t")
+    other = come("other", to="t")
     wire.say(Disconnect(0, NONE), Publish("t", b"late", 0, False, False, 0, NONE))
     assert payloads(other.heard()) == []
 

@@ -81,8 +81,7 @@ def test_a_message_comes_with_the_lower_qos(come, writer, clean, version, publis
 @pytest.mark.parametrize("version", ALL)
 def test_what_was_not_acknowledged_comes_again(lasting, writer, version):
     """MQTT-4.4.0-1: with its packet id."""
-    wire = lasting(version=version)
-    wire.subscribe("t", qos=1)
+    wire = lasting(version=version, to="t", qos=1)
     send(writer, "t", "w", "x", "y")
     first = {each.payload: each.packet_id for each in wire.heard()}
     assert list(first) == [b"w", b"x", b"y"]
@@ -106,8 +105,7 @@ def test_what_was_not_acknowledged_comes_again(lasting, writer, version):
 
 def test_a_next_master_gives_messages_of_qos_1_other_packet_ids(lasting, writer, harness, hooks):
     """docs/mqtt.md: what is there for them is in no journal. None has that of another message."""
-    wire = lasting()
-    wire.subscribe("t", qos=2)
+    wire = lasting(to="t", qos=2)
     send(writer, "t", "1")
     writer.publish("t", "2", qos=2, id=9)
     first = {each.payload: each.packet_id for each in wire.heard()}
@@ -125,8 +123,7 @@ def test_a_next_master_gives_messages_of_qos_1_other_packet_ids(lasting, writer,
 
 
 def test_what_had_qos_1_and_has_qos_2_now_is_recorded(lasting, writer, harness):
-    wire = lasting()
-    wire.subscribe("t", qos=1)
+    wire = lasting(to="t", qos=1)
     writer.publish("t", "x", qos=2)
     (message,) = wire.heard()
     assert message.qos == 1
@@ -142,8 +139,7 @@ def test_what_had_qos_1_and_has_qos_2_now_is_recorded(lasting, writer, harness):
 
 @pytest.mark.parametrize("version", ALL)
 def test_a_message_of_qos_2_comes_again_with_its_packet_id(lasting, writer, version):
-    wire = lasting(version=version)
-    wire.subscribe("t", qos=2)
+    wire = lasting(version=version, to="t", qos=2)
     send(writer, "t", "x", "y", "z", qos=2)
     first = {each.payload: each.packet_id for each in wire.heard()}
     wire.answer(PUBREC, first[b"x"])
@@ -166,8 +162,7 @@ def test_a_message_of_qos_2_comes_again_with_its_packet_id(lasting, writer, vers
 
 
 def test_pubrec_may_come_again(lasting, writer):
-    wire = lasting()
-    wire.subscribe("t", qos=2)
+    wire = lasting(to="t", qos=2)
     send(writer, "t", "x", qos=2)
     (message,) = wire.heard()
     rec = Acknowledgement(PUBREC, message.packet_id, 0, NONE)
@@ -178,8 +173,7 @@ def test_pubrec_may_come_again(lasting, writer):
 @LASTING
 def test_pubrels_have_the_order_of_pubrecs(come, writer, clean):
     """MQTT-4.6.0-4 of 3.1.1."""
-    wire = come(clean=clean)
-    wire.subscribe("t", qos=2)
+    wire = come(clean=clean, to="t", qos=2)
     send(writer, "t", *map(str, range(50)), qos=2)
     ids = [each.packet_id for each in wire.heard()]
     asked = ids[::2] + ids[::-2]
@@ -189,8 +183,7 @@ def test_pubrels_have_the_order_of_pubrecs(come, writer, clean):
 
 def test_a_client_may_refuse_a_message(lasting, writer):
     """MQTT 5.0, 4.4: with a reason code of 0x80 or more it is over."""
-    wire = lasting(receive_maximum=1)
-    wire.subscribe("t", qos=2)
+    wire = lasting(receive_maximum=1, to="t", qos=2)
     send(writer, "t", "x", qos=2)
     send(writer, "t", "y", qos=1)
     send(writer, "t", "z", qos=1)
@@ -248,8 +241,7 @@ def test_what_comes_at_once_is_kept_by_few_transactions(lasting, writer, topic_f
 )
 def test_what_comes_right_behind_pubrec_finds_the_message_with_the_client(lasting, writer, last):
     """In one piece with it."""
-    wire = lasting()
-    wire.subscribe("t", qos=2)
+    wire = lasting(to="t", qos=2)
     send(writer, "t", "x", "y", qos=2)
     ids = [each.packet_id for each in wire.heard()]
     wire.arrive(b"".join(encode(Acknowledgement(PUBREC, packet_id, 0, NONE)) for packet_id in ids) + last)
@@ -266,8 +258,7 @@ def test_what_comes_right_behind_pubrec_finds_the_message_with_the_client(lastin
 @pytest.mark.parametrize("qos", [1, 2])
 def test_so_much_is_on_its_way_as_the_client_takes(come, writer, clean, qos):
     """MQTT-3.3.4-9; MQTT 5.0, 4.9."""
-    wire = come(clean=clean, receive_maximum=2)
-    wire.subscribe("t", qos=2)
+    wire = come(clean=clean, receive_maximum=2, to="t", qos=2)
     wire.subscribe("u", qos=2)
     send(writer, "t", *"abcd", qos=qos)
     send(writer, "u", *"efgh", qos=qos)
@@ -288,8 +279,7 @@ def test_so_much_is_on_its_way_as_the_client_takes(come, writer, clean, qos):
 
 
 def test_messages_of_qos_0_do_not_wait_for_others(come, writer):
-    wire = come(receive_maximum=1)
-    wire.subscribe("t", qos=1)
+    wire = come(receive_maximum=1, to="t", qos=1)
     send(writer, "t", "1", "2")
     send(writer, "t", "0", qos=0)
     assert payloads(wire.heard()) == ["1"]
@@ -313,8 +303,7 @@ def test_the_packet_id_of_a_message_that_will_come_again_is_no_others(lasting, w
 
 
 def test_packet_ids_are_used_again_when_they_are_free(come, writer):
-    wire = come()
-    wire.subscribe("t", qos=1)
+    wire = come(to="t", qos=1)
     wire.session._delivering._outgoing._last = 65_533
     ids = []
     for number in range(4):
@@ -328,8 +317,7 @@ def test_packet_ids_are_used_again_when_they_are_free(come, writer):
 
 def test_a_message_that_expired_while_it_waited_is_left_out(come, writer, harness):
     """MQTT-3.3.2-5."""
-    wire = come(receive_maximum=1)
-    wire.subscribe("t", qos=1)
+    wire = come(receive_maximum=1, to="t", qos=1)
     wire.subscribe("u", qos=1)
     send(writer, "t", "1")
     writer.publish("u", "2", qos=1, message_expiry=5)
@@ -341,8 +329,7 @@ def test_a_message_that_expired_while_it_waited_is_left_out(come, writer, harnes
 
 def test_what_is_left_of_its_time_is_told(lasting, writer, harness):
     """MQTT-3.3.2-6."""
-    wire = lasting()
-    wire.subscribe("t", qos=1)
+    wire = lasting(to="t", qos=1)
     wire.vanish()
     writer.publish("t", "x", qos=1, message_expiry=100)
     harness.wait(30)
@@ -350,8 +337,7 @@ def test_what_is_left_of_its_time_is_told(lasting, writer, harness):
 
 
 def test_the_time_that_is_left_is_that_of_now(come, writer, harness):
-    wire = come()
-    wire.subscribe("t")
+    wire = come(to="t")
     harness.wait(50)
     writer.publish("t", "x", message_expiry=100)
     assert [each.properties.message_expiry for each in wire.heard()] == [100]
@@ -364,8 +350,7 @@ def test_the_time_that_is_left_is_that_of_now(come, writer, harness):
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_packet_is_not_longer_than_the_client_takes(come, writer, clean, qos):
     """MQTT-3.1.2-24, 3.1.2-25: it counts as sent, and what waits behind it comes."""
-    wire = come(clean=clean, maximum_packet_size=100, receive_maximum=1)
-    wire.subscribe("t", qos=2)
+    wire = come(clean=clean, maximum_packet_size=100, receive_maximum=1, to="t", qos=2)
     send(writer, "t", "x" * 100, "short", "y" * 100, "also", qos=qos)
     seen = []
     while heard := wire.heard():
@@ -410,8 +395,7 @@ def test_another_subscription_identifier_makes_no_packet_too_long(lasting, write
 
 @pytest.mark.parametrize("version", ALL)
 def test_what_is_not_acknowledged_gives_the_session_nothing_to_do(come, writer, version):
-    wire = come(version=version)
-    wire.subscribe("t")
+    wire = come(version=version, to="t")
     writer.publish("t", "x")
     assert payloads(wire.heard()) == ["x"]
     turns = []
@@ -432,8 +416,7 @@ def test_an_answer_that_is_too_long_ends_the_connection(come):
 
 def test_topics_get_aliases_if_the_client_takes_them(come, writer):
     """MQTT-3.3.2-9, 3.1.2-26."""
-    wire = come(topic_alias_maximum=2)
-    wire.subscribe("#")
+    wire = come(topic_alias_maximum=2, to="#")
     for topic in ("a", "b", "a", "c", "b"):
         writer.publish(topic, "x")
     assert [(each.topic, each.properties.topic_alias) for each in wire.heard()] == [
@@ -447,8 +430,7 @@ def test_topics_get_aliases_if_the_client_takes_them(come, writer):
 
 def test_there_are_no_aliases_for_who_takes_none(come, writer):
     """MQTT-3.1.2-27."""
-    wire = come()
-    wire.subscribe("a")
+    wire = come(to="a")
     writer.publish("a", "x")
     writer.publish("a", "x")
     assert [(each.topic, each.properties.topic_alias) for each in wire.heard()] == [("a", None)] * 2
@@ -473,8 +455,7 @@ class Jms:
 
 @pytest.mark.parametrize(("persistent", "qos"), [(True, 1), (False, 0)])
 def test_a_message_of_another_protocol_has_the_qos_that_its_persistence_means(come, harness, persistent, qos):
-    wire = come()
-    wire.subscribe("a/b", qos=2)
+    wire = come(to="a/b", qos=2)
     Jms(harness).send("a.b", b"x", persistent=persistent)
     assert [(each.topic, each.qos) for each in wire.heard()] == [("a/b", qos)]
 
@@ -483,8 +464,7 @@ def test_a_message_of_another_protocol_has_the_qos_that_its_persistence_means(co
 @pytest.mark.parametrize("name", ["a*b", "a>b", "a\0b", "\ud800"])
 def test_a_topic_that_mqtt_does_not_have_is_left_out(come, harness, clean, name):
     """MQTT-3.3.2-2: no wildcards in the topic of a PUBLISH."""
-    wire = come(clean=clean)
-    wire.subscribe("#", qos=1)
+    wire = come(clean=clean, to="#", qos=1)
     jms = Jms(harness)
     jms.send(name, b"x", persistent=True)
     jms.send("a.b", b"y", persistent=True)
@@ -505,8 +485,7 @@ def test_a_wildcard_at_the_beginning_means_no_topics_of_the_broker(come, harness
 
 def test_a_message_of_qos_2_that_expired_meanwhile_has_its_packet_id_released(lasting, writer, harness):
     """The client may have it, and would take the next one of that id for it."""
-    wire = lasting()
-    wire.subscribe("t", qos=2)
+    wire = lasting(to="t", qos=2)
     writer.publish("t", "x", qos=2, id=1, message_expiry=5)
     (message,) = wire.heard()
     wire.vanish()
@@ -522,8 +501,7 @@ def test_a_message_of_qos_2_that_expired_meanwhile_has_its_packet_id_released(la
 
 def test_a_message_of_qos_2_whose_subscription_is_over_is_sent_to_its_end(lasting, writer):
     """MQTT-3.10.4-3."""
-    wire = lasting()
-    wire.subscribe("t", qos=2)
+    wire = lasting(to="t", qos=2)
     send(writer, "t", "x", qos=2)
     (message,) = wire.heard()
     assert types(wire.unsubscribe("t")) == ["UNSUBACK"]
@@ -534,8 +512,7 @@ def test_a_message_of_qos_2_whose_subscription_is_over_is_sent_to_its_end(lastin
 
 
 def test_a_packet_id_is_released_if_the_subscription_ended_before(lasting, writer):
-    wire = lasting()
-    wire.subscribe("t", qos=2)
+    wire = lasting(to="t", qos=2)
     send(writer, "t", "x", qos=2)
     (message,) = wire.heard()
     wire.unsubscribe("t")
@@ -547,8 +524,7 @@ def test_a_packet_id_is_released_if_the_subscription_ended_before(lasting, write
 
 def test_a_lower_qos_does_not_hold_for_what_was_begun(lasting, writer):
     """MQTT-4.3.3-1: QoS 2 goes to its end as that."""
-    wire = lasting()
-    wire.subscribe("t", qos=2)
+    wire = lasting(to="t", qos=2)
     send(writer, "t", "x", qos=2)
     (message,) = wire.heard()
     wire.subscribe("t", qos=0)
@@ -561,8 +537,7 @@ def test_a_lower_qos_does_not_hold_for_what_was_begun(lasting, writer):
 
 def test_a_full_store_can_be_emptied_by_clients(lasting, writer, harness):
     """What a session keeps of its deliveries waits for no room."""
-    wire = lasting()
-    wire.subscribe("t", qos=2)
+    wire = lasting(to="t", qos=2)
     wire.vanish()
     send(writer, "t", *"abc", qos=2)
     harness.store.bytes_max = harness.store.bytes - 1

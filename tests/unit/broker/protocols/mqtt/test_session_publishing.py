@@ -20,9 +20,7 @@ pytestmark = pytest.mark.promise("mqtt-conforms")
 
 @pytest.fixture
 def reader(come):
-    wire = come("reader")
-    wire.subscribe("#")
-    return wire
+    return come("reader", to="#")
 
 
 @pytest.mark.parametrize("pieces", Pieces)
@@ -202,8 +200,7 @@ def test_topics_that_begin_with_a_dollar_lead_nowhere(come, reader, version, qos
 
 
 def test_a_connector_may_take_such_topics(come):
-    wire = come(limits=MqttLimits(packet_bytes_max=1000, takes_dollar_topics=True))
-    wire.subscribe("$x")
+    wire = come(limits=MqttLimits(packet_bytes_max=1000, takes_dollar_topics=True), to="$x")
     assert payloads(wire.publish("$x", "1")) == ["1"]
 
 

@@ -64,8 +64,7 @@ def test_a_filter_may_stand_twice_in_a_packet(come, writer, clean):
 @pytest.mark.parametrize("second", [0, 1, 2])
 def test_a_later_subscription_takes_the_place_of_the_first(come, writer, clean, first, second):
     """MQTT-3.8.4-3, 3.8.4-4."""
-    wire = come(clean=clean)
-    wire.subscribe("t", qos=first)
+    wire = come(clean=clean, to="t", qos=first)
     assert wire.subscribe("t", qos=second)[0].codes == [second]
     writer.publish("t", "x", qos=2)
     (message,) = wire.heard()
@@ -77,8 +76,7 @@ def test_a_later_subscription_takes_the_place_of_the_first(come, writer, clean, 
 
 def test_nothing_is_lost_when_a_subscription_is_replaced(lasting, writer):
     """MQTT-3.8.4-4."""
-    wire = lasting(receive_maximum=1)
-    wire.subscribe("t", qos=1)
+    wire = lasting(receive_maximum=1, to="t", qos=1)
     for number in range(3):
         writer.publish("t", str(number), qos=1)
     (message,) = wire.heard()
@@ -130,8 +128,7 @@ def test_a_client_need_not_get_what_it_sent_itself(come, writer, clean):
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_no_local_may_change(come, writer, clean, qos):
     """MQTT-3.8.4-3, 3.8.4-4: what is on its way, or waits for room, is not lost, and does not come again."""
-    wire = come(clean=clean, receive_maximum=2)
-    wire.subscribe("t", qos=qos)
+    wire = come(clean=clean, receive_maximum=2, to="t", qos=qos)
     for payload in ("1", "2", "3"):
         writer.publish("t", payload, qos=1)
     heard = wire.heard()
@@ -181,8 +178,7 @@ def test_retain_is_told_as_it_was_published_to_who_wants_that(come, writer, as_p
 @pytest.mark.parametrize("version", ALL)
 def test_unsubscribing_is_answered_by_filter(come, writer, version, clean):
     """MQTT-3.10.4-4, 3.11.3-2."""
-    wire = come(clean=clean, version=version)
-    wire.subscribe("t", qos=1)
+    wire = come(clean=clean, version=version, to="t", qos=1)
     (unsuback,) = wire.unsubscribe("t", "u")
     assert unsuback.codes == ([0, 0x11] if version is V5 else [])
     assert types(wire.unsubscribe("t")) == ["UNSUBACK"]
@@ -227,8 +223,7 @@ def test_what_waits_for_room_of_an_ended_subscription_is_not_sent(come, writer):
 @pytest.mark.parametrize("version", ALL)
 def test_a_session_knows_its_subscriptions(lasting, writer, version):
     """MQTT-3.1.2-4 (3.1.1), MQTT-3.1.2-5 (5.0)."""
-    wire = lasting(version=version)
-    wire.subscribe("0", qos=0)
+    wire = lasting(version=version, to="0", qos=0)
     wire.subscribe("1", qos=1)
     wire.subscribe("2", qos=2)
     wire.vanish()
@@ -269,8 +264,7 @@ def test_a_new_master_knows_them_too(come, lasting, writer, harness):
 @LASTING
 def test_a_clean_start_ends_the_old_session(come, lasting, writer, harness, clean):
     """MQTT-3.1.2-4."""
-    wire = lasting()
-    wire.subscribe("t", qos=2)
+    wire = lasting(to="t", qos=2)
     writer.publish("t", "x", qos=2)
     (message,) = wire.heard()
     wire.answer(PUBREC, message.packet_id)
@@ -290,8 +284,7 @@ def test_a_clean_start_ends_the_old_session(come, lasting, writer, harness, clea
 
 def test_a_session_may_go_on_for_one_connection_more(lasting, writer, hooks):
     """MQTT 5.0: no clean start, and no expiry."""
-    wire = lasting()
-    wire.subscribe("t", qos=1)
+    wire = lasting(to="t", qos=1)
     wire.vanish()
     writer.publish("t", "x", qos=1)
 
@@ -610,8 +603,7 @@ def test_each_who_shares_has_the_qos_that_was_granted(come, writer):
 
 def test_a_share_gathers_for_a_session_that_is_away_and_is_no_plain_subscription(lasting, writer):
     """MQTT-4.8.2-4."""
-    wire = lasting()
-    wire.subscribe("$share/g/t", qos=1)
+    wire = lasting(to="$share/g/t", qos=1)
     wire.close()
     writer.publish("t", "kept", qos=1)
     again = lasting()
@@ -719,8 +711,7 @@ def test_what_waits_for_room_goes_to_another(lasting, writer):
 
 def test_what_was_begun_waits_for_room_and_does_not_expire(lasting, writer, harness):
     """MQTT-4.3.3-7."""
-    wire = lasting()
-    wire.subscribe("$share/g/t", qos=2)
+    wire = lasting(to="$share/g/t", qos=2)
     for number in (1, 2):
         writer.publish("t", str(number), qos=2, id=number, message_expiry=60)
     assert payloads(wire.heard()) == ["1", "2"]
@@ -734,8 +725,7 @@ def test_what_was_begun_waits_for_room_and_does_not_expire(lasting, writer, harn
 
 def test_what_was_begun_is_sent_to_its_end_though_its_subscription_is_over(lasting, writer):
     """MQTT-3.10.4-3."""
-    wire = lasting()
-    wire.subscribe("$share/g/t", qos=2)
+    wire = lasting(to="$share/g/t", qos=2)
     writer.publish("t", "x", qos=2)
     (message,) = wire.heard()
     wire.unsubscribe("$share/g/t")
@@ -762,8 +752,7 @@ def test_a_long_message_is_not_stored_twice_for_who_shares(lasting, writer, harn
 
 def test_what_is_not_stored_is_not_kept_for_who_is_away(come, lasting, writer, harness):
     """MQTT 5.0, 4.1: it would fill the memory, and publishers would wait for who may never come back."""
-    wire = lasting()
-    wire.subscribe("t/+", qos=1)
+    wire = lasting(to="t/+", qos=1)
     writer.publish("t/1", "there", qos=0)
     assert payloads(wire.heard()) == ["there"]
     wire.close()
