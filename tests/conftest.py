@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.promises import PROMISES
-from tests.support.prove import IS_PROOF
+from tests.support.prove import IS_FIXED, IS_PROOF
 
 pytest_plugins = (
     "tests.support.descriptors",
@@ -54,9 +54,10 @@ def _is_set(name: str) -> bool:
 # Whoever asks for a proof wants all of it.
 IS_THOROUGH = IS_PROOF or any(map(_is_set, ("CI", THOROUGH, REQUIRE_SERVICES)))
 # Where somebody waits, properties are tried with fewer examples; those that name a number of their own keep it.
-settings.register_profile("quick", max_examples=30, deadline=None)
-if not IS_THOROUGH:
-    settings.load_profile("quick")
+# Their examples are drawn where seeds are.
+settings.register_profile("thorough", derandomize=IS_FIXED)
+settings.register_profile("quick", max_examples=30, deadline=None, derandomize=IS_FIXED)
+settings.load_profile("thorough" if IS_THOROUGH else "quick")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

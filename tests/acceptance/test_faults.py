@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,11 +23,8 @@ from tests.support.acceptance.zombie_fixtures import library as library
 from tests.support.acceptance.zombie_locks import FileLock
 from tests.support.acceptance.zombie_pair import Pair
 from tests.support.acceptance.zombie_shim import Area, Verb
-from tests.support.prove import IS_PROOF
+from tests.support.prove import IS_PROOF, SEED
 
-#: The workers of one run choose the same: they must agree about which tests there are.
-_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.Random(_RUN).getrandbits(32)
 QUEUE = "/queue/q"
 # A hung thread or a proof that ends is noticed within this.
 NOTICED_SECONDS_MAX = 20.0

@@ -16,7 +16,7 @@ from tandemmq.store.tools.check import check
 from tests.support.interop.jms.jvm import Jvm
 from tests.support.interop.jms.load import Load
 from tests.support.interop.jms.peers import Pair
-from tests.support.prove import IS_PROOF, rounds
+from tests.support.prove import IS_PROOF, SEED, rounds
 
 pytestmark = [
     pytest.mark.service,
@@ -43,8 +43,8 @@ def pair(request: pytest.FixtureRequest, classes: Path, tmp_path: Path) -> Itera
 def test_nothing_is_lost_and_nothing_is_there_twice(
     pair: Pair, classes: Path, mode: str, record_property: Callable[[str, object], None]
 ) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+    seed = SEED
+    print(f"seed {seed} (TANDEMMQ_SEED)")
     chance = random.Random(seed)
     load = Load(classes, pair.url(PROMPT), "JMS.FAILOVER", mode)
     try:

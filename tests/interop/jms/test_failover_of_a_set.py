@@ -14,7 +14,7 @@ from tests.support.acceptance.broker_process import wait_until
 from tests.support.acceptance.set_of_brokers import SetOfBrokers
 from tests.support.interop.jms.jvm import JmsSession, Jvm
 from tests.support.interop.jms.load import Load
-from tests.support.prove import rounds
+from tests.support.prove import SEED, rounds
 from tests.support.replication.process_fixtures import three as three
 from tests.support.replication.process_fixtures import whole as whole
 
@@ -37,8 +37,8 @@ def failover(*ports: int | None) -> str:
 
 @pytest.mark.parametrize("mode", ["AUTO", "CLIENT", "DUPS_OK", "INDIVIDUAL", "TRANSACTED"])
 def test_nothing_is_lost_and_nothing_is_there_twice(three: SetOfBrokers, classes: Path, mode: str) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+    seed = SEED
+    print(f"seed {seed} (TANDEMMQ_SEED)")
     chance = random.Random(seed)
     load = Load(classes, failover(*(node.openwire for node in three.members)), f"JMS.SET.{mode}", mode)
     try:

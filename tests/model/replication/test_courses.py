@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -13,12 +12,11 @@ import pytest
 from tandemmq.journal.errors import Deposed, JournalFailed
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.acceptance.broker_process import wait_until
-from tests.support.prove import rounds
+from tests.support.prove import SEED, rounds
 from tests.support.replication.small_set import SmallNode, SmallSet
 
 pytestmark = pytest.mark.promise("quorum-keeps-confirmed")
 
-SEED = int(os.environ.get("TANDEMMQ_SEED", random.randrange(1 << 32)))
 COURSES = rounds(3, 200)
 
 

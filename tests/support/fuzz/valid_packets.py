@@ -273,8 +273,9 @@ class Witness:
         self._client.close()
 
 
-def run(seed: int, cases: int) -> None:
-    """AssertionError, with the seed and what was said, when the broker did not do as it should."""
+def run(seed: int, cases: int, first: int = 0) -> None:
+    """So many cases of ``seed``, from number ``first`` on. AssertionError, with the seed and what was said, when the
+    broker did not do as it should."""
     with tempfile.TemporaryDirectory(prefix="tandemmq-packets-") as directory:
         broker = BrokerProcess(Path(directory) / "data", "a", *OPTIONS)
         broker.mqtt = port = free_port()
@@ -282,7 +283,7 @@ def run(seed: int, cases: int) -> None:
         witness = Witness(port, 0)
         clients: list[PacketClient] = []
         try:
-            for case in range(cases):
+            for case in range(first, first + cases):
                 dice = random.Random(f"{seed}/{case}")
                 clients = []
                 try:
@@ -340,9 +341,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--cases", type=int, default=1_000)
+    parser.add_argument("--first", type=int, default=0)
     options = parser.parse_args(arguments)
-    print(f"seed {options.seed}, {options.cases} cases", flush=True)
-    run(options.seed, options.cases)
+    print(f"seed {options.seed}, {options.cases} cases from {options.first} on", flush=True)
+    run(options.seed, options.cases, options.first)
     for what, times in sorted(DONE.items()):
         print(f"{times:8} {what}")
     return 0

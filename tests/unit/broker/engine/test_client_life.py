@@ -119,10 +119,13 @@ def test_a_second_connection_with_the_client_id_of_one_that_leaves(backlog: Harn
     assert is_forgotten(backlog)
 
 
+@pytest.mark.parametrize("is_work_over", [False, True])
 @pytest.mark.parametrize("turns", range(4))
-def test_a_socket_that_closes_while_its_client_begins_anew(backlog: Harness, turns: int) -> None:
+def test_a_socket_that_closes_while_its_client_begins_anew(backlog: Harness, turns: int, is_work_over: bool) -> None:
     client = kept(backlog).connect("me")
     client.subscribe(destination=EVERY_QUEUE)
+    if is_work_over:
+        backlog.turn()
     client.handle(Disconnect("bye", is_awaited=True))
     client.handle(Connect("me"))
     backlog.turn(turns)
