@@ -122,7 +122,8 @@ class MqttSession(Conversation):
             commands.append(self.queued.popleft())
 
     def _understand(self, commands: list[Command]) -> bool:
-        """Whether it stopped for the number of packets and filters: from many, such as PINGREQ, no command comes."""
+        """Whether it stopped before the last whole packet: for the number of packets and filters, since many, such as
+        PINGREQ, give no command, or for what the session wants by itself, which goes first."""
         connecting, parser = self._connecting, self._parser
         now = taken = 0
         while not self.is_over and not connecting.is_waiting and len(commands) < COMMANDS_MAX and not self.queued:
@@ -136,7 +137,7 @@ class MqttSession(Conversation):
             taken += len(packet.filters) if isinstance(packet, _OF_FILTERS) else 1
             now = now or self.clock()
             self._take(packet, commands, now)
-        return False
+        return bool(self.queued)
 
     def _take(self, packet: Packet, commands: list[Command], now: int) -> None:
         if isinstance(packet, Publish):

@@ -14,6 +14,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Disconnect,
     Filter,
     PacketType,
+    PingRequest,
     Publish,
     Subscribe,
     Unsubscribe,
@@ -325,6 +326,19 @@ def test_a_message_that_expired_while_it_waited_is_left_out(come, writer, harnes
     (first,) = wire.heard()
     harness.wait(6)
     assert payloads(wire.answer(PUBACK, first.packet_id)) == ["3"]
+
+
+def test_what_a_client_says_behind_room_for_an_expired_message_is_answered_at_once(make, writer, harness):
+    """Its turn ends early with what the session wants for the expired one, and another one follows."""
+    wire = make()
+    wire.connect(receive_maximum=1)
+    wire.subscribe("t", qos=1)
+    wire.subscribe("u", qos=1)
+    send(writer, "t", "1")
+    writer.publish("u", "2", qos=1, message_expiry=5)
+    (first,) = wire.heard()
+    harness.wait(6)
+    assert types(wire.say(Acknowledgement(PUBACK, first.packet_id, 0, NONE), PingRequest())) == ["PINGRESP"]
 
 
 def test_what_is_left_of_its_time_is_told(lasting, writer, harness):
