@@ -61,6 +61,20 @@ pytestmark = pytest.mark.promise("others-are-served")
 
 MANY = 40
 STEP = 8
+# Steps that a test fills with a few messages.
+SMALL = (
+    (slices, "ITEMS", STEP),
+    (tandemmq.broker.engine.acknowledge, "ITEMS", STEP),
+    (tandemmq.broker.engine.engine, "OPERATIONS_MAX", STEP),
+    (tandemmq.broker.engine.fan_out, "ITEMS", STEP),
+    (tandemmq.broker.engine.publish, "ITEMS", STEP),
+    (tandemmq.broker.engine.arrivals, "ITEMS", STEP),
+    (tandemmq.broker.core.queue.queue, "ROUND_MESSAGES", 2),
+    (tandemmq.broker.engine.expiring, "STEP_MAX", 2),
+    (tandemmq.broker.engine.expiring, "ROUND_MAX", 3 * STEP),
+    (tandemmq.broker.core.queue.browse, "_ROUND_MESSAGES", 2),
+    (tandemmq.broker.core.queue.routing, "PLACED_MAX", STEP),
+)
 EVERY_QUEUE = Destination(DestinationKind.QUEUE, "many.>")
 PRICES_QUEUE = Destination(DestinationKind.QUEUE, "prices")
 EVERY_TOPIC = Destination(DestinationKind.TOPIC, "many.>")
@@ -76,17 +90,8 @@ def topic(number: int) -> Destination:
 
 @pytest.fixture
 def harness(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
-    monkeypatch.setattr(slices, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.acknowledge, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.engine, "OPERATIONS_MAX", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.fan_out, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.publish, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.arrivals, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.core.queue.queue, "ROUND_MESSAGES", 2)
-    monkeypatch.setattr(tandemmq.broker.engine.expiring, "STEP_MAX", 2)
-    monkeypatch.setattr(tandemmq.broker.engine.expiring, "ROUND_MAX", 3 * STEP)
-    monkeypatch.setattr(tandemmq.broker.core.queue.browse, "_ROUND_MESSAGES", 2)
-    monkeypatch.setattr(tandemmq.broker.core.queue.routing, "PLACED_MAX", STEP)
+    for module, name, size in SMALL:
+        monkeypatch.setattr(module, name, size)
     for number in range(MANY):
         harness.client().send(str(number), queue(number))
         harness.destinations.topic(topic(number))
