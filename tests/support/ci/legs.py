@@ -51,7 +51,6 @@ def prepared(leg: Leg) -> Iterator[tuple[Path, dict[str, str]]]:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if not leg.is_required:
         del environment["CI"], environment["TANDEMMQ_REQUIRE_SERVICES"]
-        environment["TANDEMMQ_SEED"] = str(SEED)
     if leg is DOCKER:
         with daemon() as variables:
             yield ROOT, environment | variables
@@ -89,7 +88,7 @@ def arguments_of(leg: Leg, tree: Path, environment: Mapping[str, str]) -> tuple[
 
 def _collected(tree: Path, environment: Mapping[str, str], marks: str) -> Sequence[str]:
     """The acceptance tests with these marks."""
-    command = [*pytest_command(), "-n", "0", "--collect-only", "-qq", "-m", marks, "tests/acceptance"]
+    command = [*pytest_command(), "-n", "0", "--collect-only", "-q", "-m", marks, "tests/acceptance"]
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     return [line for line in done.stdout.splitlines() if "::" in line]
 

@@ -17,6 +17,7 @@ from typing import Final
 from tests.support.ci.legs import LEGS, Leg, arguments_of, prepared, pytest_command
 from tests.support.ci.record import RECORD, Recorded
 from tests.support.ci.rules import SECTION, UNSTABLE_MAX, Failure, can_be_saved, is_passed, judged, listed, why_final
+from tests.support.prove import SEED
 from tests.support.tree import ROOT
 
 LOGS: Final = "TANDEMMQ_CI_LOGS"
@@ -58,8 +59,10 @@ def run_again(leg: Leg, test: str, seed: int, log: Path | None = None) -> bool:
     """Whether a test passes alone, with this seed. What it prints goes to ``log``, or to the terminal."""
     with prepared(leg) as (tree, environment), tempfile.TemporaryDirectory() as directory:
         record = Path(directory, f"{leg.name}.jsonl")
-        command = [*pytest_command(), "-p", "tests.support.ci.record", "-n", "0", f"--hypothesis-seed={seed}", test]
-        environment |= {"TANDEMMQ_SEED": str(seed), RECORD: str(record)}
+        command = [*pytest_command(), "-p", "tests.support.ci.record", "-n", "0", test]
+        environment[RECORD] = str(record)
+        if seed != SEED:  # else it is the fixed one: all runs have it that set none
+            environment["TANDEMMQ_SEED"] = str(seed)
         with log.open("wb") if log is not None else nullcontext() as output:
             try:
                 code = subprocess.run(
