@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup check test affected test-all lists bench run prove docs
+.PHONY: help setup check test affected test-all lists repeat bench run prove docs
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ test-all: ## all that can run here, with services and a small seeded sample of e
 
 lists: ## write the lists that pages hold and the sizes that tests compare
 	$(BIN)/python -m tests.support.lists
+
+LEG ?= plain
+repeat: ## one test as CI ran it: make repeat SEED=7 LEG=compiled TEST=tests/...::test_name
+	$(BIN)/python -m tests.support.ci repeat --leg $(LEG) --seed $(SEED) '$(TEST)'
 
 bench: ## the load driver against a broker on the default port
 	$(BIN)/tandemmq bench

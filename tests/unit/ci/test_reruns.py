@@ -55,6 +55,8 @@ def _recorded(directory: Path, *arguments: str) -> tuple[int, Recorded]:
     return code, Recorded(record)
 
 
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
 def test_workers_tell_what_failed_and_why(directory: Path) -> None:
     code, recorded = _recorded(directory, "-n", "2")
 
@@ -74,6 +76,8 @@ def test_workers_tell_what_failed_and_why(directory: Path) -> None:
     assert code_of(code, recorded, {}) == SOME_FAILED
 
 
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
 def test_tests_that_cannot_be_read_end_the_run(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text("import nothing_of_this_name")
     code, recorded = _recorded(directory, str(tmp_path))
@@ -132,6 +136,8 @@ def flaky(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
 def test_what_failed_is_run_again_alone_and_with_the_same_seed(flaky: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert reruns.run_first(PLAIN, ["-n", "0", "test_flaky.py"]) == ALL_PASSED
     assert reruns.conclude() == SOME_FAILED
