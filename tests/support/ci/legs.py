@@ -35,6 +35,7 @@ class Leg:
     arguments: tuple[str, ...]
     workers: int
     is_required: bool = True
+    root: Path = ROOT
 
 
 PLAIN: Final = Leg("plain", ("-m", "not service"), 2)
@@ -53,11 +54,11 @@ def prepared(leg: Leg) -> Iterator[tuple[Path, dict[str, str]]]:
         del environment["CI"], environment["TANDEMMQ_REQUIRE_SERVICES"]
     if leg is DOCKER:
         with daemon() as variables:
-            yield ROOT, environment | variables
+            yield leg.root, environment | variables
     elif leg is COMPILED:
         with tempfile.TemporaryDirectory(prefix="tandemmq-compiled-") as directory:
             tree = Path(directory, "tree")
-            shutil.copytree(ROOT, tree, symlinks=True, ignore=_LEFT_OUT)
+            shutil.copytree(leg.root, tree, symlinks=True, ignore=_LEFT_OUT)
             with zipfile.ZipFile(compiled_wheel(Path(directory))) as wheel:
                 wheel.extractall(tree, [name for name in wheel.namelist() if name.endswith(".so")])
             environment["PYTHONPATH"] = str(tree)
@@ -65,7 +66,7 @@ def prepared(leg: Leg) -> Iterator[tuple[Path, dict[str, str]]]:
             assert b"(compiled)" in said, said
             yield tree, environment
     else:
-        yield ROOT, environment
+        yield leg.root, environment
 
 
 def compiled_wheel(directory: Path) -> Path:

@@ -73,11 +73,12 @@ def run_again(leg: Leg, test: str, seed: int, log: Path | None = None) -> bool:
         return code == ALL_PASSED and Recorded(record).passed > 0  # and was not skipped
 
 
-def conclude() -> int:
+def conclude(legs: Mapping[str, Leg] = LEGS) -> int:
     """Run again what may be, print the slowest and the unstable tests and the failures, and say whether CI passes."""
-    records = {leg: Recorded(logs() / f"{leg}.jsonl") for leg in LEGS if (logs() / f"{leg}.jsonl").exists()}
+    records = {leg: Recorded(logs() / f"{leg}.jsonl") for leg in legs if (logs() / f"{leg}.jsonl").exists()}
     _print_slowest(records)
-    second = second_runs([failure for recorded in records.values() for failure in recorded.failures], listed_now())
+    failures = [failure for recorded in records.values() for failure in recorded.failures]
+    second = second_runs(failures, listed_now(), legs)
     failed, unstable = judged(second, [failure for failure, (passed, _) in second.items() if passed])
     for what, failures in (("failed", failed), ("unstable", unstable)):
         for failure in failures:
@@ -97,7 +98,9 @@ def conclude() -> int:
     return ALL_PASSED if is_passed(failed, unstable) and not broken else SOME_FAILED
 
 
-def second_runs(failures: Sequence[Failure], listings: Mapping[str, int]) -> dict[Failure, tuple[bool, Path | None]]:
+def second_runs(
+    failures: Sequence[Failure], listings: Mapping[str, int], legs: Mapping[str, Leg]
+) -> dict[Failure, tuple[bool, Path | None]]:
     """For each failure whether its test passed when it was run again, and the log of that."""
     if len(failures) > AGAIN_MAX:
         print(f"\n{len(failures)} tests failed: none is run again")
@@ -111,7 +114,7 @@ def second_runs(failures: Sequence[Failure], listings: Mapping[str, int]) -> dic
             continue
         print(f"\nrun again: {failure.test} (leg {failure.leg}, seed {failure.seed})", flush=True)
         log = logs() / f"again-{number}.log"
-        ended[failure] = (run_again(LEGS[failure.leg], failure.test, failure.seed, log), log)
+        ended[failure] = (run_again(legs[failure.leg], failure.test, failure.seed, log), log)
     return ended
 
 

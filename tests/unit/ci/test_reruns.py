@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.ci import reruns
-from tests.support.ci.legs import PLAIN
+from tests.support.ci.legs import PLAIN, Leg
 from tests.support.ci.record import RECORD, Recorded
 from tests.support.ci.reruns import AGAIN_MAX, ALL_PASSED, LOGS, SOME_FAILED, code_of
 from tests.support.tree import ROOT
@@ -132,15 +133,18 @@ def flaky(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv(LOGS, str(tmp_path / "logs"))
-    monkeypatch.setattr("tests.support.ci.legs.ROOT", tmp_path)
     return tmp_path
+
+
+def _legs(tree: Path) -> Mapping[str, Leg]:
+    return {PLAIN.name: replace(PLAIN, root=tree)}
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_what_failed_is_run_again_alone_and_with_the_same_seed(flaky: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reruns.run_first(PLAIN, ["-n", "0", "test_flaky.py"]) == ALL_PASSED
-    assert reruns.conclude() == SOME_FAILED
+    assert reruns.run_first(_legs(flaky)[PLAIN.name], ["-n", "0", "test_flaky.py"]) == ALL_PASSED
+    assert reruns.conclude(_legs(flaky)) == SOME_FAILED
 
     seed = (flaky / "seen").read_text()
     said = capsys.readouterr().out
@@ -158,7 +162,7 @@ def test_of_many_failures_none_is_run_again(flaky: Path, capsys: pytest.CaptureF
     lines = [{"test": str(number), "text": "", "is_verdict": False, "seed": 1} for number in range(AGAIN_MAX + 1)]
     lines.append({"seconds": {}, "passed": 5, "by_hand": ["make by-hand"]})
     (flaky / "logs" / "plain.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert reruns.conclude() == SOME_FAILED
+    assert reruns.conclude(_legs(flaky)) == SOME_FAILED
     said = capsys.readouterr().out
     assert "run again: " not in said
     assert "by hand: make by-hand" in said
@@ -166,4 +170,4 @@ def test_of_many_failures_none_is_run_again(flaky: Path, capsys: pytest.CaptureF
 
 def test_a_leg_without_its_end_fails_ci(flaky: Path) -> None:
     (flaky / "logs" / "plain.jsonl").write_text("")
-    assert reruns.conclude() == SOME_FAILED
+    assert reruns.conclude(_legs(flaky)) == SOME_FAILED
