@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import ssl
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -129,10 +130,13 @@ class Server:
         self,
         connectors: Sequence[Connector],
         connections_max: int = 1 << 30,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``connections_max``: of all connectors together (``broker.process.descriptors``)."""
+        """``connections_max``: of all connectors together (``broker.process.descriptors``). ``clock``: of ``Turns``."""
         self._connectors = connectors
         self._connections_max = connections_max
+        self._clock = clock
         self._bound: list[tuple[Connector, socket.socket]] = []
         # Where port 0 led to, so that the next bind gets the same.
         self._ports: dict[Connector, int] = {}
@@ -233,7 +237,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self._outbox = outbox = Outbox(loop, engine)
         self._overlong_before = self.overlong_steps
-        self._turns = turns = Turns(loop)
+        self._turns = turns = Turns(loop, self._clock)
         unfinished = UnfinishedInput(loop, engine.memory)
         bound, self._bound = self._bound, []
         try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -407,7 +406,8 @@ class Connection:
         handle = engine.handle
         session = self.session
         rest = self._rest
-        began = time.monotonic()
+        clock = self._turns.clock
+        began = clock()
         store = engine.store
         handed_over = store.handed_over
         while True:
@@ -416,7 +416,7 @@ class Connection:
                 handle(self, command)
                 if self.is_closing:
                     return
-            ended = time.monotonic()
+            ended = clock()
             self._turns.took(ended - began, self, commands)
             has_more = session.has_more or bool(rest)
             if not has_more or ended >= until or self._reasons_not_to_read:

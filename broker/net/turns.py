@@ -36,10 +36,11 @@ class Waiting(Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Turns:
-    """Of the connections of one server. For the loop's thread. ``clock``: seconds, which go on within a turn."""
+    """Of the connections of one server. For the loop's thread. ``clock``: seconds, which go on within a turn; every
+    ``until`` is by it."""
 
     _loop: asyncio.AbstractEventLoop
-    _clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.monotonic
     _ends: float = field(default=0.0, init=False)  # of this turn's time; 0: none has begun
     _is_called: bool = field(default=False, init=False)
     _fresh: deque[Waiting] = field(default_factory=deque, init=False)
@@ -55,7 +56,7 @@ class Turns:
 
     def begin(self) -> float:
         """Until when the caller may go on in this turn, by the clock; 0: its time is used up."""
-        now = self._clock()
+        now = self.clock()
         if not self._ends:
             self._ends = now + TURN_SECONDS
             self._call()
@@ -71,7 +72,7 @@ class Turns:
         if seconds < OVERLONG_SECONDS:
             return
         self.overlong += 1
-        now = self._clock()
+        now = self.clock()
         if now - self._told >= TELL_SECONDS:
             self._told = now
             kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in what)) or "nothing whole"
@@ -104,7 +105,7 @@ class Turns:
                 break
             self._fresh.popleft().go_on(until)
         if spent is not None:
-            spent.go_on(self.begin() or self._clock() + SLICE_SECONDS)
+            spent.go_on(self.begin() or self.clock() + SLICE_SECONDS)
         for _ in range(len(self._spent)):
             until = self.begin()
             if not until:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -267,7 +266,7 @@ class WebSocket(asyncio.Protocol):
         has_more = False
         try:
             while frames.read(FRAMES_A_STEP):
-                if time.monotonic() >= until:
+                if self._turns.clock() >= until:
                     has_more = True
                     break
         except WebSocketError as error:

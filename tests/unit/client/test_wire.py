@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
 import uvloop
 
 from tandemmq.client import BrokerError, Client, Closed, NoBroker, Received, Subscription
+from tests.support.client.idle_time import IdleTime, IdleTimeLoop
 from tests.support.client.scripted_broker import Peer, ScriptedBroker, confirming
 
 BODY = "zwölf\0".encode() + bytes(range(256))
@@ -232,6 +232,7 @@ async def test_a_broker_that_falls_silent_is_left() -> None:
     assert any("no sign of life" in text for text in lines), lines
 
 
+@pytest.mark.parametrize("event_loop_policy", [IdleTime()], ids=["idle"])
 async def test_both_sides_show_life_and_nobody_is_left() -> None:
     async def script(peer: Peer) -> None:
         frame = await peer.welcome(heart_beat="200,200")
@@ -255,6 +256,7 @@ async def test_both_sides_show_life_and_nobody_is_left() -> None:
     assert broker.connections == 1
 
 
+@pytest.mark.parametrize("event_loop_policy", [IdleTime()], ids=["idle"])
 async def test_a_program_that_holds_up_its_own_loop_blames_nobody() -> None:
     async def script(peer: Peer) -> None:
         await peer.welcome(heart_beat="50,50")
@@ -264,14 +266,12 @@ async def test_a_program_that_holds_up_its_own_loop_blames_nobody() -> None:
         url = broker.url("nested.wireFormat.maxInactivityDuration=50")
         async with Client(url) as client:
             await asyncio.sleep(0.06)
-            asyncio.get_running_loop().call_soon(_hold_up)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, IdleTimeLoop)
+            loop.now += 0.3  # as if the program had not returned to the loop
             await asyncio.sleep(0.01)
             assert await client.close()
     assert broker.connections == 1
-
-
-def _hold_up() -> None:
-    time.sleep(0.3)  # what a program should not do, and does
 
 
 async def test_a_slow_reader_slows_the_producer_and_loses_nothing() -> None:

@@ -16,6 +16,7 @@ import stomp
 from tandemmq.broker.core.commands import Ack, AckMode, Send
 from tandemmq.broker.net.transport import FLUSH_BYTES_MAX, SHORT_BYTES_MAX, TransportLimits
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tests.support.client.idle_time import IdleTime
 
 SEND = b"SEND\ndestination:/queue/a\nreceipt:%d\n\n%b\0"
 
@@ -230,6 +231,7 @@ class TestHeartBeats:
             assert b"message:No heart-beat for" in await client.rest()
             await bench.until(lambda: "closed" in bench.engine.events)
 
+    @pytest.mark.parametrize("event_loop_policy", [IdleTime()], ids=["idle"])
     async def test_a_client_that_beats_stays(self, bench_of: Any) -> None:
         async with bench_of() as bench:
             client = await bench.client()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,23 +14,35 @@ import pytest
 from tandemmq.broker.core.commands import Send
 from tandemmq.broker.net.transport import OPERATIONS_PER_REPORT_MAX
 from tandemmq.broker.net.turns import OVERLONG_SECONDS, SLICE_SECONDS, TURN_SECONDS, Turns
-from tandemmq.compiled import is_compiled
+from tandemmq.broker.protocols.session import COMMANDS_MAX
 
 pytestmark = pytest.mark.promise("others-are-served")
 
 SEND = b"SEND\ndestination:/queue/a\n\n%d\0"
-MANY = 100_000
-# What the others' commands may come to while one command is on its way, on a machine that makes 1000 in a turn, or
-# compiled 3000. When a read of the loop was understood whole there were 10 times as many.
-AHEAD_MAX = 36_000 if is_compiled() else 12_000
+MANY = 20_000
+COMMAND_SECONDS = 0.0001
+# The round trip of one command takes fewer turns. A read of the loop that is understood whole has some 5,000 commands.
+AHEAD_MAX = 10 * (COMMANDS_MAX + round(TURN_SECONDS / COMMAND_SECONDS))
+
+
+@pytest.fixture
+def timed_bench(bench_of: Any) -> Any:
+    """A bench where each command takes ``COMMAND_SECONDS``, on whatever machine."""
+
+    @asynccontextmanager
+    async def open_bench() -> AsyncIterator[Any]:
+        async with bench_of(clock=lambda: len(bench.engine.commands) * COMMAND_SECONDS) as bench:
+            yield bench
+
+    return open_bench
 
 
 def numbers(commands: list[Any]) -> list[int]:
     return [int(command.message.body) for command in commands if isinstance(command, Send)]
 
 
-async def test_whoever_sends_very_much_lets_others_in_between(bench_of: Any) -> None:
-    async with bench_of() as bench:
+async def test_whoever_sends_very_much_lets_others_in_between(timed_bench: Any) -> None:
+    async with timed_bench() as bench:
         hasty, other = await bench.client(), await bench.client()
         await hasty.connect()
         await other.connect()
@@ -129,9 +143,9 @@ async def test_who_is_to_be_read_no_more_is_not_read_again_by_others(bench_of: A
 
 
 async def test_what_an_error_of_the_broker_ends_is_one_connection(
-    bench_of: Any, caplog: pytest.LogCaptureFixture
+    timed_bench: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with bench_of() as bench:
+    async with timed_bench() as bench:
         client, other = await bench.client(), await bench.client()
         await client.connect()
         await other.connect()
@@ -139,12 +153,12 @@ async def test_what_an_error_of_the_broker_ends_is_one_connection(
         handle = engine.handle
 
         def handle_and_fail(connection: Any, command: Any) -> None:
-            if isinstance(command, Send) and command.message.body == b"9000":
+            if isinstance(command, Send) and command.message.body == b"900":
                 raise RuntimeError("an error of the broker")
             handle(connection, command)
 
         engine.handle = handle_and_fail
-        client.writer.write(b"".join(SEND % number for number in range(10_000)))
+        client.writer.write(b"".join(SEND % number for number in range(1000)))
         await bench.until(lambda: len(bench.server.connections) == 1)
         await other.say(b"SEND\ndestination:/queue/b\nreceipt:r\n\n1\0")
         assert await other.frame() == b"RECEIPT\nreceipt-id:r\n\n"

@@ -15,6 +15,7 @@ from tandemmq.broker.net.server import Server
 from tandemmq.broker.net.transport import TransportLimits
 from tandemmq.broker.protocols.websocket.frames import BINARY, CLOSE, PING, PONG, TEXT
 from tests.support.broker.websocket_peer import Peer, client_frame
+from tests.support.client.idle_time import IdleTime
 
 pytestmark = pytest.mark.promise("websocket")
 
@@ -175,6 +176,7 @@ async def test_who_is_silent_is_pinged_and_then_cut_off(websockets: Any) -> None
         await until(lambda: "closed" in engine.events)
 
 
+@pytest.mark.parametrize("event_loop_policy", [IdleTime()], ids=["idle"])
 async def test_who_answers_pings_stays(websockets: Any) -> None:
     async with websockets(ping_seconds=0.5) as (server, _):
         peer = await Peer.of(server)
