@@ -24,6 +24,7 @@ from tandemmq.pipeline.local.session import LocalSession
 from tandemmq.pipeline.sending.ledger import STATE, Ledger
 from tandemmq.pipeline.sending.request import ReplayRequest, Target
 from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import wait_until
 from tests.support.pipeline.pipeline_journals import add, write_foreign, write_store
 from tests.support.pipeline.taken import taken
 from tests.support.services.pairs import failover_url, pair_in
@@ -80,12 +81,11 @@ def test_a_process_that_is_killed_is_gone_on_from(pair: tuple[Server, Server], t
     out = tmp_path / "out"
     command = ["pipeline", "replay", str(tmp_path / "store"), "--out", str(out), "--to", failover_url(*pair)]
     command += ["--engine", "local"]
-    found: list[dict[str, Any]] = []
-    with subprocess.Popen([sys.executable, "-m", "tandemmq", *command, "--rate", "80"], cwd=ROOT) as running:
+    with subprocess.Popen([sys.executable, "-m", "tandemmq", *command, "--rate", "300"], cwd=ROOT) as running:
         try:
-            while len(found) < 450:  # a chunk of 400 is noted by then
-                assert running.poll() is None, "it has not come so far"
-                found += taken(failover_url(*pair), "/queue/orders", 50)
+            wait_until(lambda: (out / STATE / "run.json").exists(), "a plan is made")
+            wait_until(lambda: Ledger(out / STATE).progress(0).confirmed > 0, "a chunk of 400 is noted")
+            found = taken(failover_url(*pair), "/queue/orders", 50)
         finally:
             running.kill()
     assert Ledger(out / STATE).progress(0).confirmed < 3000, "it was killed in the middle"

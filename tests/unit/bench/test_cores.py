@@ -23,6 +23,7 @@ def test_one_reads_whole_rounds() -> None:
     assert read(0.01) % FRAMES == 0
 
 
+@pytest.mark.thorough
 def test_rates_are_those_of_another_interpreter() -> None:
     told = ask(sys.executable, "tandemmq.bench.cores", "rates", 0.02)
 

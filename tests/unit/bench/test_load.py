@@ -40,9 +40,15 @@ def plan_of(server: Server, name: str) -> LoadPlan:
     )
 
 
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
-@pytest.mark.parametrize("mode", ["client-individual", "client", "auto"])
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(
+    ("version", "mode", "processes"),
+    [
+        ("1.1", "client-individual", 1),
+        ("1.1", "client", 2),
+        ("1.2", "client", 1),
+        ("1.2", "auto", 2),
+    ],
+)
 def test_every_message_is_sent_confirmed_and_received_once(
     broker: Server, version: str, mode: str, processes: int
 ) -> None:
@@ -62,7 +68,7 @@ def test_every_message_is_sent_confirmed_and_received_once(
     assert result.receipt_p50_ms is not None
     assert result.server_peak_memory_bytes
     # What was acknowledged is gone: a second reader finds nothing.
-    left = run_load(replace(plan, producers=0, count=0, expected=1, stall_seconds=0.5))
+    left = run_load(replace(plan, producers=0, count=0, expected=1, stall_seconds=0.2))
     assert left.received == 0
 
 
@@ -99,7 +105,7 @@ def test_at_a_rate_messages_are_sent_when_they_are_due_and_latencies_count_from_
     plan = plan_of(broker, "load.rate")
     assert [plan.rate, replace(plan, rate=100.0).due(1, 2)] == [None, pytest.approx(0.05)]
 
-    result = run_load(replace(plan, count=None, seconds=1.0, warmup_seconds=0.5, rate=200.0))
+    result = run_load(replace(plan, count=None, seconds=0.4, warmup_seconds=0.2, rate=500.0))
 
     assert result.sent == result.confirmed == result.received == 300
     assert result.receipt_p50_ms is not None
@@ -110,17 +116,17 @@ def test_at_a_rate_messages_are_sent_when_they_are_due_and_latencies_count_from_
 
 def test_who_stands_still_is_measured_with_all_that_was_due_meanwhile(broker: Server) -> None:
     """As a client sees it that sends when it has something to send: coordinated omission is none."""
-    stopped = threading.Timer(0.5, lambda: os.kill(broker.pid, signal.SIGSTOP))
-    goes_on = threading.Timer(0.9, lambda: os.kill(broker.pid, signal.SIGCONT))
+    stopped = threading.Timer(0.2, lambda: os.kill(broker.pid, signal.SIGSTOP))
+    goes_on = threading.Timer(0.5, lambda: os.kill(broker.pid, signal.SIGCONT))
     for timer in (stopped, goes_on):
         timer.start()
-    plan = replace(plan_of(broker, "load.still"), count=None, seconds=1.5, warmup_seconds=0.0, rate=200.0)
+    plan = replace(plan_of(broker, "load.still"), count=None, seconds=0.75, warmup_seconds=0.0, rate=400.0)
 
     result = run_load(plan)
 
     for timer in (stopped, goes_on):
         timer.join()
     assert result.confirmed == 300
-    # A quarter of them was due while it stood; of a client that waits for its answers a few would be late.
+    # More than a quarter of them was due while it stood; of a client that waits for its answers a few would be late.
     assert result.receipt_p99_ms is not None
     assert result.receipt_p99_ms > 200

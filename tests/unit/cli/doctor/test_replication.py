@@ -34,7 +34,7 @@ def doctor(path: Path, **table: object) -> tuple[int, dict[str, tuple[str, str]]
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(set_checks, "ZOOKEEPER_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(set_checks, "ZOOKEEPER_SECONDS_MAX", 0.02)
     monkeypatch.setattr(set_checks, "CONNECT_SECONDS_MAX", 0.5)
 
 
