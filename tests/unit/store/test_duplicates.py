@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +33,6 @@ from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.message_ids import client_message_id
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
-from tandemmq.store.tools.check import check
 from tests.support.journal.in_memory import scan_bytes
 from tests.support.prove import SEED
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
@@ -42,13 +40,6 @@ from tests.support.store.store_harness import KIB, SMALL, Q, Term
 pytestmark = pytest.mark.promise("sent-again-stored-once")
 
 XID = XaTransactionId(1, b"global", b"branch")
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
 
 
 def numbered(

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,18 +21,9 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import LocalTransactionId
 from tandemmq.store.settings import StoreSettings
-from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import SMALL, Q, Term
 
 T = Destination(DestinationKind.TOPIC, "T.A")
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    """A store directory that is checked when the test is over."""
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
 
 
 @pytest.mark.parametrize("ending", ["close", "crash"])

@@ -55,13 +55,6 @@ OFF = StoreSettings(
 XID = XaTransactionId(5, b"branch", b"global")
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> str:
-    path = tmp_path / "data"
-    path.mkdir()
-    return str(path)
-
-
 def disk_bytes(directory: str) -> int:
     files = JournalFiles(directory)
     total = 0
@@ -338,24 +331,24 @@ def test_the_copy_of_a_message_that_a_transaction_brought_is_in_no_transaction(d
     assert check(directory).problems == []
 
 
-def test_a_file_with_damage_is_left_as_it_is(directory: str) -> None:
+def test_a_file_with_damage_is_left_as_it_is(unchecked: str) -> None:
     """A copy has a checksum of its own, and would pass for what was sent."""
-    term = Term(directory, settings=OFF)
+    term = Term(unchecked, settings=OFF)
     kept = fill_sparsely(term, 6)
     term.close()
     spoilt = kept[2]
-    files = JournalFiles(directory)
+    files = JournalFiles(unchecked)
     file, start = spoilt.location >> 32, spoilt.location & 0xFFFFFFFF
     content = Path(files.path(file)).read_bytes()
     at = content.index(b"xxxx", start)
     Path(files.path(file)).write_bytes(content[:at] + b"y" + content[at + 1 :])
-    term = Term(directory, settings=SETTINGS)
+    term = Term(unchecked, settings=SETTINGS)
     report = compact(term)
     term.close()
     assert file not in report.files
     assert len(report.files) >= 4
     assert file in files.list()
-    assert spoilt.message.message_id not in [add.message_id for add in copies(directory)]
+    assert spoilt.message.message_id not in [add.message_id for add in copies(unchecked)]
 
 
 def test_an_old_index_knows_a_prepared_transaction_that_moved_twice(directory: str) -> None:

@@ -5,30 +5,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.operations import AddMessage, EndTransaction, PrepareTransaction, RemoveMessage
 from tandemmq.store.records.commands import encode_commit, encode_prepare, encode_remove
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
-from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
 XID = XaTransactionId(5, b"global", b"branch")
 OTHER = Destination(DestinationKind.QUEUE, "OTHER")
 # Nothing moves, and nothing goes, but when it is asked to.
 STILL = replace(SMALL, cleanup_interval=0.0, enable_compaction=False)
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    assert check(str(tmp_path)).is_clean
 
 
 def rotate(term: Term) -> None:

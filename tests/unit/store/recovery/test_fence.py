@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -34,13 +34,6 @@ SMALL_FILES = StoreSettings(
 UNMOVED = replace(SMALL_FILES, enable_compaction=False)
 # It looks at nothing of its own accord.
 ASLEEP = replace(UNMOVED, checkpoint_records=10_000, checkpoint_interval=3600.0)
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
 
 
 def rule(term: Term, files: int) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,18 +25,10 @@ from tandemmq.store.recovery.promotion import Promotion
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
 from tandemmq.store.takeover.take_over import Takeover, prepare_takeover
-from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
 from tests.support.store.store_harness import SMALL, Q, Term
 
 pytestmark = [pytest.mark.fence, pytest.mark.promise("one-master-counts")]
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
 
 
 def standby(directory: str, name: str) -> Standby:

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -19,18 +17,10 @@ from tandemmq.journal.errors import JournalFailed
 from tandemmq.journal.files import JournalFiles, file_id
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
-from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
 from tests.support.store.store_harness import KIB, SMALL, Term
 
 pytestmark = [pytest.mark.fence, pytest.mark.promise("one-master-counts")]
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
 
 
 class WatchedDisk:

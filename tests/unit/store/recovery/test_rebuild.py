@@ -24,13 +24,6 @@ pytestmark = pytest.mark.promise("journal-is-enough", "index-is-rebuilt")
 STILL = StoreSettings(journal_max_file_length=64 * KIB, checkpoint_interval=3600.0, fence_check_interval=0.01)
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> str:
-    path = tmp_path / "data"
-    path.mkdir()
-    return str(path)
-
-
 def rebuild(directory: str, name: str = "a") -> Rebuild:
     return Rebuild(directory, f"{directory}/index", name, STILL)
 
@@ -85,20 +78,20 @@ def test_beside_a_running_master_an_index_of_another_name_is_made(directory: str
     assert check(directory).problems == []
 
 
-def test_a_damaged_journal_is_not_made_into_an_index(directory: str) -> None:
-    term = Term(directory, settings=STILL)
+def test_a_damaged_journal_is_not_made_into_an_index(unchecked: str) -> None:
+    term = Term(unchecked, settings=STILL)
     (first,) = term.add_durably(1)
     term.add_durably(1)
     term.close()
-    with open(JournalFiles(directory).path(first.location >> 32), "r+b") as file:
+    with open(JournalFiles(unchecked).path(first.location >> 32), "r+b") as file:
         file.seek((first.location & 0xFFFFFFFF) + first.size - 20)
         file.write(b"\xff\xff")
-    before = sorted(path for path in Path(directory).rglob("*") if path.is_file())
+    before = sorted(path for path in Path(unchecked).rglob("*") if path.is_file())
 
     with pytest.raises(StoreCorrupt, match=first.message.message_id):
-        rebuild(directory).run(is_live=False)
+        rebuild(unchecked).run(is_live=False)
 
-    assert sorted(path for path in Path(directory).rglob("*") if path.is_file()) == before
+    assert sorted(path for path in Path(unchecked).rglob("*") if path.is_file()) == before
 
 
 def test_a_journal_that_is_only_activemqs_is_left_to_the_taking_over(directory: str) -> None:

@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,17 +17,9 @@ from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, judge
 from tandemmq.store.recovery.promotion import FIRST_FILE_BYTES
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
-from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
 pytestmark = pytest.mark.promise("takeover-is-independent-of-size")
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
 
 
 def standby(directory: str, name: str = "b", settings: StoreSettings = SMALL) -> Standby:

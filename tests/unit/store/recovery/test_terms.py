@@ -28,11 +28,6 @@ Asked = dict[str | None, tuple[str | None, bool]]
 ASKED: Asked = {"all": (None, False), "short": (SHORT, False), "others": (SHORT, True), "long": (LONG, True)}
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
-
-
 def subscribe(term: Term, name: str, terms: tuple[str | None, bool]) -> int:
     owner = term.store.subscription("c", name, T)
     operation = AddSubscription(owner, encode_subscription(T, "c", name, *terms))

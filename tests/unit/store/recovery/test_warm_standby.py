@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,9 @@ from tandemmq.store.recovery.prediction import CHECKPOINT_RECORDS_MIN, records_p
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
 from tandemmq.store.threads import OsThreads
-from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
 pytestmark = pytest.mark.promise("takeover-is-independent-of-size")
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
 
 
 class ManualThreads(OsThreads):

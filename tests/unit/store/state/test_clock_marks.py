@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +18,6 @@ from tandemmq.store.records.transactions import LocalTransactionId
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
 from tandemmq.store.threads import OsThreads
-from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import Seen, describe, read_headers, walk
 from tests.support.store.several_harness import A, B, SeveralTerm
 from tests.support.store.store_harness import KIB, Q, Term
@@ -45,13 +43,6 @@ class ManualThreads(OsThreads):
 
     def wall(self) -> float:  # type: ignore[override]
         return START_MS / 1000 + self.passed
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
 
 
 @pytest.fixture

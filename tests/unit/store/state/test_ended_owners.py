@@ -308,13 +308,6 @@ def test_bytes_in_a_file_that_went_meanwhile_are_counted_nowhere(tmp_path: Path)
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
-
-
-@pytest.fixture
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many pieces, many checkpoints."""
     monkeypatch.setattr("tandemmq.store.maintenance.upkeep.RECLAIM_ENTRIES", 7)

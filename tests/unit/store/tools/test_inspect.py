@@ -6,8 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.operations import AddMessage, AddSubscription, Atomic, RemoveOwner
 from tandemmq.store.records.commands import (
@@ -46,13 +44,6 @@ FILE_BYTES = 64 * KIB
 STILL = StoreSettings(
     journal_max_file_length=FILE_BYTES, checkpoint_interval=3600.0, fence_check_interval=0.01, enable_compaction=False
 )
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> str:
-    path = tmp_path / "data"
-    path.mkdir()
-    return str(path)
 
 
 def everything(directory: str) -> list[Item]:
@@ -178,16 +169,16 @@ def test_subscriptions_are_told_by_their_key(directory: str) -> None:
     assert check(directory).is_clean
 
 
-def test_damage_is_shown_in_its_place_with_what_stands_around_it(directory: str) -> None:
-    term = Term(directory, settings=STILL)
+def test_damage_is_shown_in_its_place_with_what_stands_around_it(unchecked: str) -> None:
+    term = Term(unchecked, settings=STILL)
     first, second, third = (term.add_durably(1)[0] for _ in range(3))
     term.crash()
-    path = JournalFiles(directory).path(second.location >> 32)
+    path = JournalFiles(unchecked).path(second.location >> 32)
     with open(path, "r+b") as file:
         file.seek((second.location & 0xFFFFFFFF) + 30)
         file.write(b"\xff")
 
-    found = [item for item in everything(directory) if isinstance(item, Gap) or item.kind == "add"]
+    found = [item for item in everything(unchecked) if isinstance(item, Gap) or item.kind == "add"]
 
     assert [item.offset if isinstance(item, Seen) else item.what for item in found] == [
         first.location & 0xFFFFFFFF,
@@ -197,21 +188,21 @@ def test_damage_is_shown_in_its_place_with_what_stands_around_it(directory: str)
     damage = found[1]
     assert isinstance(damage, Gap)
     assert damage.start <= second.location & 0xFFFFFFFF < damage.stop
-    assert summary(directory).dead_bytes == damage.stop - damage.start
+    assert summary(unchecked).dead_bytes == damage.stop - damage.start
 
 
-def test_a_torn_tail_is_shown_as_one(directory: str) -> None:
-    term = Term(directory, settings=STILL)
+def test_a_torn_tail_is_shown_as_one(unchecked: str) -> None:
+    term = Term(unchecked, settings=STILL)
     term.add_durably(1)
     (last,) = term.add_durably(1)
     term.crash()
-    with open(JournalFiles(directory).path(last.location >> 32), "r+b") as file:
+    with open(JournalFiles(unchecked).path(last.location >> 32), "r+b") as file:
         file.truncate((last.location & 0xFFFFFFFF) + 10)
 
-    (gap,) = gaps(directory)
+    (gap,) = gaps(unchecked)
 
     assert gap.what == TORN
-    assert len([each for each in records(directory) if each.kind == "add"]) == 1
+    assert len([each for each in records(unchecked) if each.kind == "add"]) == 1
 
 
 def test_what_a_deposed_master_wrote_late_is_shown_and_does_not_count(directory: str) -> None:

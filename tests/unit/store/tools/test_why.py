@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import pytest
-
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.operations import AddMessage, AddSubscription, PagedMessage, PrepareTransaction
 from tandemmq.store.records.commands import encode_add, encode_prepare, encode_remove, encode_subscription
@@ -55,13 +53,6 @@ XID = XaTransactionId(5, b"global", b"branch")
 NINE_DAYS = 9 * 86_400_000 + 5_000
 
 R = TypeVar("R")
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> str:
-    path = tmp_path / "data"
-    path.mkdir()
-    return str(path)
 
 
 def why_online(term: Term, only: int | None = None, consumers: dict[str, int] | None = None) -> Why:
@@ -327,27 +318,27 @@ def _gist(file: FileWhy) -> tuple[object, ...]:
     return file.live_bytes, file.live_messages, holders, file.pins, file.roots, file.frees
 
 
-def test_a_damaged_journal_is_explained_as_far_as_it_can_be_read(directory: str) -> None:
-    term = Placed(directory)
+def test_a_damaged_journal_is_explained_as_far_as_it_can_be_read(unchecked: str) -> None:
+    term = Placed(unchecked)
     (kept,) = term.add_durably(1, EU)
     churn(term)
     churn(term)
     term.crash()
-    path = JournalFiles(directory).path(kept.location >> 32)
+    path = JournalFiles(unchecked).path(kept.location >> 32)
     with open(path, "r+b") as file:
         file.seek((kept.location & 0xFFFFFFFF) + 20)
         file.write(b"\xff\xff")
-    before = _snapshot(directory)
+    before = _snapshot(unchecked)
 
-    with read_state(directory, is_live=False) as follower:
-        place = Place(JournalFiles(directory), FILE_BYTES, False)
+    with read_state(unchecked, is_live=False) as follower:
+        place = Place(JournalFiles(unchecked), FILE_BYTES, False)
         why = explain(lambda function: function(follower.state), place, follower.epoch_history, NINE_DAYS)
         damage = [str(each) for each in follower.damages]
 
-    assert _snapshot(directory) == before, "nothing is put into quarantine by one who only asks"
+    assert _snapshot(unchecked) == before, "nothing is put into quarantine by one who only asks"
     assert kept.message.message_id in " ".join(damage)
     assert why.live_messages == 0
-    assert not check(directory).is_clean
+    assert not check(unchecked).is_clean
 
 
 def test_what_a_file_waits_for_is_what_the_store_reclaims_by(directory: str) -> None:

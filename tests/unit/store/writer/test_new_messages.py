@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,13 +148,6 @@ class TestWhatTheLoopKnows:
             news.is_new(message_of(1, 1, f"other-{number}"))
             assert len(news._producers) <= 4
         assert not news.is_new(message_of(1, 7))
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
 
 
 def append(term: Term, *operations: Operation) -> None:

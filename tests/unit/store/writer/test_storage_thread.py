@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
-
-import pytest
 
 from tandemmq.disk import Disk
 from tandemmq.journal.errors import Deposed
@@ -20,19 +18,11 @@ from tandemmq.store.operations import Page
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
 from tandemmq.store.threads import OsThreads, Thread
-from tandemmq.store.tools.check import check
 from tests.support.store.noting_disk import NotingDisk
 from tests.support.store.store_harness import SMALL, Q, Term
 
 # It looks at nothing of its own accord.
 ASLEEP = replace(SMALL, fence_check_interval=3600.0)
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
 
 
 def fence(directory: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 import select
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.store.operations import AddMessage, Atomic, Operation, Page, RemoveMessage
 from tandemmq.store.records.commands import encode_remove
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.tools.check import check
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.journal import journal_native
 from tests.support.prove import SEED
@@ -29,13 +27,6 @@ native = journal_native.native
 pytestmark = pytest.mark.usefixtures("native")
 
 QUEUES = tuple(Destination(DestinationKind.QUEUE, f"Q.{number}") for number in range(3))
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path)
-    report = check(str(tmp_path))
-    assert report.is_clean, report.problems
 
 
 def removal(term: Term, added: AddMessage) -> RemoveMessage:
