@@ -89,7 +89,8 @@ class Standby:
             alive=self._show_life,
             threads=threads,
         )
-        self._path, self._follower = self._open()
+        # It replays the journal into the index. For the thread that calls ``follow``, or makes the promotion.
+        self._path, self.follower = self._open()
 
     def _open(self) -> tuple[str, Follower]:
         path, index = self._open_index()
@@ -148,7 +149,7 @@ class Standby:
 
     def follow(self) -> None:
         """Apply what the master has written since, and checkpoint now and then. Returns soon after ``halt``."""
-        follower = self._follower
+        follower = self.follower
         try:
             follower.advance()
         except IndexNotOfThisJournal as reason:
@@ -173,7 +174,7 @@ class Standby:
         """What handing over the queues takes; by that and the speed of reading, how often checkpoints must come."""
         if now < self._measured_at + MEASURE_SECONDS:
             return
-        follower = self._follower
+        follower = self.follower
         owners_of(follower.state)
         self._hand_over_seconds = self._threads.monotonic() - now
         self._measured_at = now
@@ -182,10 +183,10 @@ class Standby:
         )
 
     def _begin_anew(self, reason: str) -> None:
-        self._follower.abandon_checkpoint()
-        self._follower.index.close()
+        self.follower.abandon_checkpoint()
+        self.follower.index.close()
         self._set_aside(self._path, reason)
-        self._path, self._follower = self._open()
+        self._path, self.follower = self._open()
 
     @property
     def has_caught_up(self) -> bool:
@@ -195,17 +196,17 @@ class Standby:
     @property
     def lag(self) -> Lag:
         """How far this is behind what can be seen of the journal. Any thread."""
-        return self._follower.lag()
+        return self.follower.lag()
 
     @property
     def state_position(self) -> tuple[int, int] | None:
         """Up to where the journal was applied, as (file, end of a batch). Any thread."""
-        position = self._follower.state.position
+        position = self.follower.state.position
         return None if position is None else (position.file, position.offset)
 
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
         """What a take-over would cost if the master died now; ``lock_seconds`` until the lock is ours. Any thread."""
-        follower = self._follower
+        follower = self.follower
         records = self.lag.records
         return Prediction(
             lock_seconds,
@@ -219,7 +220,7 @@ class Standby:
     @property
     def messages(self) -> int:
         """Messages held, as far as the journal was read."""
-        return sum(owner.count for owner in list(self._follower.state.owners.values()))
+        return sum(owner.count for owner in list(self.follower.state.owners.values()))
 
     def seen_busy(self) -> float:
         """When a promotion that waits for others last showed life. Any thread."""
@@ -234,8 +235,8 @@ class Standby:
 
     def close(self) -> None:
         """Let go of the index as it is; what was followed since its last checkpoint is followed again."""
-        self._follower.abandon_checkpoint()
-        self._follower.index.close()
+        self.follower.abandon_checkpoint()
+        self.follower.index.close()
 
     # ---- becoming master
 
@@ -270,15 +271,15 @@ class Standby:
     def read(self) -> None:
         """The second: to the end of what counts. Raises as ``store.recovery.promotion.Promotion.read`` does."""
         try:
-            self._promotion.read(self._follower)
+            self._promotion.read(self.follower)
         except IndexNotOfThisJournal as reason:
             self._begin_anew(str(reason))
-            self._promotion.read(self._follower)
+            self._promotion.read(self.follower)
 
     @property
     def state(self) -> State:
         """What this store holds; exact after ``read``."""
-        return self._follower.state
+        return self.follower.state
 
     @property
     def records_read(self) -> int:
@@ -288,7 +289,7 @@ class Standby:
     @property
     def next_epoch(self) -> int:
         """The least that the epoch can be; after ``read``."""
-        return self._promotion.next_epoch(self._follower)
+        return self._promotion.next_epoch(self.follower)
 
     def begin(
         self,
@@ -307,7 +308,7 @@ class Standby:
         takeover = self._promotion.undisturbed(
             lambda: prepare_takeover(
                 self._files,
-                self._follower,
+                self.follower,
                 scratch=takeover_path(self._path),
                 index_directory=self._foreign_directory(),
                 disk=self._disk,
@@ -315,7 +316,7 @@ class Standby:
             )
         )
         promoted = self._promotion.begin(
-            self._follower,
+            self.follower,
             epoch=epoch,
             outcome_of=outcome_of or outcome_by(self.settings),
             records=() if takeover is None else takeover.batches(),
@@ -329,7 +330,7 @@ class Standby:
                 raise
         self._say(promoted)
         return Store(
-            self._follower,
+            self.follower,
             promoted,
             self.settings,
             broker=self.broker,
@@ -363,7 +364,7 @@ class Standby:
             promoted.epoch,
             promoted.records_replayed,
             promoted.recovery_seconds,
-            len(self._follower.state.owners),
+            len(self.follower.state.owners),
             promoted.rolled_back,
         )
 

@@ -368,7 +368,7 @@ def test_a_promotion_of_many_files_tells_of_each_batch_and_has_each_final(cluste
     broker.standby.fence(lambda: True)
     broker.standby.read()
     batches = [[encode_clock(number)] * 300 for number in range(8)]
-    broker.standby._promotion.begin(broker.standby._follower, records=batches).close()
+    broker.standby._promotion.begin(broker.standby.follower, records=batches).close()
     authority, told = broker.authority, broker.authority.told
     history = read_headers(broker.files)
     assert len(history.headers) > 2

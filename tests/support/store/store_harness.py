@@ -6,6 +6,7 @@ import os
 import queue
 import time
 from collections.abc import Callable, Sequence
+from typing import Self, TypeVar
 
 from tandemmq.disk import Disk
 from tandemmq.journal.format import END_RECORD_SIZE, encode_batch, location
@@ -15,6 +16,7 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
+from tandemmq.store.state.tail import Position
 from tandemmq.store.store import Store, Watching
 
 KIB = 1024
@@ -27,6 +29,7 @@ SMALL = StoreSettings(
     fence_check_interval=0.05,
 )
 Q = Destination(DestinationKind.QUEUE, "Q.A")
+Done = TypeVar("Done", bound=Operation)
 
 
 class Term:
@@ -43,6 +46,13 @@ class Term:
         term = cls.__new__(cls)
         term._begin(standby)
         return term
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """It ends in order, or as if it were killed when the test failed."""
+        self.close() if kind is None else self.crash()
 
     def _begin(self, standby: Standby) -> None:
         self.loop: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -147,6 +157,21 @@ class Term:
         self.store.append(operation)
         return operation
 
+    def do(self, operation: Done) -> Done:
+        """Hand it over; on return it is durable."""
+        self.store.append(operation)
+        self.wait(lambda: operation in self.durable_operations)
+        return operation
+
+    def take(
+        self, messages: Sequence[AddMessage | PagedMessage], owner: int | None = None, key: str | None = None
+    ) -> None:
+        """Acknowledge them, durably. ``owner``: the queue Q."""
+        before = len(self.durable_operations)
+        for message in messages:
+            self.remove(message, self.store.queue(Q) if owner is None else owner, key)
+        self.wait_durable(before + len(messages))
+
     def add_durably(self, count: int, destination: Destination = Q, body: bytes | None = None) -> list[AddMessage]:
         before = len(self.durable_operations)
         added = [self.add(destination, body) for _ in range(count)]
@@ -165,6 +190,13 @@ class Term:
                 stream.seek(offset)
                 stream.write(batch)
                 offset += len(batch) - END_RECORD_SIZE
+
+    @property
+    def position(self) -> Position:
+        """Up to where its state knows the journal."""
+        position = self.store.ask(lambda state: state.position).result(30)
+        assert position is not None
+        return position
 
     def page(
         self, owner: int, after: int = 0, count: int = 1000, bytes_max: int = 1 << 30, keys: Sequence[int] | None = None

@@ -45,8 +45,8 @@ def test_batches_follow_each_other_and_end_in_an_end_record(new_writer: NewWrite
 
 
 def test_a_batch_is_one_write_and_a_sync_syncs_only_data(new_writer: NewWriter, watched_disk: Any) -> None:
-    writer = new_writer(disk=watched_disk())
-    disk = writer._files.disk
+    disk = watched_disk()
+    writer = new_writer(disk=disk)
     disk.calls.clear()
     writer.append([b"a" * 100] * 10)
     writer.sync()
@@ -129,9 +129,11 @@ def test_a_batch_longer_than_the_file_makes_the_file_longer(new_writer: NewWrite
 # --- rotation ------------------------------------------------------------------------------------------------------
 
 
-def test_a_rotation_ends_the_old_file_before_the_next_appears(new_writer: NewWriter, watched_disk: Any) -> None:
-    writer = new_writer(disk=watched_disk())
-    disk, files = writer._files.disk, writer._files
+def test_a_rotation_ends_the_old_file_before_the_next_appears(
+    new_writer: NewWriter, files: JournalFiles, watched_disk: Any
+) -> None:
+    disk = watched_disk()
+    writer = new_writer(disk=disk)
     writer.prepare_next()
     writer.append([b"never synced until now"])
     disk.calls.clear()
@@ -165,8 +167,8 @@ def test_a_file_prepared_ahead_deposes_nobody(new_writer: NewWriter, files: Jour
 def test_a_full_disk_while_preparing_harms_nothing_until_the_room_is_needed(
     new_writer: NewWriter, files: JournalFiles, watched_disk: Any
 ) -> None:
-    writer = new_writer(disk=watched_disk())
-    disk = writer._files.disk
+    disk = watched_disk()
+    writer = new_writer(disk=disk)
     disk.failing, disk.countdown, disk.error = frozenset(["fsync"]), 1, errno.ENOSPC
     with pytest.raises(OSError, match="No space left"):
         writer.prepare_next()
@@ -214,8 +216,8 @@ def test_whatever_was_appended_is_found_by_scan_and_by_location(
 def test_a_failure_is_final_wherever_it_happens(
     new_writer: NewWriter, files: JournalFiles, watched_disk: Any, verb: str, nth: int, error: int
 ) -> None:
-    writer = new_writer(disk=watched_disk())
-    disk = writer._files.disk
+    disk = watched_disk()
+    writer = new_writer(disk=disk)
     disk.failing, disk.countdown, disk.error = frozenset([verb]), nth, error
     promised: list[list[bytes]] = []
 
@@ -282,12 +284,12 @@ def test_a_deposed_master_learns_it_when_it_looks(new_writer: NewWriter) -> None
 def test_a_farewell_stands_behind_the_old_end_when_the_new_header_is_durable(
     new_writer: NewWriter, files: JournalFiles, watched_disk: Any
 ) -> None:
-    writer = new_writer(disk=watched_disk())
+    disk = watched_disk()
+    writer = new_writer(disk=disk)
     writer.append([b"last"])
     end = writer.position[1]
     writer.rotate(b"header", b"went on")
     assert contents(files, 1) == [[b"last"]], "not before the header is on the disk"
-    disk = writer._files.disk
     disk.calls.clear()
     writer.sync()
     assert disk.verbs() == ["fdatasync", "pwrite", "fdatasync", "close"]
@@ -301,10 +303,10 @@ def test_a_farewell_stands_behind_the_old_end_when_the_new_header_is_durable(
 
 @pytest.mark.parametrize("verb", ["pwrite", "fdatasync"])
 def test_a_farewell_that_cannot_be_written_is_final(new_writer: NewWriter, watched_disk: Any, verb: str) -> None:
-    writer = new_writer(disk=watched_disk())
+    disk = watched_disk()
+    writer = new_writer(disk=disk)
     writer.append([b"last"])
     writer.rotate(b"header", b"went on")
-    disk = writer._files.disk
     disk.failing, disk.countdown = frozenset([verb]), 2 if verb == "fdatasync" else 1
     with pytest.raises(JournalFailed, match="end the former file"):
         writer.sync()

@@ -17,29 +17,18 @@ import pytest
 
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.kahadb.java_objects import decode_audit
-from tandemmq.store.operations import AddConnection, AddMessage, Atomic, EndTransaction, PrepareTransaction
-from tandemmq.store.records.commands import (
-    ADD,
-    AUDIT,
-    ProducerAudit,
-    decode,
-    encode_add,
-    encode_commit,
-    encode_prepare,
-    encode_rollback,
-)
+from tandemmq.store.operations import AddConnection, AddMessage, Atomic
+from tandemmq.store.records.commands import ADD, AUDIT, ProducerAudit, decode, encode_add, encode_commit
 from tandemmq.store.records.commands import AddMessage as AddCommand
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.message_ids import client_message_id
 from tandemmq.store.records.openwire import encode_message
-from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId
 from tests.support.journal.in_memory import scan_bytes
 from tests.support.prove import SEED
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
 pytestmark = pytest.mark.promise("sent-again-stored-once")
-
-XID = XaTransactionId(1, b"global", b"branch")
 
 
 def numbered(
@@ -65,17 +54,9 @@ def are_duplicates(added: list[AddMessage]) -> list[bool]:
     return [each.is_duplicate for each in added]
 
 
-def take(term: Term, added: list[AddMessage]) -> None:
-    """Acknowledge them, durably."""
-    before = len(term.durable_operations)
-    for each in added:
-        term.remove(each, each.owners[0])
-    term.wait_durable(before + len(added))
-
-
 def fill(term: Term, count: int, body: bytes = b"f" * 500) -> None:
     """So many that come and go."""
-    take(term, term.add_durably(count, body=body))
+    term.take(term.add_durably(count, body=body))
 
 
 def journal_of(directory: str) -> dict[str, bytes]:
@@ -137,7 +118,7 @@ def test_what_one_user_sends_has_nothing_of_anothers_stored_twice(directory: str
     append(AddConnection("ID:ann-1:1", "ann"), AddConnection("ID:mallory-1:1", "mallory"))
     hers = [of_connection(term, "ID:ann-1:1", producer, 1) for producer in range(4)]
     append(*hers)
-    take(term, hers)
+    term.take(hers)
     if end == "audit record alone":
         first = max(journal_of(directory))
         while first in journal_of(directory):
@@ -156,13 +137,6 @@ def test_what_one_user_sends_has_nothing_of_anothers_stored_twice(directory: str
 
 
 class TestStoredOnce:
-    def test_two_copies_in_one_turn(self, directory: str) -> None:
-        term = Term(directory)
-        assert are_duplicates(send(term, 1, 1, 2, 1)) == [False, True, False, True]
-        assert term.bodies() == [b"x", b"x"]
-        assert len([record for record in records_of(directory) if record[0] == ADD]) == 2
-        term.close()
-
     def test_a_copy_that_comes_while_the_first_is_on_its_way_to_the_disk(self, directory: str) -> None:
         term = Term(directory)
         first = numbered(term, 1)
@@ -176,35 +150,13 @@ class TestStoredOnce:
         assert are_duplicates([first, second]) == [False, True]
         term.close()
 
-    @pytest.mark.parametrize("is_acknowledged", [False, True])
-    @pytest.mark.parametrize("end", ["crash", "crash behind a checkpoint", "clean", "index lost"])
-    def test_a_copy_that_comes_to_the_next_master(self, directory: str, end: str, is_acknowledged: bool) -> None:
-        settings = replace(SMALL, checkpoint_interval=0.0) if end == "crash behind a checkpoint" else SMALL
-        term = Term(directory, settings=settings)
-        added = send(term, 1, 2, 3)
-        if is_acknowledged:
-            take(term, added)
-        if end == "crash behind a checkpoint":
-            term.wait(lambda: term.store.figures.checkpoints > 0)
-        if end == "clean":
-            term.close()
-        else:
-            term.crash()
-        if end == "index lost":
-            shutil.rmtree(f"{directory}/index")
-        again = Term(directory)
-        assert are_duplicates(send(again, 2, 3, 4)) == [True, True, False]
-        assert len(again.bodies()) == (1 if is_acknowledged else 4)
-        again.close()
-
     def test_what_was_not_durable_is_no_duplicate_of_anything(self, directory: str) -> None:
         term = Term(directory)
         send(term, 1)
         term.store.append(numbered(term, 2))  # never handed over: the turn did not end
         term.crash()
-        again = Term(directory)
-        assert are_duplicates(send(again, 1, 2)) == [True, False]
-        again.close()
+        with Term(directory) as again:
+            assert are_duplicates(send(again, 1, 2)) == [True, False]
 
     def test_a_message_of_a_transaction_is_known_from_its_commit_on(self, directory: str) -> None:
         term = Term(directory)
@@ -227,39 +179,17 @@ class TestStoredOnce:
         assert again.store.figures.records == written, "a commit of nothing new is not written"
         again.close()
 
-    @pytest.mark.parametrize("is_crash_between", [False, True])
-    @pytest.mark.parametrize("is_commit", [False, True])
-    def test_a_message_of_a_prepared_transaction(self, directory: str, is_commit: bool, is_crash_between: bool) -> None:
-        """Committed it is known, rolled back it may come again."""
-        term = Term(directory)
-        parts = [numbered(term, number, transaction=XID) for number in (1, 2)]
-        term.store.append(PrepareTransaction(XID, parts, encode_prepare(XID)))
-        term.wait_durable(1)
-        if is_crash_between:
-            term.crash()
-            term = Term(directory)
-        end = EndTransaction(XID, is_commit, (encode_commit if is_commit else encode_rollback)(XID))
-        term.store.append(end)
-        term.wait(lambda: end in term.durable_operations)
-        assert are_duplicates(send(term, 1, 2)) == [is_commit] * 2
-        term.crash()
-        again = Term(directory)
-        assert are_duplicates(send(again, 1, 2)) == [True] * 2
-        assert len(again.bodies()) == 2
-        again.close()
-
     @pytest.mark.parametrize("end", ["crash", "clean"])
     def test_without_an_audit_only_what_is_still_there_is_known(self, directory: str, end: str) -> None:
         settings = replace(SMALL, failover_producers_audit_depth=0)
         term = Term(directory, settings=settings)
         added = send(term, 1, 2)
-        take(term, added[:1])
+        term.take(added[:1])
         assert are_duplicates(send(term, 1, 2)) == [False, True]
         term.crash() if end == "crash" else term.close()
-        again = Term(directory, settings=settings)
-        assert are_duplicates(send(again, 1, 2, 3)) == [True, True, False]
-        assert len(again.bodies()) == 3
-        again.close()
+        with Term(directory, settings=settings) as again:
+            assert are_duplicates(send(again, 1, 2, 3)) == [True, True, False]
+            assert len(again.bodies()) == 3
 
     def test_what_is_still_there_is_known_outside_the_window_too(self, directory: str) -> None:
         settings = replace(SMALL, failover_producers_audit_depth=1, max_failover_producers_to_track=1)
@@ -268,9 +198,8 @@ class TestStoredOnce:
         send(term, 1, producer="other")
         assert all(are_duplicates(send(term, 1, 901)))
         term.crash()
-        again = Term(directory, settings=settings)
-        assert all(are_duplicates(send(again, 1, 901)))
-        again.close()
+        with Term(directory, settings=settings) as again:
+            assert all(are_duplicates(send(again, 1, 901)))
 
 
 def test_many_lives_against_a_set(directory: str) -> None:
@@ -336,8 +265,8 @@ class TestTheRecord:
     def test_the_audit_outlives_the_messages_that_it_came_from(self, directory: str, is_index_lost: bool) -> None:
         settings = replace(SMALL, checkpoint_interval=0.0, cleanup_interval=0.0)
         term = Term(directory, settings=settings)
-        take(term, send(term, 1, 2, 3))
-        take(term, send(term, 70, producer="q"))
+        term.take(send(term, 1, 2, 3))
+        term.take(send(term, 70, producer="q"))
         first = JournalFiles(directory).list()[0]
         for _ in range(20):
             fill(term, 50)  # rotates, and what was before is reclaimed
@@ -349,10 +278,9 @@ class TestTheRecord:
         term.crash()
         if is_index_lost:
             shutil.rmtree(f"{directory}/index")
-        again = Term(directory, settings=settings)
-        assert are_duplicates(send(again, 2, 3, 4)) == [True, True, False]
-        assert are_duplicates(send(again, 70, 71, producer="q")) == [True, False]
-        again.close()
+        with Term(directory, settings=settings) as again:
+            assert are_duplicates(send(again, 2, 3, 4)) == [True, True, False]
+            assert are_duplicates(send(again, 70, 71, producer="q")) == [True, False]
 
     def test_an_idle_broker_writes_nothing(self, directory: str) -> None:
         """AMQ-3833: ActiveMQ wrote the audit at each checkpoint, whether it had changed or not."""
@@ -372,16 +300,15 @@ class TestTheRecord:
         """One small message a second, and a checkpoint after each, as ActiveMQ's at five seconds or less."""
         settings = replace(SMALL, checkpoint_interval=0.0, cleanup_interval=0.0)
         kept = f"{directory}/kept"
-        term = Term(directory, settings=settings, disk=KeepingDisk(kept))
-        for producer in range(64):
-            take(term, send(term, 1, producer=f"one-of-many-producers-{producer}"))
-        for number in range(2, 402):
+        with Term(directory, settings=settings, disk=KeepingDisk(kept)) as term:
+            for producer in range(64):
+                term.take(send(term, 1, producer=f"one-of-many-producers-{producer}"))
+            for number in range(2, 152):
+                checkpoints = term.store.figures.checkpoints
+                term.take(send(term, number, producer="one-of-many-producers-0", body=b"s" * 200))
+                while term.store.figures.checkpoints == checkpoints:
+                    time.sleep(0.001)
             checkpoints = term.store.figures.checkpoints
-            take(term, send(term, number, producer="one-of-many-producers-0", body=b"s" * 200))
-            while term.store.figures.checkpoints == checkpoints:
-                time.sleep(0.001)
-        checkpoints = term.store.figures.checkpoints
-        term.close()
         bytes_by_kind: Counter[str] = Counter()
         audits = [[record for record in records_of(where) if record[0] == AUDIT] for where in (kept, directory)]
         for where in (kept, directory):

@@ -43,13 +43,12 @@ def test_a_store_measures_receipts_syncs_batches_and_checkpoints(tmp_path: Path)
 
 
 def test_the_next_turn_is_a_sample_when_the_last_one_came_back(tmp_path: Path) -> None:
-    term = Term(str(tmp_path))
-    term.store.queue(Q)
-    term.end_turn()
-    for number in range(1, 4):
-        added = term.add()
-        term.wait_durable(number * 2 - 1)
-        term.remove(added, term.store.queue(added.message.destination))
-        term.wait_durable(number * 2)
-    assert sum(term.store.measured()["send_to_receipt_seconds"].counts) == 3, "an acknowledgement is none"
-    term.close()
+    with Term(str(tmp_path)) as term:
+        term.store.queue(Q)
+        term.end_turn()
+        for number in range(1, 4):
+            added = term.add()
+            term.wait_durable(number * 2 - 1)
+            term.remove(added, term.store.queue(added.message.destination))
+            term.wait_durable(number * 2)
+        assert sum(term.store.measured()["send_to_receipt_seconds"].counts) == 3, "an acknowledgement is none"

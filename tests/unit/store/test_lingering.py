@@ -16,9 +16,8 @@ from tests.support.store.store_harness import Q, Term
 
 @pytest.fixture
 def term(tmp_path: Path) -> Iterator[Term]:
-    term = Term(str(tmp_path))
-    yield term
-    term.close()
+    with Term(str(tmp_path)) as term:
+        yield term
     report = check(str(tmp_path))
     assert report.is_clean, report.problems
 

@@ -21,48 +21,28 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import LocalTransactionId
 from tandemmq.store.settings import StoreSettings
-from tests.support.store.store_harness import SMALL, Q, Term
+from tests.support.store.store_harness import Q, Term
 
 T = Destination(DestinationKind.TOPIC, "T.A")
-
-
-@pytest.mark.parametrize("ending", ["close", "crash"])
-def test_what_was_durable_is_there_again_in_order(directory: str, ending: str) -> None:
-    term = Term(directory)
-    term.add_durably(100)
-    getattr(term, ending)()
-    again = Term(directory)
-    assert [(o.destination, o.count) for o in again.owners] == [(Q, 100)]
-    assert again.bodies() == [f"body {n}".encode() for n in range(1, 101)]
-    again.close()
 
 
 @pytest.mark.parametrize("ending", ["close", "crash"])
 def test_what_was_acknowledged_does_not_come_back(directory: str, ending: str) -> None:
     term = Term(directory)
     added = term.add_durably(30)
-    owner = term.store.queue(Q)
-    for operation in added[::2]:
-        term.remove(operation, owner)
-    term.wait_durable(45)
+    term.take(added[::2])
     getattr(term, ending)()
-    again = Term(directory)
-    assert again.bodies() == [f"body {n}".encode() for n in range(2, 31, 2)]
-    again.close()
+    with Term(directory) as again:
+        assert again.bodies() == [f"body {n}".encode() for n in range(2, 31, 2)]
 
 
 def test_the_journal_alone_rebuilds_everything(directory: str) -> None:
-    term = Term(directory)
-    added = term.add_durably(30)
-    owner = term.store.queue(Q)
-    for operation in added[:10]:
-        term.remove(operation, owner)
-    term.wait_durable(40)
-    term.close()
+    with Term(directory) as term:
+        added = term.add_durably(30)
+        term.take(added[:10])
     os.rename(f"{directory}/index", f"{directory}/away")
-    again = Term(directory)
-    assert again.bodies() == [f"body {n}".encode() for n in range(11, 31)]
-    again.close()
+    with Term(directory) as again:
+        assert again.bodies() == [f"body {n}".encode() for n in range(11, 31)]
     os.rename(f"{directory}/away", f"{directory}-away")
 
 
@@ -83,48 +63,16 @@ def test_a_page_sees_what_came_before_it_and_nothing_that_was_removed(directory:
 def test_checkpoints_change_nothing_that_can_be_seen(directory: str) -> None:
     settings = StoreSettings(journal_max_file_length=64 * 1024, checkpoint_records=20, fence_check_interval=0.01)
     term = Term(directory, settings=settings)
-    owner = term.store.queue(Q)
     expected = []
     for round_number in range(20):
         added = term.add_durably(30)
-        before = len(term.durable_operations)
-        for operation in added[: round_number + 5]:
-            term.remove(operation, owner)
-        term.wait_durable(before + round_number + 5)
+        term.take(added[: round_number + 5])
         expected += [operation.message.body for operation in added[round_number + 5 :]]
         assert term.bodies() == expected
     assert term.store.figures.checkpoints > 2
     term.crash()
-    again = Term(directory, settings=settings)
-    assert again.bodies() == expected
-    again.close()
-
-
-def test_files_that_nobody_needs_are_reclaimed(directory: str) -> None:
-    settings = StoreSettings(
-        journal_max_file_length=64 * 1024, checkpoint_interval=0.05, cleanup_interval=0.0, fence_check_interval=0.01
-    )
-    term = Term(directory, settings=settings)
-    owner = term.store.queue(Q)
-    for _ in range(20):
-        before = len(term.durable_operations)
-        added = term.add_durably(20, body=b"x" * 1000)
-        for operation in added:
-            term.remove(operation, owner)
-        term.wait_durable(before + 40)
-    last = term.store._storage._end.writer.file
-    assert last > 5
-
-    def files() -> list[str]:
-        return [name for name in os.listdir(directory) if name.startswith("db-")]
-
-    def touch() -> bool:
-        for operation in term.add_durably(1):
-            term.remove(operation, owner)
-        return len(files()) <= 3
-
-    term.wait(touch)
-    term.close()
+    with Term(directory, settings=settings) as again:
+        assert again.bodies() == expected
 
 
 def test_a_transaction_happens_whole(directory: str) -> None:
@@ -151,9 +99,8 @@ def test_a_transaction_happens_whole(directory: str) -> None:
     term.wait_durable(4)
     assert term.bodies() == [b"body 2", b"body 3", b"one", b"two"]
     term.crash()
-    again = Term(directory)
-    assert again.bodies() == [b"body 2", b"body 3", b"one", b"two"]
-    again.close()
+    with Term(directory) as again:
+        assert again.bodies() == [b"body 2", b"body 3", b"one", b"two"]
 
 
 def test_durable_subscriptions_hold_what_each_has_not_acknowledged(directory: str) -> None:
@@ -174,42 +121,8 @@ def test_durable_subscriptions_hold_what_each_has_not_acknowledged(directory: st
     again.store.append(RemoveOwner(one, encode_unsubscribe(T, "c", "s1")))
     again.wait_durable(1)
     again.crash()
-    third = Term(directory)
-    assert [(o.subscription_name, o.count) for o in third.owners] == [("s2", 4)]
-    third.close()
-
-
-def test_a_second_master_fences_the_first_off(directory: str) -> None:
-    first = Term(directory, "a")
-    first.add_durably(5)
-    second = Term(directory, "b")
-    assert second.store.epoch > first.store.epoch
-    first.add()
-    lost = first.wait_lost()
-    assert "db-2.log" in str(lost) or "deposed" in str(lost).lower()
-    assert len(first.durable_operations) == 5
-    second.add_durably(1)
-    first.crash()
-    assert len(second.bodies()) in (6, 7)
-    count = len(second.bodies())
-    second.close()
-    third = Term(directory, "a")
-    assert len(third.bodies()) == count
-    third.close()
-
-
-def test_without_proof_of_ownership_nothing_is_reported(directory: str) -> None:
-    term = Term(directory)
-    term.add_durably(1)
-    term.has_proof = False
-    term.add()
-    term.wait_lost()
-    assert len(term.durable_operations) == 1
-    term.crash()
-
-
-def test_small_settings_are_what_these_tests_mean() -> None:
-    assert SMALL.journal_max_file_length < 1 << 20
+    with Term(directory) as third:
+        assert [(o.subscription_name, o.count) for o in third.owners] == [("s2", 4)]
 
 
 @pytest.mark.parametrize("strategy", ["periodic", "never"])
@@ -227,39 +140,31 @@ def test_other_sync_strategies_report_before_the_sync_and_survive_a_kill(directo
         term.add_durably(1)
     assert term.store.figures.syncs == syncs
     term.crash()  # the process dies, the machine does not
-    again = Term(directory, settings=settings)
-    assert len(again.bodies()) == 10
-    again.close()
+    with Term(directory, settings=settings) as again:
+        assert len(again.bodies()) == 10
 
 
 def test_the_periodic_strategy_syncs_what_lies_around_when_nothing_comes(directory: str) -> None:
     settings = StoreSettings(
         journal_disk_sync_strategy="periodic", journal_disk_sync_interval=0.05, fence_check_interval=0.02
     )
-    term = Term(directory, settings=settings)
-    term.add_durably(3)
-    term.wait(lambda: not term.store._storage._end.is_unsynced)
-    assert term.store.figures.syncs > 0
-    term.close()
+    with Term(directory, settings=settings) as term:
+        before = term.store.figures.syncs
+        term.add_durably(3)
+        term.wait(lambda: term.store.figures.syncs > before)
 
 
 def test_a_lost_free_list_is_found_again_while_the_store_works(directory: str) -> None:
     settings = StoreSettings(checkpoint_records=100, fence_check_interval=0.01)
-    term = Term(directory, settings=settings)
-    owner = term.store.queue(Q)
-    for _ in range(6):
-        before = len(term.durable_operations)
-        for operation in term.add_durably(60):
-            term.remove(operation, owner)
-        term.wait_durable(before + 120)
-    term.close()
+    with Term(directory, settings=settings) as term:
+        for _ in range(6):
+            term.take(term.add_durably(60))
     os.unlink(f"{directory}/index/a/db.free")
-    again = Term(directory, settings=settings)
-    assert again.store._storage._index.needs_free_page_recovery
-    again.add_durably(150)
-    again.wait(lambda: again.store.figures.checkpoints >= 1)
-    assert not again.store._storage._index.needs_free_page_recovery
-    again.close()
+    with Term(directory, settings=settings) as again:
+        assert again.store._storage._index.needs_free_page_recovery
+        again.add_durably(150)
+        again.wait(lambda: again.store.figures.checkpoints >= 1)
+        assert not again.store._storage._index.needs_free_page_recovery
 
 
 def test_a_message_that_cannot_be_read_is_left_out_of_its_page_and_counted(directory: str) -> None:
@@ -267,21 +172,20 @@ def test_a_message_that_cannot_be_read_is_left_out_of_its_page_and_counted(direc
     term = Term(directory, settings=settings)
     added = term.add_durably(20)
     term.crash()
-    again = Term(directory, settings=settings)
-    again.bodies()  # everything was verified by now
-    with open(JournalFiles(directory).path(added[7].location >> 32), "r+b") as file:
-        file.seek(added[7].location & 0xFFFFFFFF)
-        before = file.read(5)
-        file.seek(-5, os.SEEK_CUR)
-        file.write(b"\0\0\0\0\0")
-        file.flush()
-        bodies = [operation.message.body for operation in added]
-        assert again.bodies() == bodies[:7] + bodies[8:]
-        assert again.store.figures.damaged > 0
-        file.seek(added[7].location & 0xFFFFFFFF)
-        file.write(before)
-    assert again.bodies() == bodies
-    again.close()
+    with Term(directory, settings=settings) as again:
+        again.bodies()  # everything was verified by now
+        with open(JournalFiles(directory).path(added[7].location >> 32), "r+b") as file:
+            file.seek(added[7].location & 0xFFFFFFFF)
+            before = file.read(5)
+            file.seek(-5, os.SEEK_CUR)
+            file.write(b"\0\0\0\0\0")
+            file.flush()
+            bodies = [operation.message.body for operation in added]
+            assert again.bodies() == bodies[:7] + bodies[8:]
+            assert again.store.figures.damaged > 0
+            file.seek(added[7].location & 0xFFFFFFFF)
+            file.write(before)
+        assert again.bodies() == bodies
 
 
 def test_what_it_was_given_to_do_is_what_comes_back(directory: str) -> None:

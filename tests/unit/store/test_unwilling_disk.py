@@ -83,9 +83,8 @@ def test_the_minimal_index_for_activemq_is_whole_or_not_there(tmp_path: Path, mo
 
 
 def test_a_file_that_is_ended_for_activemq_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, mood: str) -> None:
-    term = Term(str(tmp_path))
-    term.add_durably(3, Q)
-    term.close()
+    with Term(str(tmp_path)) as term:
+        term.add_durably(3, Q)
     files = JournalFiles(str(tmp_path), UnwillingDisk(mood))
     before = (tmp_path / "db-1.log").read_bytes()
     end = [batch.end for batch in scan(files, 1)][1]

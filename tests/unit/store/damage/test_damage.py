@@ -90,9 +90,8 @@ def is_clean(directory: Path) -> None:
 
 def three_files(directory: Path) -> list[AddMessage]:
     """Twelve messages of 1 KiB, four a file or so, each in a batch of its own; closed, so that an index knows all."""
-    term = Term(str(directory), "a", SETTINGS)
-    added = [message for n in range(12) for message in term.add_durably(1, body=b"%02d" % n * 700)]
-    term.close()
+    with Term(str(directory), "a", SETTINGS) as term:
+        added = [message for n in range(12) for message in term.add_durably(1, body=b"%02d" % n * 700)]
     assert len(journal(directory)) == 3
     return added
 
@@ -278,11 +277,10 @@ def test_a_file_cut_short_is_seen_without_any_index(tmp_path: Path) -> None:
 
 
 def test_a_journal_from_a_backup_sets_the_newer_index_aside(tmp_path: Path) -> None:
-    term = Term(str(tmp_path), "a", SETTINGS)
-    term.add_durably(2)
-    backup = (tmp_path / "db-1.log").read_bytes()
-    term.add_durably(2)
-    term.close()
+    with Term(str(tmp_path), "a", SETTINGS) as term:
+        term.add_durably(2)
+        backup = (tmp_path / "db-1.log").read_bytes()
+        term.add_durably(2)
     (tmp_path / "db-1.log").write_bytes(backup)
     assert len(bodies(tmp_path)) == 2
     assert any(".aside-" in name for name in os.listdir(tmp_path / "index"))
@@ -311,7 +309,10 @@ def test_the_last_file_lost_before_any_checkpoint_is_named_by_the_file_before(tm
 
 
 @pytest.mark.parametrize("has_index", [True, False])
-def test_declared_damage_is_stepped_over_kept_aside_and_known_from_then_on(tmp_path: Path, has_index: bool) -> None:
+def test_declared_damage_is_stepped_over_kept_aside_and_known_from_then_on(
+    tmp_path: Path, has_index: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
     added = three_files(tmp_path)
     file, at = place(added[5])
     damaged = next(batch for batch in batches(tmp_path, file) if batch.offset < at < batch.end)
@@ -330,6 +331,8 @@ def test_declared_damage_is_stepped_over_kept_aside_and_known_from_then_on(tmp_p
     message_id = added[5].message.message_id
     assert [each["message_id"] for each in report["lost"]] == ([message_id] if has_index else [])
     assert message_id in report["doubtful"]["stored"] + report["doubtful"]["pieces_of_text"]
+    assert message_id in caplog.text
+    assert "quarantine" in caplog.text
     assert {name: journal(tmp_path)[name] for name in before} == before, "nothing is written over or deleted"
 
     # From now on nobody needs to declare anything, with an index or without.
@@ -365,11 +368,10 @@ def test_acknowledgements_in_declared_damage_are_said_again(tmp_path: Path) -> N
     expected = [each.message.body for each in (*added[2:], *rest)]
     assert bodies(tmp_path, settings) == expected
     without_index(tmp_path)
-    again = Term(str(tmp_path), "a", SETTINGS)
-    assert again.bodies() == expected
-    held = {each.subscription_name: each.count for each in again.owners if each.subscription_name}
-    assert held == {"s1": 1, "s2": 2}
-    again.close()
+    with Term(str(tmp_path), "a", SETTINGS) as again:
+        assert again.bodies() == expected
+        held = {each.subscription_name: each.count for each in again.owners if each.subscription_name}
+        assert held == {"s1": 1, "s2": 2}
     is_clean(tmp_path)
 
 
@@ -386,11 +388,10 @@ def test_a_subscription_with_a_damaged_record_keeps_terms_and_pending(tmp_path: 
     term.close()
     flip(tmp_path, 1, batches(tmp_path, 1)[1].offset + 40)
     for settings in (replace(DECLARED, check_for_corrupt_journal_files=True), SETTINGS):
-        again = Term(str(tmp_path), "a", settings)
-        owner = next(each for each in again.owners if each.subscription_name == "s")
-        assert (owner.selector, owner.no_local, owner.pattern, owner.user) == ("a = 1", True, "T.>", "ann")
-        assert [paged.message.body for paged in again.page(owner.id).messages] == [b"t0", b"t1", b"t2"]
-        again.close()
+        with Term(str(tmp_path), "a", settings) as again:
+            owner = next(each for each in again.owners if each.subscription_name == "s")
+            assert (owner.selector, owner.no_local, owner.pattern, owner.user) == ("a = 1", True, "T.>", "ann")
+            assert [paged.message.body for paged in again.page(owner.id).messages] == [b"t0", b"t1", b"t2"]
         without_index(tmp_path)
     assert bodies(tmp_path)
     is_clean(tmp_path)
@@ -526,9 +527,7 @@ def resubscribed(directory: Path, *, keeps: bool) -> tuple[Term, dict[str, bytes
             pass
 
     def subscribe() -> None:
-        operation = AddSubscription(owner, encode_subscription(T, "c", "one"))
-        term.store.append(operation)
-        term.wait(lambda: operation in term.durable_operations)
+        term.do(AddSubscription(owner, encode_subscription(T, "c", "one")))
 
     subscribe()
     pending = [term.add(T, owners=(owner,))]
@@ -537,19 +536,13 @@ def resubscribed(directory: Path, *, keeps: bool) -> tuple[Term, dict[str, bytes
     pending.append(term.add(T, owners=(owner,)))
     go_on_to(3)
     subscribe()
-    before = len(term.durable_operations)
-    for operation in pending:
-        term.remove(operation, owner, "c:one")
-    term.wait_durable(before + len(pending))
+    term.take(pending, owner, "c:one")
     go_on_to(4)
     subscribe()
     go_on_to(5)
     there = journal(directory)
-    before = len(term.durable_operations)
     going = [paged for paged in term.page(queue).messages if not keeps or paged.location >> 32 != 2]
-    for paged in going:
-        term.remove(paged, queue)
-    term.wait_durable(before + 1 + len(going))
+    term.take(going, queue)
     term.wait(term.store.checkpoint()[0].done)
     gone = [1] if keeps else [1, 2, 3]
     term.wait(lambda: not any((directory / f"db-{file}.log").exists() for file in gone))
@@ -580,9 +573,8 @@ def test_the_checker_asks_no_pin_of_what_was_given_up_and_is_still_there(tmp_pat
     for name in ("db-2.log", "db-3.log"):
         (tmp_path / name).write_bytes(there[name])
     is_clean(tmp_path)
-    term = Term(str(tmp_path), "a", SETTINGS)
-    term.wait(lambda: not any((tmp_path / f"db-{file}.log").exists() for file in (2, 3)))
-    term.close()
+    with Term(str(tmp_path), "a", SETTINGS) as term:
+        term.wait(lambda: not any((tmp_path / f"db-{file}.log").exists() for file in (2, 3)))
     is_clean(tmp_path)
 
 
@@ -601,13 +593,3 @@ def test_the_checker_counts_what_each_owner_has_in_each_file(tmp_path: Path) -> 
     problems = check(str(tmp_path)).problems
     assert any("live bytes in db-1.log" in problem for problem in problems), problems
     assert any(f"{Q} has" in problem and "in db-1.log" in problem for problem in problems), problems
-
-
-def test_the_log_is_not_silent_in_the_declared_mode(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    added = three_files(tmp_path)
-    without_index(tmp_path)
-    flip(tmp_path, *place(added[0]))
-    caplog.set_level(logging.ERROR)
-    bodies(tmp_path, DECLARED)
-    assert added[0].message.message_id in caplog.text
-    assert "quarantine" in caplog.text

@@ -371,10 +371,7 @@ def test_a_store_keeps_every_file_that_it_gives_up(tmp_path: Path, ends_by: str,
         owner = term.store.queue(Q)
 
         def work(term: Term = term, owner: int = owner, wanted: int = 5 * life) -> bool:
-            before = len(term.durable_operations)
-            for operation in term.add_durably(20, body=b"x" * 4 * KIB):
-                term.remove(operation, owner)
-            term.wait_durable(before + 40)
+            term.take(term.add_durably(20, body=b"x" * 4 * KIB), owner)
             return archive.exists() and len(journal_ids(archive)) >= wanted
 
         term.wait(work)
@@ -385,10 +382,9 @@ def test_a_store_keeps_every_file_that_it_gives_up(tmp_path: Path, ends_by: str,
             term.close()
         last = max(journal_ids(directory))
         assert journal_ids(directory) | journal_ids(archive) == set(range(1, last + 1)), "none is in neither"
-    term = Term(str(directory), settings=reclaiming(archive if is_elsewhere else None))
-    assert len(term.bodies()) == 2, "what lives is no archive's affair"
-    assert kept[0].message.body in term.bodies()
-    term.close()
+    with Term(str(directory), settings=reclaiming(archive if is_elsewhere else None)) as term:
+        assert len(term.bodies()) == 2, "what lives is no archive's affair"
+        assert kept[0].message.body in term.bodies()
     assert check(str(directory)).problems == []
     assert_manifests_tell_of_all_files(archive)
     for file in sorted(journal_ids(archive)):

@@ -45,13 +45,7 @@ SETTINGS = StoreSettings(
     fence_check_interval=0.01,
     compaction_rate=1 << 30,
 )
-OFF = StoreSettings(
-    journal_max_file_length=64 * KIB,
-    checkpoint_records=40,
-    cleanup_interval=0.0,
-    fence_check_interval=0.01,
-    enable_compaction=False,
-)
+OFF = replace(SETTINGS, enable_compaction=False)
 XID = XaTransactionId(5, b"branch", b"global")
 
 
@@ -76,12 +70,9 @@ def fill_sparsely(term: Term, files: int, destination: Destination = Q) -> list[
     owner = term.store.queue(destination)
     kept = []
     while len(kept) < files:
-        before = len(term.durable_operations)
         added = term.add_durably(30, destination, body=b"x" * 2000)
         kept.append(added[0])
-        for operation in added[1:]:
-            term.remove(operation, owner)
-        term.wait_durable(before + 59)
+        term.take(added[1:], owner)
     return kept
 
 
@@ -96,9 +87,8 @@ def within_bound(term: Term, directory: str) -> bool:
 
 
 def test_one_message_in_each_file_costs_no_files(directory: str) -> None:
-    term = Term(directory, settings=OFF)
-    kept = [operation.message.body for operation in fill_sparsely(term, 25)]
-    term.close()
+    with Term(directory, settings=OFF) as term:
+        kept = [operation.message.body for operation in fill_sparsely(term, 25)]
     assert disk_bytes(directory) > 20 * 64 * KIB, "without compaction every file stays"
     assert check(directory).is_clean
     term = Term(directory, settings=SETTINGS)
@@ -109,10 +99,8 @@ def test_one_message_in_each_file_costs_no_files(directory: str) -> None:
     assert disk_bytes(directory) < 4 * 64 * KIB
     term.close()
     assert check(directory).problems == []
-    term = Term(directory, "other", settings=SETTINGS)  # from the journal alone
-    assert term.bodies() == kept
-    term.close()
-    assert check(directory).problems == []
+    with Term(directory, "other", settings=SETTINGS) as term:  # from the journal alone
+        assert term.bodies() == kept
 
 
 def test_it_runs_by_itself_under_load_and_keeps_the_order(directory: str) -> None:
@@ -124,35 +112,24 @@ def test_it_runs_by_itself_under_load_and_keeps_the_order(directory: str) -> Non
     term.crash()
     term = Term(directory, settings=SETTINGS)
     assert term.bodies() == kept
-    before = len(term.durable_operations)
     owner = term.store.queue(Q)
     page = term.page(owner)
-    for paged in page.messages[::2]:
-        term.remove(paged, owner)
-    term.wait_durable(before + 1 + len(page.messages[::2]))
+    term.take(page.messages[::2], owner)
     assert term.bodies() == kept[1::2]
     term.close()
-    assert check(directory).problems == []
 
 
 def test_who_remembers_a_message_at_its_old_place_can_still_remove_it(directory: str) -> None:
-    term = Term(directory, settings=SETTINGS)
-    kept = fill_sparsely(term, 10)
-    compact(term)
-    owner = term.store.queue(Q)
-    before = len(term.durable_operations)
-    for operation in kept[:7]:
-        term.remove(operation, owner)
-    term.wait_durable(before + 7)
-    assert term.bodies() == [operation.message.body for operation in kept[7:]]
-    term.close()
-    assert check(directory).problems == []
+    with Term(directory, settings=SETTINGS) as term:
+        kept = fill_sparsely(term, 10)
+        compact(term)
+        term.take(kept[:7])
+        assert term.bodies() == [operation.message.body for operation in kept[7:]]
 
 
 def test_files_that_go_by_themselves_while_it_is_under_way_are_left_out(directory: str) -> None:
-    term = Term(directory, settings=OFF)
-    kept = fill_sparsely(term, 4)
-    term.close()
+    with Term(directory, settings=OFF) as term:
+        kept = fill_sparsely(term, 4)
     term = Term(directory, settings=replace(SETTINGS, compaction_rate=kept[0].size))  # a second a message
     owner = term.store.queue(Q)
     files = JournalFiles(directory).list()
@@ -168,42 +145,38 @@ def test_files_that_go_by_themselves_while_it_is_under_way_are_left_out(director
     term.wait(report.done)
     assert term.bodies() == [kept[0].message.body]
     term.close()
-    assert check(directory).problems == []
 
 
 def test_a_subscription_of_a_pattern_moves_topic_by_topic(directory: str) -> None:
     other, pattern = T._replace(name="T.OTHER"), T._replace(name="T.>")
-    term = Term(directory, settings=OFF)
-    expected = {}
-    for topic in (T, other):
-        owner = term.store.subscription("c", "wild", topic)
-        payload = encode_subscription(topic, "c", "wild", "a = 1", subscribed=pattern)
-        term.store.append(AddSubscription(owner, with_user_hint(payload, "ann")))
-        topical = [term.add(topic, body=b"t" * 500, owners=(owner,)) for _ in range(20)]
-        term.wait(lambda last=topical[-1]: last in term.durable_operations)
-        for operation in topical[:10]:
-            term.remove(operation, owner, "c:wild")
-        expected[topic.name] = ([operation.message.message_id for operation in topical[10:]], "a = 1", "T.>", "ann")
-    fill_sparsely(term, 10)
-    term.close()
-    term = Term(directory, settings=SETTINGS)
-    compact(term)
-    assert JournalFiles(directory).list()[0] > 5, "the files of the subscriptions' records are gone"
-    term.close()
+    with Term(directory, settings=OFF) as term:
+        expected = {}
+        for topic in (T, other):
+            owner = term.store.subscription("c", "wild", topic)
+            payload = encode_subscription(topic, "c", "wild", "a = 1", subscribed=pattern)
+            term.store.append(AddSubscription(owner, with_user_hint(payload, "ann")))
+            topical = [term.add(topic, body=b"t" * 500, owners=(owner,)) for _ in range(20)]
+            term.wait(lambda last=topical[-1]: last in term.durable_operations)
+            for operation in topical[:10]:
+                term.remove(operation, owner, "c:wild")
+            expected[topic.name] = ([operation.message.message_id for operation in topical[10:]], "a = 1", "T.>", "ann")
+        fill_sparsely(term, 10)
+    with Term(directory, settings=SETTINGS) as term:
+        compact(term)
+        assert JournalFiles(directory).list()[0] > 5, "the files of the subscriptions' records are gone"
     for broker in ("a", "alone"):
-        term = Term(directory, broker, settings=SETTINGS)
-        found = {
-            owner.destination.name: (
-                [paged.message.message_id for paged in term.page(owner.id).messages],
-                owner.selector,
-                owner.pattern,
-                owner.user,
-            )
-            for owner in term.owners
-            if owner.subscription_name
-        }
-        assert found == expected, broker
-        term.close()
+        with Term(directory, broker, settings=SETTINGS) as term:
+            found = {
+                owner.destination.name: (
+                    [paged.message.message_id for paged in term.page(owner.id).messages],
+                    owner.selector,
+                    owner.pattern,
+                    owner.user,
+                )
+                for owner in term.owners
+                if owner.subscription_name
+            }
+            assert found == expected, broker
         assert check(directory).problems == []
 
 
@@ -221,31 +194,24 @@ def test_durable_subscriptions_move_with_what_they_have_pending(directory: str) 
     fill_sparsely(term, 10)
     term.close()
     expected = {"one": [o.message.body for o in topical[10:]], "two": [o.message.body for o in topical[:5]]}
-    term = Term(directory, settings=SETTINGS)
-    compact(term)
-    assert JournalFiles(directory).list()[0] > 5, "the files of the subscriptions' records are gone"
-    term.close()
+    with Term(directory, settings=SETTINGS) as term:
+        compact(term)
+        assert JournalFiles(directory).list()[0] > 5, "the files of the subscriptions' records are gone"
     for broker in ("a", "alone"):
-        term = Term(directory, broker, settings=SETTINGS)
-        found = {
-            owner.subscription_name: [paged.message.body for paged in term.page(owner.id).messages]
-            for owner in term.owners
-            if owner.subscription_name
-        }
-        assert found == expected, broker
-        term.close()
+        with Term(directory, broker, settings=SETTINGS) as term:
+            found = {
+                owner.subscription_name: [paged.message.body for paged in term.page(owner.id).messages]
+                for owner in term.owners
+                if owner.subscription_name
+            }
+            assert found == expected, broker
         assert check(directory).problems == []
-    term = Term(directory, "alone", settings=SETTINGS)
-    leaving = RemoveOwner(term.store.subscription("c", "two", T), encode_unsubscribe(T, "c", "two"))
-    term.store.append(leaving)
-    term.wait(lambda: leaving in term.durable_operations)
-    fill_sparsely(term, 12)
-    compact(term)
-    term.close()
-    term = Term(directory, "anew", settings=SETTINGS)
-    assert [owner.subscription_name for owner in term.owners if owner.subscription_name] == ["one"]
-    term.close()
-    assert check(directory).problems == []
+    with Term(directory, "alone", settings=SETTINGS) as term:
+        term.do(RemoveOwner(term.store.subscription("c", "two", T), encode_unsubscribe(T, "c", "two")))
+        fill_sparsely(term, 12)
+        compact(term)
+    with Term(directory, "anew", settings=SETTINGS) as term:
+        assert [owner.subscription_name for owner in term.owners if owner.subscription_name] == ["one"]
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
@@ -258,9 +224,7 @@ def test_a_prepared_transaction_moves_and_waits_for_its_outcome(directory: str, 
     remove = term.remove(old[0], owner)
     del term.turn[:], term.store._turn[:]
     remove.payload = encode_remove(Q, old[0].message.message_id, XID)
-    prepare = PrepareTransaction(XID, [AddMessage(message, (owner,), payload), remove], encode_prepare(XID))
-    term.store.append(prepare)
-    term.wait(lambda: prepare in term.durable_operations)
+    term.do(PrepareTransaction(XID, [AddMessage(message, (owner,), payload), remove], encode_prepare(XID)))
     assert term.bodies() == [b"old"], "the removed one is withheld, the new one is not there yet"
     kept = [operation.message.body for operation in fill_sparsely(term, 10)]
     term.close()
@@ -269,10 +233,9 @@ def test_a_prepared_transaction_moves_and_waits_for_its_outcome(directory: str, 
     assert JournalFiles(directory).list()[0] > 5
     term.crash()
     for broker in ("a", "alone"):
-        term = Term(directory, broker, settings=SETTINGS)
-        assert [(p.transaction, p.added, p.removed) for p in term.store.prepared()] == [(XID, 1, 1)]
-        assert term.bodies() == [b"old", *kept]
-        term.close()
+        with Term(directory, broker, settings=SETTINGS) as term:
+            assert [(p.transaction, p.added, p.removed) for p in term.store.prepared()] == [(XID, 1, 1)]
+            assert term.bodies() == [b"old", *kept]
         assert check(directory).problems == []
     term = Term(directory, settings=SETTINGS)
     owner = term.store.queue(Q)
@@ -280,8 +243,7 @@ def test_a_prepared_transaction_moves_and_waits_for_its_outcome(directory: str, 
     end = EndTransaction(XID, is_commit, outcome)
     again = EndTransaction(XID, is_commit, outcome)
     term.store.append(end)
-    term.store.append(again)
-    term.wait(lambda: again in term.durable_operations)
+    term.do(again)
     assert again.is_unknown
     if is_commit:
         assert [(held, paged.message.body) for held, paged in end.added] == [(owner, b"prepared")]
@@ -295,10 +257,9 @@ def test_a_prepared_transaction_moves_and_waits_for_its_outcome(directory: str, 
     compact(term)
     term.close()
     for broker in ("a", "anew"):
-        term = Term(directory, broker, settings=SETTINGS)
-        assert term.store.prepared() == []
-        assert term.bodies() == expected
-        term.close()
+        with Term(directory, broker, settings=SETTINGS) as term:
+            assert term.store.prepared() == []
+            assert term.bodies() == expected
         assert check(directory).problems == []
 
 
@@ -317,34 +278,28 @@ def test_the_copy_of_a_message_that_a_transaction_brought_is_in_no_transaction(d
     payload = encode_add(message, encode_message(message), XID)
     prepare = PrepareTransaction(XID, [AddMessage(message, (term.store.queue(Q),), payload)], encode_prepare(XID))
     term.store.append(prepare)
-    end = EndTransaction(XID, True, encode_commit(XID))
-    term.store.append(end)
-    term.wait(lambda: end in term.durable_operations)
+    term.do(EndTransaction(XID, True, encode_commit(XID)))
     fill_sparsely(term, 3)
     term.close()
-    term = Term(directory, settings=SETTINGS)
-    compact(term)
-    term.close()
+    with Term(directory, settings=SETTINGS) as term:
+        compact(term)
     copied = copies(directory)
     assert message.message_id in [add.message_id for add in copied]
     assert {add.transaction for add in copied} == {None}
-    assert check(directory).problems == []
 
 
 def test_a_file_with_damage_is_left_as_it_is(unchecked: str) -> None:
     """A copy has a checksum of its own, and would pass for what was sent."""
-    term = Term(unchecked, settings=OFF)
-    kept = fill_sparsely(term, 6)
-    term.close()
+    with Term(unchecked, settings=OFF) as term:
+        kept = fill_sparsely(term, 6)
     spoilt = kept[2]
     files = JournalFiles(unchecked)
     file, start = spoilt.location >> 32, spoilt.location & 0xFFFFFFFF
     content = Path(files.path(file)).read_bytes()
     at = content.index(b"xxxx", start)
     Path(files.path(file)).write_bytes(content[:at] + b"y" + content[at + 1 :])
-    term = Term(unchecked, settings=SETTINGS)
-    report = compact(term)
-    term.close()
+    with Term(unchecked, settings=SETTINGS) as term:
+        report = compact(term)
     assert file not in report.files
     assert len(report.files) >= 4
     assert file in files.list()
@@ -357,44 +312,34 @@ def test_an_old_index_knows_a_prepared_transaction_that_moved_twice(directory: s
     owner = term.store.queue(Q)
     message = term.message(body=b"prepared")
     payload = encode_add(message, encode_message(message), XID)
-    prepare = PrepareTransaction(XID, [AddMessage(message, (owner,), payload)], encode_prepare(XID))
-    term.store.append(prepare)
-    term.wait(lambda: prepare in term.durable_operations)
+    term.do(PrepareTransaction(XID, [AddMessage(message, (owner,), payload)], encode_prepare(XID)))
     kept = [operation.message.body for operation in fill_sparsely(term, 3)]
     term.close()
     shutil.copytree(f"{directory}/index/a", f"{directory}/index/old")
     for _ in range(2):
         before = JournalFiles(directory).list()
-        term = Term(directory, settings=SETTINGS)
-        compact(term)
-        term.close()
+        with Term(directory, settings=SETTINGS) as term:
+            compact(term)
         assert not set(before) & set(JournalFiles(directory).list()), "all of it was moved"
     assert check(directory).problems == []
-    term = Term(directory, "old", settings=SETTINGS)
-    assert [(p.transaction, p.added) for p in term.store.prepared()] == [(XID, 1)]
-    assert term.bodies() == kept
-    term.close()
-    assert check(directory).problems == []
+    with Term(directory, "old", settings=SETTINGS) as term:
+        assert [(p.transaction, p.added) for p in term.store.prepared()] == [(XID, 1)]
+        assert term.bodies() == kept
 
 
 def subscribed(term: Term, name: str, selector: str | None = None) -> int:
     """Once more: it is the same one, on other terms."""
     owner = term.store.subscription("c", name, T)
-    operation = AddSubscription(owner, encode_subscription(T, "c", name, selector))
-    term.store.append(operation)
-    term.wait(lambda: operation in term.durable_operations)
+    term.do(AddSubscription(owner, encode_subscription(T, "c", name, selector)))
     return owner
 
 
 def one_ended_while_old_was_away(directory: str) -> Term:
-    term = Term(directory, "old", settings=OFF)
-    subscribed(term, "one")
-    term.close()
+    with Term(directory, "old", settings=OFF) as term:
+        subscribed(term, "one")
     term = Term(directory, settings=OFF)
     one = next(owner.id for owner in term.owners if owner.subscription_name == "one")
-    ended = RemoveOwner(one, encode_unsubscribe(T, "c", "one"))
-    term.store.append(ended)
-    term.wait(lambda: ended in term.durable_operations)
+    term.do(RemoveOwner(one, encode_unsubscribe(T, "c", "one")))
     return term
 
 
@@ -413,11 +358,9 @@ def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory:
     term.wait(lambda: last in term.durable_operations)
     term.close()
     assert before[0] not in JournalFiles(directory).list(), "what told of its end is gone"
-    term = Term(directory, "old", settings=OFF)
-    held = {owner.subscription_name: owner.count for owner in term.owners if owner.subscription_name}
-    assert held == {"one": 2, "two": 5}
-    term.close()
-    assert check(directory).problems == []
+    with Term(directory, "old", settings=OFF) as term:
+        held = {owner.subscription_name: owner.count for owner in term.owners if owner.subscription_name}
+        assert held == {"one": 2, "two": 5}
 
 
 @pytest.mark.parametrize("standby_checkpoints", [False, True])
@@ -446,24 +389,15 @@ def test_an_old_index_knows_one_that_ended_and_began_again_and_was_told_other_te
     term.store.checkpoint()[0].result(20)
     term.close()
     assert JournalFiles(directory).list()[0] >= begins, "what told of its end is gone"
-    term = Term(directory, "old", settings=OFF)
-    held = {owner.subscription_name: owner.count for owner in term.owners if owner.subscription_name}
-    assert held == {"one": 3, "two": 4}
-    term.close()
-    assert check(directory).problems == []
+    with Term(directory, "old", settings=OFF) as term:
+        held = {owner.subscription_name: owner.count for owner in term.owners if owner.subscription_name}
+        assert held == {"one": 3, "two": 4}
 
 
 def test_a_crash_in_the_middle_changes_nothing(directory: str) -> None:
-    slow = StoreSettings(
-        journal_max_file_length=64 * KIB,
-        checkpoint_records=40,
-        cleanup_interval=0.0,
-        fence_check_interval=0.01,
-        compaction_rate=100_000,
-    )
-    term = Term(directory, settings=OFF)
-    kept = [operation.message.body for operation in fill_sparsely(term, 20)]
-    term.close()
+    slow = replace(SETTINGS, compaction_rate=100_000)
+    with Term(directory, settings=OFF) as term:
+        kept = [operation.message.body for operation in fill_sparsely(term, 20)]
     for number in range(12):
         term = Term(directory, f"b{number % 3}", settings=slow)
         report = term.store.compact()
@@ -472,10 +406,8 @@ def test_a_crash_in_the_middle_changes_nothing(directory: str) -> None:
         term.wait(lambda figures=figures, until=until, report=report: report.done() or figures.bytes_copied >= until)  # type: ignore[misc]
         term.crash()
         assert check(directory).problems == [], number
-    term = Term(directory, settings=SETTINGS)
-    assert term.bodies() == kept
-    compact(term)
-    assert within_bound(term, directory)
-    assert term.bodies() == kept
-    term.close()
-    assert check(directory).problems == []
+    with Term(directory, settings=SETTINGS) as term:
+        assert term.bodies() == kept
+        compact(term)
+        assert within_bound(term, directory)
+        assert term.bodies() == kept

@@ -37,15 +37,11 @@ def prepare_removal(term: Term, taken: AddMessage) -> None:
     removal = RemoveMessage(
         term.store.queue(Q), taken.order_key, taken.location, message.message_id, payload, size=taken.size
     )
-    prepared = PrepareTransaction(XID, [removal], encode_prepare(XID))
-    term.store.append(prepared)
-    term.wait(lambda: prepared in term.durable_operations)
+    term.do(PrepareTransaction(XID, [removal], encode_prepare(XID)))
 
 
 def commit(term: Term) -> None:
-    ended = EndTransaction(XID, True, encode_commit(XID))
-    term.store.append(ended)
-    term.wait(lambda: ended in term.durable_operations)
+    ended = term.do(EndTransaction(XID, True, encode_commit(XID)))
     assert len(ended.removed) == 1
 
 

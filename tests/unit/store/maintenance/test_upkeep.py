@@ -60,12 +60,11 @@ def test_who_was_told_to_stop_removes_nothing_more(master: Master, tmp_path: Pat
 
 def test_files_that_were_closed_without_a_change_go(tmp_path: Path) -> None:
     settings = replace(SMALL, cleanup_interval=0.0)
-    term = Term.of(Standby(str(tmp_path), f"{tmp_path}/index", "a", settings))
-    for _ in range(3):
-        term.store.rotate().result(WAIT_SECONDS_MAX)
-    last = term.store._storage._end.writer.file
-    term.wait(lambda: [path.name for path in tmp_path.glob("db-*.log")] == [f"db-{last}.log"])
-    term.close()
+    with Term.of(Standby(str(tmp_path), f"{tmp_path}/index", "a", settings)) as term:
+        for _ in range(3):
+            term.store.rotate().result(WAIT_SECONDS_MAX)
+        last = term.position.file
+        term.wait(lambda: [path.name for path in tmp_path.glob("db-*.log")] == [f"db-{last}.log"])
 
 
 def test_files_that_a_former_term_left_go_though_syncs_are_rare_and_nothing_is_written(tmp_path: Path) -> None:
@@ -76,17 +75,12 @@ def test_files_that_a_former_term_left_go_though_syncs_are_rare_and_nothing_is_w
         cleanup_interval=0.0,
         cleanup_on_stop=False,
     )
-    former = Term(str(tmp_path), settings=settings)
-    owner = former.store.queue(Q)
-    for operation in former.add_durably(20, body=b"x" * 4000):
-        former.remove(operation, owner)
-    former.wait_durable(40)
-    former.close()
+    with Term(str(tmp_path), settings=settings) as former:
+        former.take(former.add_durably(20, body=b"x" * 4000))
     assert len(list(tmp_path.glob("db-*.log"))) > 2
-    term = Term(str(tmp_path), settings=settings)
-    last = term.store._storage._end.writer.file
-    term.wait(lambda: [path.name for path in tmp_path.glob("db-*.log")] == [f"db-{last}.log"])
-    term.close()
+    with Term(str(tmp_path), settings=settings) as term:
+        last = term.position.file
+        term.wait(lambda: [path.name for path in tmp_path.glob("db-*.log")] == [f"db-{last}.log"])
 
 
 class HangingRemoval(NotingDisk):

@@ -200,9 +200,8 @@ def test_what_is_set_aside_stays(spoilt: Path, tmp_path: Path) -> None:
 
 def test_what_came_after_a_handback_is_handed_back_anew(spoilt: Path, tmp_path: Path) -> None:
     assert hand_back(str(spoilt), str(tmp_path / "work")).is_ready
-    term = Term(str(spoilt), "c", settings=TINY_FILES)
-    term.add_durably(1)
-    term.close()
+    with Term(str(spoilt), "c", settings=TINY_FILES) as term:
+        term.add_durably(1)
 
     report = hand_back(str(spoilt), str(tmp_path / "again"))
 

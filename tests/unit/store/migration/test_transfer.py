@@ -87,9 +87,7 @@ def source(tmp_path: Path) -> Path:
     for operation in topical[5:8]:
         term.remove(operation, subscriptions["all"], "c:all")
     message = Message(Q, "ID:x:1:1:1", "Grüße".encode(), BodyKind.TEXT, persistent=True, properties={"colour": "blue"})
-    last = AddMessage(message, (queue,), encode_add(message, encode_message(message)))
-    term.store.append(last)
-    term.wait(lambda: last in term.durable_operations)
+    term.do(AddMessage(message, (queue,), encode_add(message, encode_message(message))))
     term.close()
     return directory
 
@@ -163,12 +161,11 @@ def test_an_import_that_was_cut_off_is_completed(source: Path, tmp_path: Path) -
 def test_what_was_in_the_target_stays_and_comes_first(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
-    term = Term(str(target), "b")
-    late = term.store.subscription("other", "s", T)
-    term.store.append(AddSubscription(late, encode_subscription(T, "other", "s")))
-    term.sequence = 1000  # ids of its own
-    mine = [operation.message.body for operation in term.add_durably(3, body=b"mine")]
-    term.close()
+    with Term(str(target), "b") as term:
+        late = term.store.subscription("other", "s", T)
+        term.store.append(AddSubscription(late, encode_subscription(T, "other", "s")))
+        term.sequence = 1000  # ids of its own
+        mine = [operation.message.body for operation in term.add_durably(3, body=b"mine")]
 
     report = copy(source, target)
 
@@ -179,18 +176,16 @@ def test_what_was_in_the_target_stays_and_comes_first(source: Path, tmp_path: Pa
         filtered = prove(there, there.owners(), counts=lambda owner, id: id in ids.get(str(owner), set()))
     assert differences(report.source, filtered) == []
     assert filtered["topic://T.A for other:s"].count == 0, "it never asked for what was sent elsewhere"
-    again = Term(str(target), "c")
-    assert again.bodies()[:3] == mine
-    again.close()
+    with Term(str(target), "c") as again:
+        assert again.bodies()[:3] == mine
     assert check(str(target)).is_clean
 
 
 def test_another_message_by_the_same_id_is_found_out(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
-    term = Term(str(target), "b")
-    (mine,) = term.add_durably(1, body=b"mine")
-    term.close()
+    with Term(str(target), "b") as term:
+        (mine,) = term.add_durably(1, body=b"mine")
 
     report = copy(source, target)
 
@@ -202,15 +197,14 @@ def test_another_message_by_the_same_id_is_found_out(source: Path, tmp_path: Pat
 def test_a_subscription_of_a_pattern_is_brought_topic_by_topic(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
-    term = Term(str(source))
-    pattern = T._replace(name="T.>")
-    for name in ("T.A", "T.B"):
-        topic = T._replace(name=name)
-        owner = term.store.subscription("c", "wild", topic)
-        term.store.append(AddSubscription(owner, encode_subscription(topic, "c", "wild", subscribed=pattern)))
-        added = [term.add(topic, owners=(owner,)) for _ in range(5)]
-        term.wait(lambda last=added[-1]: last in term.durable_operations)  # type: ignore[misc]
-    term.close()
+    with Term(str(source)) as term:
+        pattern = T._replace(name="T.>")
+        for name in ("T.A", "T.B"):
+            topic = T._replace(name=name)
+            owner = term.store.subscription("c", "wild", topic)
+            term.store.append(AddSubscription(owner, encode_subscription(topic, "c", "wild", subscribed=pattern)))
+            added = [term.add(topic, owners=(owner,)) for _ in range(5)]
+            term.wait(lambda last=added[-1]: last in term.durable_operations)  # type: ignore[misc]
 
     report = copy(source, target)
 
@@ -222,21 +216,12 @@ def test_a_subscription_of_a_pattern_is_brought_topic_by_topic(tmp_path: Path) -
     assert check(str(target)).is_clean
 
 
-def test_a_subscription_of_another_topic_by_the_same_name_is_not_mixed_up(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("topic", "colour"), [("T.A", "green"), ("T.OTHER", "red")])
+def test_a_subscription_on_other_terms_is_not_mixed_up(source: Path, tmp_path: Path, topic: str, colour: str) -> None:
     target = tmp_path / "target"
     target.mkdir()
     with tempfile.TemporaryDirectory() as scratch, OfflineEpoch(str(target), scratch, name="x") as epoch:
-        epoch.write([encode_subscription(T._replace(name="T.OTHER"), "c", "red", "colour = 'red'")])
-
-    with pytest.raises(NotTransferable, match="c:red: the target has a subscription of that name on other terms"):
-        copy(source, target)
-
-
-def test_a_subscription_on_other_terms_is_not_mixed_up(source: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    target.mkdir()
-    with tempfile.TemporaryDirectory() as scratch, OfflineEpoch(str(target), scratch, name="x") as epoch:
-        epoch.write([encode_subscription(T, "c", "red", "colour = 'green'")])
+        epoch.write([encode_subscription(T._replace(name=topic), "c", "red", f"colour = '{colour}'")])
 
     with pytest.raises(NotTransferable, match="c:red: the target has a subscription of that name on other terms"):
         copy(source, target)

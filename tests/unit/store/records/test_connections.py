@@ -37,9 +37,8 @@ def test_the_next_master_knows_them(tmp_path: Path, end: str) -> None:
         term.crash()
     if end == "without an index":
         shutil.rmtree(tmp_path / "index")
-    term = Term(directory, "b" if end == "another broker" else "a")
-    assert term.store.connections() == PAIRS
-    term.close()
+    with Term(directory, "b" if end == "another broker" else "a") as term:
+        assert term.store.connections() == PAIRS
     assert check(directory).problems == []
 
 
@@ -47,15 +46,13 @@ def test_several_stores_know_them_too(tmp_path: Path) -> None:
     term = SeveralTerm(str(tmp_path))
     know(term)
     term.crash()
-    term = SeveralTerm(str(tmp_path))
-    assert term.several.connections() == PAIRS
-    term.close()
+    with SeveralTerm(str(tmp_path)) as term:
+        assert term.several.connections() == PAIRS
 
 
 def test_they_are_shown(tmp_path: Path) -> None:
-    term = Term(str(tmp_path))
-    know(term, [PAIRS[1]])
-    term.close()
+    with Term(str(tmp_path)) as term:
+        know(term, [PAIRS[1]])
     files = JournalFiles(str(tmp_path))
     epoch_history = read_headers(files)
     lines = [item.says for file in files.list() for item in walk(files, epoch_history, file) if isinstance(item, Seen)]
@@ -85,19 +82,17 @@ def test_they_outlive_the_files_in_which_they_were_met(tmp_path: Path, is_index_
         assert term.store.connections() == PAIRS, broker
     term.close()
     shutil.rmtree(tmp_path / "index")
-    term = Term(directory, settings=settings)
-    assert term.store.connections() == PAIRS
-    term.close()
+    with Term(directory, settings=settings) as term:
+        assert term.store.connections() == PAIRS
     assert check(directory).problems == []
 
 
 def test_clients_that_only_connect_still_cause_checkpoints(tmp_path: Path) -> None:
     settings = replace(SMALL, journal_max_file_length=32 * KIB, checkpoint_interval=0.0, cleanup_interval=0.0)
-    term = Term(str(tmp_path), settings=settings)
-    for number in range(60):
-        know(term, [(f"ID:{'x' * 400}:{number}:{each}", "ann") for each in range(10)])
-    term.wait(lambda: JournalFiles(str(tmp_path)).list()[0] > 1)
-    term.close()
+    with Term(str(tmp_path), settings=settings) as term:
+        for number in range(60):
+            know(term, [(f"ID:{'x' * 400}:{number}:{each}", "ann") for each in range(10)])
+        term.wait(lambda: JournalFiles(str(tmp_path)).list()[0] > 1)
 
 
 def test_who_has_many_forgets_his_own_first() -> None:

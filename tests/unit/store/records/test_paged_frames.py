@@ -25,9 +25,8 @@ QUEUE = Destination(DestinationKind.QUEUE, "TEST.Q")
 
 @pytest.fixture
 def term(tmp_path: Path) -> Iterator[Term]:
-    term = Term(str(tmp_path))
-    yield term
-    term.close()
+    with Term(str(tmp_path)) as term:
+        yield term
 
 
 def test_a_frame_comes_back_from_the_journal_as_it_was_taken(term: Term) -> None:

@@ -151,11 +151,6 @@ def test_a_bent_frame_is_read_or_damaged(message: Message, data: st.DataObject) 
         pass
 
 
-@given(PROPERTIES)
-def test_properties_keep_their_types(properties: dict[str, Any]) -> None:
-    assert shape(decode_properties(encode_properties(properties))) == shape(properties)
-
-
 def test_a_property_that_is_equal_to_another_is_written_by_its_type() -> None:
     values: list[Any] = [1, True, Short(1), Byte(1), Long(1), 1.0]
     for value in [*values, *reversed(values)]:

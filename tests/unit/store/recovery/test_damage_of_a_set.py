@@ -17,10 +17,9 @@ from tests.support.store.store_harness import SMALL, Term
 
 
 def test_damage_is_told_by_file_before_it_ends_a_promotion(tmp_path: Path) -> None:
-    term = Term.of(Standby(str(tmp_path), f"{tmp_path}/index", "a", SMALL))
-    for _ in range(5):
-        term.add_durably(1, body=b"x" * 2_000)
-    term.close()
+    with Term.of(Standby(str(tmp_path), f"{tmp_path}/index", "a", SMALL)) as term:
+        for _ in range(5):
+            term.add_durably(1, body=b"x" * 2_000)
     shutil.rmtree(tmp_path / "index")
     with open(tmp_path / "db-1.log", "r+b") as file:
         file.seek(5_000)

@@ -51,7 +51,7 @@ def standby(directory: str, horizon: tuple[int, int] | None, settings: StoreSett
 
 
 def place_of(term: Term) -> tuple[int, int]:
-    return term.store._storage._end.writer.position
+    return term.store._storage._end.writer.position  # also of a term that has ended
 
 
 def read_to(standby: Standby) -> tuple[int, int] | None:
@@ -79,7 +79,7 @@ def test_all_up_to_the_horizon_is_settled_at_once_and_nothing_behind_it(tmp_path
         follower.follow()
         assert read_to(follower) == end
         assert follower.messages == 5 * (number + 1)
-        assert follower._follower._headers.listed == list(range(1, end[0] + 1))
+        assert follower.follower._headers.listed == list(range(1, end[0] + 1))
         assert follower.has_caught_up
         assert (follower.lag.bytes, follower.lag.records) == (0, 0)
     follower.close()
@@ -118,14 +118,14 @@ def test_while_the_horizon_is_behind_the_index_nothing_is_read_and_the_index_sta
     ends = fill(term)
     follower = standby(directory, ends[-1])
     follower.follow()
-    follower._follower.checkpoint()
+    follower.follower.checkpoint()
     follower.close()
     for horizon in ((0, 0), ends[0], (ends[-1][0], ends[-1][1] - 1)):
         follower = standby(directory, horizon)
         follower.follow()
         assert read_to(follower) == ends[-1]
         assert not follower.has_caught_up
-        assert follower._follower._headers.listed == ()
+        assert follower.follower._headers.listed == ()
         follower.close()
     term.add_durably(1)
     follower = standby(directory, (0, 0))
@@ -143,7 +143,7 @@ def test_an_index_that_is_behind_removed_files_goes_on_when_the_horizon_is_known
     term = Term(directory, settings=SETTINGS)
     follower = standby(directory, fill(term, 1)[-1])
     follower.follow()
-    follower._follower.checkpoint()
+    follower.follower.checkpoint()
     follower.close()
     fill(term)
     owner = term.store.queue(Q)
@@ -167,9 +167,8 @@ def test_a_promotion_reads_what_is_behind_the_horizon(tmp_path: Path) -> None:
     follower = standby(directory, ends[2])
     follower.follow()
     term.crash()
-    later = Term.of(follower)
-    assert len(later.bodies()) == 40
-    later.close()
+    with Term.of(follower) as later:
+        assert len(later.bodies()) == 40
     assert check(directory).is_clean
 
 
@@ -182,7 +181,7 @@ def test_no_index_goes_beyond_the_horizon_while_a_promotion_reads(tmp_path: Path
     ends = fill(term)
     follower = standby(directory, ends[1], settings)
     follower.follow()
-    follower._follower.checkpoint()
+    follower.follower.checkpoint()
     term.crash()
     if is_known:
         follower.authority.horizon = ends[-1]
@@ -199,13 +198,12 @@ def test_no_index_goes_beyond_the_horizon_while_a_promotion_reads(tmp_path: Path
 def given_up(tmp_path: Path) -> tuple[str, tuple[int, int], list[int]]:
     """A journal whose master said that it gave up files, and did not come to remove them: (directory, end, files)."""
     directory = str(tmp_path)
-    term = Term.of(Standby(directory, f"{directory}/index", "a", SETTINGS, disk=cast(Disk, KeepingDisk())))
-    fill(term, 6)
-    owner = term.store.queue(Q)
-    for paged in term.page(owner).messages[:25]:
-        term.remove(paged, owner)
-    fill(term, 4)
-    term.close()
+    with Term.of(Standby(directory, f"{directory}/index", "a", SETTINGS, disk=cast(Disk, KeepingDisk()))) as term:
+        fill(term, 6)
+        owner = term.store.queue(Q)
+        for paged in term.page(owner).messages[:25]:
+            term.remove(paged, owner)
+        fill(term, 4)
     files = JournalFiles(directory).list()
     gone = sorted(set(files) - term.store._state.files.keys())
     assert len(gone) > 1
@@ -222,7 +220,7 @@ def test_what_was_given_up_is_removed_oldest_first_each_for_good(given_up: Given
     follower = standby(directory, end, disk=cast(Disk, disk))
     follower.follow()
     assert not [step for step in disk.steps if "remove" in step], "its index does not go so far yet"
-    follower._follower.checkpoint()
+    follower.follower.checkpoint()
     disk.steps.clear()
     follower.follow()
     assert [step for step in disk.steps if "look" not in step] == [
@@ -239,14 +237,14 @@ def test_what_was_given_up_goes_though_nothing_more_comes(given_up: GivenUp) -> 
     """A header and the mark of what is given up change no message, yet the index has to go beyond them."""
     directory, end, gone = given_up
     follower = standby(directory, end, replace(SETTINGS, checkpoint_interval=0.0))
-    follower._follower.advance()
-    follower._follower.checkpoint()
-    follower._follower._checkpoint.covered = follower._follower._checkpoint.covered._replace(file=gone[0])
+    follower.follower.advance()
+    follower.follower.checkpoint()
+    follower.follower._checkpoint.covered = follower.follower._checkpoint.covered._replace(file=gone[0])
     assert not follower.state.tail.has_changes
     follower.follow()
     follower.follow()
     assert not set(gone) & set(JournalFiles(directory).list())
-    assert not follower._follower.could_remove_more, "nothing waits any more: no checkpoint begins for it"
+    assert not follower.follower.could_remove_more, "nothing waits any more: no checkpoint begins for it"
     follower.close()
 
 
@@ -256,12 +254,12 @@ def test_what_the_index_still_needs_stays(given_up: GivenUp) -> None:
     found = JournalFiles(directory)
     follower = standby(directory, (gone[-1], [batch.end for batch in scan(found, gone[-1])][1]))
     follower.follow()
-    follower._follower.checkpoint()
-    assert follower._follower._checkpoint.covered.file == gone[-1]
+    follower.follower.checkpoint()
+    assert follower.follower._checkpoint.covered.file == gone[-1]
     follower.authority.horizon = end
     follower.follow()
     assert found.list()[0] == gone[-1], "what the index stands in is there"
-    follower._follower.checkpoint()
+    follower.follower.checkpoint()
     follower.follow()
     assert found.list()[0] > gone[-1]
     follower.close()
@@ -271,7 +269,7 @@ def test_who_is_halted_removes_no_more(given_up: GivenUp) -> None:
     directory, end, gone = given_up
     follower = standby(directory, end)
     follower.follow()
-    follower._follower.checkpoint()
+    follower.follower.checkpoint()
     follower.halt()
     follower.follow()
     assert set(gone) <= set(JournalFiles(directory).list())
@@ -282,7 +280,7 @@ def test_without_a_horizon_a_standby_removes_nothing(given_up: GivenUp) -> None:
     directory, _, gone = given_up
     follower = standby(directory, None)
     follower.follow()
-    follower._follower.checkpoint()
+    follower.follower.checkpoint()
     follower.follow()
     assert set(gone) <= set(JournalFiles(directory).list())
     follower.close()

@@ -60,9 +60,8 @@ def test_who_sleeps_between_fence_and_header_is_deposed_and_spoils_nothing(
             begin(late)
     late.close()
     successor.close()  # it came to nothing, too
-    third = Term(directory, "c")
-    assert len(third.bodies()) == 10
-    third.close()
+    with Term(directory, "c") as third:
+        assert len(third.bodies()) == 10
 
 
 def test_whose_fence_came_and_went_while_it_slept_is_deposed(directory: str) -> None:
@@ -70,13 +69,12 @@ def test_whose_fence_came_and_went_while_it_slept_is_deposed(directory: str) -> 
     late = standby(directory, "late")
     late.fence(lambda: True)
     late.read()
-    successor = Term(directory, "b")
-    successor.store.checkpoint()
-    successor.wait(lambda: not os.path.exists(f"{directory}/db-2.log"))
-    with pytest.raises(Deposed):
-        begin(late)
-    late.close()
-    successor.close()
+    with Term(directory, "b") as successor:
+        successor.store.checkpoint()
+        successor.wait(lambda: not os.path.exists(f"{directory}/db-2.log"))
+        with pytest.raises(Deposed):
+            begin(late)
+        late.close()
 
 
 @pytest.mark.parametrize("has_successor", [True, False])
@@ -122,10 +120,9 @@ def test_a_file_that_others_remove_while_a_promotion_reads_is_no_damage(
         return advance(self, is_final=is_final)
 
     monkeypatch.setattr(Follower, "advance", miss_one)
-    term = Term(directory, "b")
-    assert missed
-    assert len(term.bodies()) == 10
-    term.close()
+    with Term(directory, "b") as term:
+        assert missed
+        assert len(term.bodies()) == 10
 
 
 class SleepingDisk:
@@ -160,9 +157,8 @@ def test_who_sleeps_before_its_link_and_finds_the_name_free_again_is_deposed_at_
     with pytest.raises(Deposed, match=r"db-4\.log exists"):
         late.fence(lambda: True)
     late.close()
-    third = Term(directory, "c")
-    third.add_durably(1)
-    third.close()
+    with Term(directory, "c") as third:
+        third.add_durably(1)
 
 
 def test_who_sleeps_after_its_fence_until_that_is_gone_is_deposed(directory: str) -> None:
@@ -208,7 +204,7 @@ def test_what_looks_like_damage_to_one_who_was_deposed_is_its_successors_work(tm
 def test_an_epoch_is_one_that_nobody_else_was_given(directory: str) -> None:
     """Its number is that of its first file, which link(2) gives to one, or beyond all that was ever written down."""
     first = Term(directory, "a")
-    while first.store._storage._end.writer.file < 4:
+    while first.position.file < 4:
         first.add_durably(10, body=b"x" * 2000)
     first.crash()
     second = Term(directory, "b")
@@ -225,9 +221,8 @@ def test_an_epoch_is_one_that_nobody_else_was_given(directory: str) -> None:
         epoch=50,
     )
     store.drop()
-    fourth = Term(directory, "from the journal alone")
-    assert fourth.store.epoch == 51
-    fourth.close()
+    with Term(directory, "from the journal alone") as fourth:
+        assert fourth.store.epoch == 51
 
 
 class FarAhead(Standby):
@@ -239,16 +234,13 @@ class FarAhead(Standby):
 
 def test_an_epoch_that_only_an_index_remembers_is_not_given_again(tmp_path: Path) -> None:
     """Ids of messages contain the epoch; the journal lost the file in which it began."""
-    first = Term(str(tmp_path), "a")
-    first.add_durably(5)
-    first.close()
-    second = Term.of(FarAhead(str(tmp_path), f"{tmp_path}/index", "a", SMALL))
-    second.add_durably(5)
-    second.close()
+    with Term(str(tmp_path), "a") as first:
+        first.add_durably(5)
+    with Term.of(FarAhead(str(tmp_path), f"{tmp_path}/index", "a", SMALL)) as second:
+        second.add_durably(5)
     (tmp_path / "db-2.log").unlink()
-    third = Term(str(tmp_path), "a", replace(SMALL, ignore_missing_journalfiles=True))
-    assert third.store.epoch == 51
-    third.close()
+    with Term(str(tmp_path), "a", replace(SMALL, ignore_missing_journalfiles=True)) as third:
+        assert third.store.epoch == 51
 
 
 def test_what_a_promotion_has_to_say_may_take_more_files_whose_ends_are_named(directory: str) -> None:
@@ -259,7 +251,7 @@ def test_what_a_promotion_has_to_say_may_take_more_files_whose_ends_are_named(di
     second.fence(lambda: True)
     second.read()
     remarks = [[encode_trace("x" * 40_000)] for _ in range(5)]
-    second._promotion.begin(second._follower, records=remarks).writer.close()
+    second._promotion.begin(second.follower, records=remarks).writer.close()
     second.close()
     files = JournalFiles(directory)
     told = read_headers(files)
@@ -268,9 +260,8 @@ def test_what_a_promotion_has_to_say_may_take_more_files_whose_ends_are_named(di
     for file, end in told.ends.items():
         batches = list(scan(files, file, 0, end))
         assert batches[-1].end == end
-    third = Term(directory, "c")
-    assert len(third.bodies()) == 5
-    third.close()
+    with Term(directory, "c") as third:
+        assert len(third.bodies()) == 5
 
 
 def test_a_transaction_that_nobody_can_end_any_more_is_rolled_back_in_words(directory: str) -> None:
@@ -290,9 +281,8 @@ def test_a_transaction_that_nobody_can_end_any_more_is_rolled_back_in_words(dire
     ends = read_headers(files).ends
     records = [payload for batch in scan(files, 2, 0, ends.get(2)) for _, payload in batch.records]
     assert encode_rollback(transaction) in records
-    third = Term(directory, "from the journal alone")
-    assert len(third.bodies()) == 1
-    third.close()
+    with Term(directory, "from the journal alone") as third:
+        assert len(third.bodies()) == 1
 
 
 class Removing:
@@ -332,7 +322,6 @@ def test_a_file_that_goes_when_its_length_is_asked_for_is_no_damage(directory: s
     disk = Removing(f"{directory}/db-1.log")
     late = Standby(directory, f"{directory}/index", "a", SMALL, disk=cast(Disk, disk))
     disk.is_armed = True
-    second = Term.of(late)
-    assert disk.has_removed
-    assert len(second.bodies()) == 11
-    second.close()
+    with Term.of(late) as second:
+        assert disk.has_removed
+        assert len(second.bodies()) == 11

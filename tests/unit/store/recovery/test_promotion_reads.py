@@ -86,9 +86,8 @@ def before_its_header(directory: str, fences: int) -> list[tuple[str, int]]:
     for number in range(fences):
         fence_and_die(directory, f"b{number}")
     disk = WatchedDisk()
-    third = Term(directory, "c", disk=cast(Disk, disk))
-    assert len(third.bodies()) == 5
-    third.close()
+    with Term(directory, "c", disk=cast(Disk, disk)) as third:
+        assert len(third.bodies()) == 5
     own = 2 + fences
     assert read_headers(JournalFiles(directory)).headers[own].ends.keys() == set(range(1, own))
     return disk.steps[: disk.steps.index(("write", own))]
@@ -161,9 +160,8 @@ def test_a_header_whose_sync_failed_names_no_end(directory: str, fences: int, fo
     if follows:
         late.follow()
         late.follow()
-    third = Term.of(late)
-    assert len(third.bodies()) == 5
-    third.close()
+    with Term.of(late) as third:
+        assert len(third.bodies()) == 5
     named = read_headers(JournalFiles(directory))
     assert 2 not in named.headers, "the disk never had it"
     assert named.ends[1] > 0, "and its end is named by one that the disk has"
@@ -182,12 +180,10 @@ def test_an_index_that_went_on_by_a_header_which_the_disk_never_had_is_set_aside
     follower.follow()
     follower.follow()
     first.crash()
-    third = Term.of(follower)
-    assert len(third.bodies()) == 6
-    third.close()
-    other = Term(directory, "d")
-    assert len(other.bodies()) == 6
-    other.close()
+    with Term.of(follower) as third:
+        assert len(third.bodies()) == 6
+    with Term(directory, "d") as other:
+        assert len(other.bodies()) == 6
 
 
 class RootsToo(WatchedDisk):
@@ -217,9 +213,8 @@ def test_a_checkpoint_while_a_promotion_reads_covers_what_is_on_disk(directory: 
         first.add_durably(10)
     first.crash()
     disk = RootsToo()
-    second = Term(directory, "b", few, disk=cast(Disk, disk))
-    assert len(second.bodies()) == 80
-    second.close()
+    with Term(directory, "b", few, disk=cast(Disk, disk)) as second:
+        assert len(second.bodies()) == 80
     steps = disk.steps[: disk.steps.index(("write", 2))]
     verbs = "".join("P" if verb == "root" else verb[0] for verb, number in steps if number == 1)
     assert re.search("r+s+P", verbs), verbs

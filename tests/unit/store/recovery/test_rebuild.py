@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.index.errors import IndexInUse
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.format import encode_batch
 from tandemmq.store.damage.report import StoreCorrupt
-from tandemmq.store.records.commands import encode_add
-from tandemmq.store.records.openwire import encode_message
-from tandemmq.store.recovery.index_directory import ASIDE
-from tandemmq.store.recovery.rebuild import NotRebuilt, Rebuild
+from tandemmq.store.recovery.rebuild import Rebuild
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import KIB, Term
@@ -29,9 +24,8 @@ def rebuild(directory: str, name: str = "a") -> Rebuild:
 
 
 def test_a_broker_starts_from_the_rebuilt_index_and_reads_nothing_again(directory: str) -> None:
-    term = Term(directory, settings=STILL)
-    bodies = [operation.message.body for operation in term.add_durably(200)]
-    term.close()
+    with Term(directory, settings=STILL) as term:
+        bodies = [operation.message.body for operation in term.add_durably(200)]
     Path(directory, "index/a/db.data").write_bytes(b"not an index" * 1000)
 
     task = rebuild(directory)
@@ -44,45 +38,28 @@ def test_a_broker_starts_from_the_rebuilt_index_and_reads_nothing_again(director
     assert 0 < task.bytes_read <= task.bytes_total
     assert sorted(os.listdir(f"{directory}/index")) == ["a", os.path.basename(rebuilt.aside)]
     assert check(directory).problems == []
-    term = Term(directory, settings=STILL)
-    assert term.store.records_replayed <= 5, "the header of this epoch, and little else"
-    assert term.bodies() == bodies
-    term.close()
-    assert check(directory).problems == []
-
-
-def test_an_index_in_use_is_left_alone(directory: str) -> None:
-    term = Term(directory, settings=STILL)
-    term.add_durably(3)
-    with pytest.raises(IndexInUse):
-        rebuild(directory).run(is_live=True)
-    assert len(term.bodies()) == 3
-    term.close()
-    assert os.listdir(f"{directory}/index") == ["a"]
-    assert check(directory).problems == []
+    with Term(directory, settings=STILL) as term:
+        assert term.store.records_replayed <= 5, "the header of this epoch, and little else"
+        assert term.bodies() == bodies
 
 
 def test_beside_a_running_master_an_index_of_another_name_is_made(directory: str) -> None:
-    term = Term(directory, settings=STILL)
-    bodies = [operation.message.body for operation in term.add_durably(50)]
+    with Term(directory, settings=STILL) as term:
+        bodies = [operation.message.body for operation in term.add_durably(50)]
 
-    rebuilt = rebuild(directory, "b").run(is_live=True)
+        rebuilt = rebuild(directory, "b").run(is_live=True)
 
-    assert rebuilt.aside is None
-    bodies += [operation.message.body for operation in term.add_durably(50)]
-    term.close()
+        assert rebuilt.aside is None
+        bodies += [operation.message.body for operation in term.add_durably(50)]
     assert check(directory).problems == []
-    term = Term(directory, "b", settings=STILL)
-    assert term.bodies() == bodies
-    term.close()
-    assert check(directory).problems == []
+    with Term(directory, "b", settings=STILL) as term:
+        assert term.bodies() == bodies
 
 
 def test_a_damaged_journal_is_not_made_into_an_index(unchecked: str) -> None:
-    term = Term(unchecked, settings=STILL)
-    (first,) = term.add_durably(1)
-    term.add_durably(1)
-    term.close()
+    with Term(unchecked, settings=STILL) as term:
+        (first,) = term.add_durably(1)
+        term.add_durably(1)
     with open(JournalFiles(unchecked).path(first.location >> 32), "r+b") as file:
         file.seek((first.location & 0xFFFFFFFF) + first.size - 20)
         file.write(b"\xff\xff")
@@ -94,24 +71,9 @@ def test_a_damaged_journal_is_not_made_into_an_index(unchecked: str) -> None:
     assert sorted(path for path in Path(unchecked).rglob("*") if path.is_file()) == before
 
 
-def test_a_journal_that_is_only_activemqs_is_left_to_the_taking_over(directory: str) -> None:
-    term = Term(directory, settings=STILL)
-    message = term.message()
-    term.close()
-    for path in Path(directory).glob("db-*.log"):
-        path.unlink()
-    batch, _ = encode_batch([encode_add(message, encode_message(message))])
-    Path(directory, "db-1.log").write_bytes(batch)
-
-    with pytest.raises(NotRebuilt, match="ActiveMQ"):
-        rebuild(directory, "b").run(is_live=False)
-    assert not [name for name in os.listdir(f"{directory}/index") if ASIDE in name or name == "b"]
-
-
 def test_what_a_crashed_rebuild_left_is_in_nobodys_way(directory: str) -> None:
-    term = Term(directory, settings=STILL)
-    term.add_durably(5)
-    term.close()
+    with Term(directory, settings=STILL) as term:
+        term.add_durably(5)
     left = Path(directory, "index/.rebuild/a")
     left.mkdir(parents=True)
     (left / "db.data").write_bytes(b"half of an index")
@@ -120,4 +82,3 @@ def test_what_a_crashed_rebuild_left_is_in_nobodys_way(directory: str) -> None:
     rebuild(directory).run(is_live=False)
 
     assert not left.parent.exists()
-    assert check(directory).problems == []

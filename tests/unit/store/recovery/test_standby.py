@@ -17,7 +17,7 @@ from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, judge
 from tandemmq.store.recovery.promotion import FIRST_FILE_BYTES
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
-from tests.support.store.store_harness import KIB, SMALL, Q, Term
+from tests.support.store.store_harness import KIB, SMALL, Term
 
 pytestmark = pytest.mark.promise("takeover-is-independent-of-size")
 
@@ -36,10 +36,9 @@ def test_a_standby_that_followed_replays_next_to_nothing_when_promoted(directory
     assert follower.messages >= 160
     master.crash()
     follower.close()
-    successor = Term(directory, "b")
-    assert successor.store.records_replayed <= 240
-    assert len(successor.bodies()) == 200
-    successor.close()
+    with Term(directory, "b") as successor:
+        assert successor.store.records_replayed <= 240
+        assert len(successor.bodies()) == 200
 
 
 def test_a_standby_follows_across_rotations_and_reclaimed_files(directory: str) -> None:
@@ -47,14 +46,10 @@ def test_a_standby_follows_across_rotations_and_reclaimed_files(directory: str) 
         journal_max_file_length=64 * KIB, checkpoint_records=30, cleanup_interval=0.0, fence_check_interval=0.01
     )
     master = Term(directory, "a", settings)
-    owner = master.store.queue(Q)
     follower = standby(directory, settings=settings)
     for round_number in range(30):
-        before = len(master.durable_operations)
         added = master.add_durably(10, body=b"x" * 2000)
-        for operation in added[1:]:
-            master.remove(operation, owner)
-        master.wait_durable(before + 19)
+        master.take(added[1:])
         if round_number % 10 == 0:  # it looks seldom: files come and go between two looks
             follower.follow()
     follower.follow()
@@ -62,9 +57,8 @@ def test_a_standby_follows_across_rotations_and_reclaimed_files(directory: str) 
     assert len(expected) == 30
     master.crash()
     follower.close()
-    successor = Term(directory, "b", settings)
-    assert successor.bodies() == expected
-    successor.close()
+    with Term(directory, "b", settings) as successor:
+        assert successor.bodies() == expected
 
 
 def test_a_standby_writes_nothing_but_its_own_index(directory: str) -> None:
@@ -106,19 +100,16 @@ def test_a_broker_without_an_index_begins_with_a_copy_of_its_neighbours(
 
 
 def test_an_index_that_tells_of_another_journal_is_set_aside(directory: str) -> None:
-    master = Term(directory, "a")
-    master.add_durably(20)
-    master.close()
+    with Term(directory, "a") as master:
+        master.add_durably(20)
     for name in os.listdir(directory):
         if name.startswith("db-"):
             os.unlink(os.path.join(directory, name))
-    other = Term(directory, "b")  # a new journal in the old one's place
-    other.add_durably(3)
-    other.close()
-    again = Term(directory, "a")
-    assert len(again.bodies()) == 3
-    assert any(".aside-" in name for name in os.listdir(f"{directory}/index"))
-    again.close()
+    with Term(directory, "b") as other:  # a new journal in the old one's place
+        other.add_durably(3)
+    with Term(directory, "a") as again:
+        assert len(again.bodies()) == 3
+        assert any(".aside-" in name for name in os.listdir(f"{directory}/index"))
 
 
 def test_an_index_that_holds_what_a_later_header_cut_off_is_set_aside(directory: str) -> None:
@@ -131,27 +122,25 @@ def test_an_index_that_holds_what_a_later_header_cut_off_is_set_aside(directory:
     zombie.write_late(3)
     third = standby(directory, "c")
     third.follow()
-    third._follower.checkpoint()
+    third.follower.checkpoint()
     assert third.messages == 4, "the last batch is only seen; of the two before it cannot know"
     successor.begin(
         has_proof=lambda: True, call_soon=lambda _: None, call_later=lambda _, function: None, on_lost=lambda _: None
     ).drop()
     zombie.crash()
     third.close()
-    again = Term(directory, "c")
-    assert len(again.bodies()) == 2
-    again.close()
+    with Term(directory, "c") as again:
+        assert len(again.bodies()) == 2
 
 
 def test_an_index_of_another_epoch_is_set_aside_though_its_last_batch_reads_the_same(directory: str) -> None:
     """A backup was restored, and another broker wrote the same batch to the same place."""
-    master = Term(directory, "a")
-    master.add_durably(3)
-    follower = standby(directory)
+    with Term(directory, "a") as master:
+        master.add_durably(3)
+        follower = standby(directory)
+        follower.follow()
     follower.follow()
-    master.close()
-    follower.follow()
-    known = follower._follower
+    known = follower.follower
     known.checkpoint()
     ids = known.read_headers()
     assert judge(known.files, ids, known.epoch_history, follower.state, lambda _: True) is None
@@ -165,14 +154,12 @@ def test_an_index_whose_last_batch_reads_differently_is_set_aside(tmp_path: Path
     """Another journal, to the byte as long: only what the batch says tells them apart."""
     for name, body in (("one", b"one"), ("two", b"two")):
         (tmp_path / name).mkdir()
-        term = Term(str(tmp_path / name), "a", replace(SMALL, clock_mark_interval=math.inf))
-        term.add_durably(1, body=body)
-        term.close()
+        with Term(str(tmp_path / name), "a", replace(SMALL, clock_mark_interval=math.inf)) as term:
+            term.add_durably(1, body=body)
     shutil.rmtree(tmp_path / "two" / "index")
     shutil.copytree(tmp_path / "one" / "index", tmp_path / "two" / "index")
-    term = Term(str(tmp_path / "two"), "a")
-    assert term.bodies() == [b"two"]
-    term.close()
+    with Term(str(tmp_path / "two"), "a") as term:
+        assert term.bodies() == [b"two"]
     assert any(".aside-" in name for name in os.listdir(tmp_path / "two" / "index"))
 
 

@@ -102,30 +102,25 @@ def test_a_promotion_leaves_a_checkpoint_that_is_under_way_to_the_new_master(
         journal_max_file_length=64 * KIB, checkpoint_records=100, checkpoint_interval=0.0, fence_check_interval=0.05
     )
     master = Term(directory, settings=settings)
-    owner = master.store.queue(Q)
     follower = standby(directory, settings)  # before: its index may begin as a copy of the master's
     kept = [*master.add_durably(60), *master.add_durably(1)]  # the second batch settles the first
     follower.follow()
-    generation = follower._follower.index.generation
-    assert follower._follower._checkpoint.is_under_way
+    generation = follower.follower.index.generation
+    assert follower.follower._checkpoint.is_under_way
     # These change what is being written, before it is written.
-    for operation in kept[:30]:
-        master.remove(operation, owner)
-    master.wait_durable(91)
+    master.take(kept[:30])
     more = master.add_durably(5)
     follower.follow()
-    assert follower._follower.index.generation == generation
+    assert follower.follower.index.generation == generation
     expected = master.bodies()
     assert expected == [operation.message.body for operation in (*kept[30:], *more)]
     master.crash()
-    successor = Term.of(follower)
-    assert successor.store.records_replayed <= 5 + len(kept), "what was read by the standby is not read again"
-    assert successor.bodies() == expected
-    successor.wait(lambda: successor.store.figures.checkpoints >= 2)  # the one that was begun, and one of its own
-    successor.close()
-    again = Term(directory, "b", settings)
-    assert again.bodies() == expected
-    again.close()
+    with Term.of(follower) as successor:
+        assert successor.store.records_replayed <= 5 + len(kept), "what was read by the standby is not read again"
+        assert successor.bodies() == expected
+        successor.wait(lambda: successor.store.figures.checkpoints >= 2)  # the one that was begun, and one of its own
+    with Term(directory, "b", settings) as again:
+        assert again.bodies() == expected
 
 
 @pytest.mark.parametrize("ends", ["close", "crash"])
@@ -135,21 +130,17 @@ def test_a_new_master_may_end_before_it_wrote_that_checkpoint(
     monkeypatch.setattr("tandemmq.store.standby.CHECKPOINT_SLICE_SECONDS", 0.0)
     settings = StoreSettings(journal_max_file_length=64 * KIB, checkpoint_interval=0.0, fence_check_interval=0.05)
     master = Term(directory, settings=settings)
-    owner = master.store.queue(Q)
     follower = standby(directory, settings)
     kept = [*master.add_durably(60), *master.add_durably(1)]
     follower.follow()
-    for operation in kept[:30]:
-        master.remove(operation, owner)
-    master.wait_durable(91)
+    master.take(kept[:30])
     expected = master.bodies()
     master.crash()
     successor = Term.of(follower)
     assert successor.store._state.frozen is not None
     (successor.close if ends == "close" else successor.crash)()
-    again = Term(directory, "b", settings)
-    assert again.bodies() == expected == [operation.message.body for operation in kept[30:]]
-    again.close()
+    with Term(directory, "b", settings) as again:
+        assert again.bodies() == expected == [operation.message.body for operation in kept[30:]]
 
 
 def test_a_checkpoint_of_a_standby_goes_on_between_two_looks(directory: str) -> None:
@@ -157,7 +148,7 @@ def test_a_checkpoint_of_a_standby_goes_on_between_two_looks(directory: str) -> 
     master = Term(directory, settings=settings)
     owner = master.store.queue(Q)
     follower = standby(directory, settings)
-    before = follower._follower.index.generation
+    before = follower.follower.index.generation
     held: list[Any] = []
     for _ in range(40):
         added = master.add_durably(20)
@@ -166,14 +157,13 @@ def test_a_checkpoint_of_a_standby_goes_on_between_two_looks(directory: str) -> 
         held += added[:5]
         master.wait(lambda: not master.store.has_pending)
         follower.follow()
-        assert follower._follower.state.tail.operations <= 3 * settings.checkpoint_records
-    assert follower._follower.index.generation >= before + 10
+        assert follower.follower.state.tail.operations <= 3 * settings.checkpoint_records
+    assert follower.follower.index.generation >= before + 10
     expected = master.bodies()
     assert len(expected) == len(held) == 200
     master.crash()
-    successor = Term.of(follower)
-    assert successor.bodies() == expected
-    successor.close()
+    with Term.of(follower) as successor:
+        assert successor.bodies() == expected
 
 
 def test_what_a_standby_holds_does_not_grow_with_what_went_by(directory: str) -> None:
@@ -189,7 +179,7 @@ def test_what_a_standby_holds_does_not_grow_with_what_went_by(directory: str) ->
         master.wait(lambda: not master.store.has_pending)
         follower.follow()
     assert master.store.figures.files_reclaimed > 20
-    one = follower._follower
+    one = follower.follower
     files = len(list(Path(directory).glob("db-*.log")))
     assert one.state.tail.operations <= 3 * settings.checkpoint_records
     assert len(one.replay._places) + len(one.replay._frozen_places) <= 5 * settings.checkpoint_records
@@ -232,7 +222,7 @@ def test_the_prediction_is_of_the_size_of_what_comes_true(directory: str) -> Non
     warm_one.follow()
     warm = warm_one.prediction(lock_seconds=0.2)
     assert warm.lock_seconds == 0.2
-    assert warm.records <= 1500
+    assert warm.records <= 1500, "a small part of what a cold start reads, however fast this machine is"
     assert warm.owners >= 19, "the last queue may be in the batch that is not settled"
     warm_one.close()
     master.crash()
@@ -244,7 +234,6 @@ def test_the_prediction_is_of_the_size_of_what_comes_true(directory: str) -> Non
     assert successor.store.records_replayed >= 30_000
     print(f"cold: {cold.total_seconds:.3f} s predicted, {seconds:.3f} s came true; warm: {warm.total_seconds:.3f} s")
     assert cold.total_seconds / 5 < seconds < cold.total_seconds * 20, "20: a machine that others use, too"
-    assert warm.total_seconds - warm.lock_seconds < cold.total_seconds
     successor.close()
 
 
@@ -280,6 +269,6 @@ def test_a_budget_makes_a_masters_and_a_standbys_checkpoints_come_early(director
         follower.follow()
     assert master.store.figures.checkpoints >= 10_000 // most
     follower.follow()
-    assert follower._follower.index.generation >= 10_000 // most
+    assert follower.follower.index.generation >= 10_000 // most
     follower.close()
     master.close()

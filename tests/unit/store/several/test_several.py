@@ -56,21 +56,18 @@ def directory(tmp_path: Path) -> Iterator[str]:
 
 
 def test_each_destination_is_in_the_journal_of_its_filter(directory: str) -> None:
-    term = SeveralTerm(directory)
-    for number, destination in enumerate((A, A2, B, REST) * 3):
-        term.add(destination, f"{number}".encode())
-    term.wait_durable(12)
-    term.close()
+    with SeveralTerm(directory) as term:
+        for number, destination in enumerate((A, A2, B, REST) * 3):
+            term.add(destination, f"{number}".encode())
+        term.wait_durable(12)
     assert stores_in(directory) == ["#210", A_DIRECTORY, B_DIRECTORY, "txStore"]
     for name, count in {"#210": 3, A_DIRECTORY: 6, B_DIRECTORY: 3}.items():
-        alone = Term(os.path.join(directory, name), "other")
-        assert sum(owner.count for owner in alone.owners) == count
-        alone.close()
-    again = SeveralTerm(directory)
-    assert {owner.destination: owner.count for owner in again.owners} == {A: 3, A2: 3, B: 3, REST: 3}
-    assert again.bodies(A) == [b"0", b"4", b"8"]
-    assert again.bodies(REST) == [b"3", b"7", b"11"]
-    again.close()
+        with Term(os.path.join(directory, name), "other") as alone:
+            assert sum(owner.count for owner in alone.owners) == count
+    with SeveralTerm(directory) as again:
+        assert {owner.destination: owner.count for owner in again.owners} == {A: 3, A2: 3, B: 3, REST: 3}
+        assert again.bodies(A) == [b"0", b"4", b"8"]
+        assert again.bodies(REST) == [b"3", b"7", b"11"]
 
 
 @LOOKS_INTO_A_CLASS
@@ -92,10 +89,7 @@ def test_a_slow_queue_pins_only_its_own_files(directory: str) -> None:
     slow = []
     for _ in range(20):
         slow += term.add_durably(1, A, b"s" * 100)
-        before = len(term.durable_operations)
-        for added in term.add_durably(20, B, b"f" * 3000):
-            term.remove(added, owner)
-        term.wait_durable(before + 40)
+        term.take(term.add_durably(20, B, b"f" * 3000), owner)
     fast_files = JournalFiles(os.path.join(directory, B_DIRECTORY))
     term.wait(lambda: len(fast_files.list()) <= 3)
     assert term.store.figures.bytes_written > 15 * 64 * KIB
@@ -137,11 +131,10 @@ def test_the_epoch_is_one_and_grows(directory: str) -> None:
     epoch = alone.store.epoch
     alone.close()
     for _ in range(3):
-        term = SeveralTerm(directory)
-        assert term.store.epoch == epoch + 1
-        assert {store.epoch for store in term.several.members().values()} == {epoch + 1}
-        epoch += 1
-        term.close()
+        with SeveralTerm(directory) as term:
+            assert term.store.epoch == epoch + 1
+            assert {store.epoch for store in term.several.members().values()} == {epoch + 1}
+            epoch += 1
 
 
 def test_a_standby_follows_all_of_them_and_new_ones(directory: str) -> None:
@@ -162,23 +155,8 @@ def test_a_standby_follows_all_of_them_and_new_ones(directory: str) -> None:
     assert set(os.listdir(directory)) - before == {"queue#3a#2f#2fother"}
     master.crash()
     follower.close()
-    successor = SeveralTerm(directory, entries, "b")
-    assert sum(owner.count for owner in successor.owners) == 69
-    successor.close()
-
-
-def test_a_deposed_master_confirms_nothing_in_any_store(directory: str) -> None:
-    zombie = SeveralTerm(directory)
-    zombie.add_durably(3, A)
-    successor = SeveralTerm(directory, broker="b")
-    zombie.durable_operations.clear()
-    for destination in (A, B, REST):
-        zombie.add(destination)
-    zombie.wait_lost()
-    assert zombie.durable_operations == []
-    zombie.crash()
-    assert len(successor.bodies(A)) == 3
-    successor.close()
+    with SeveralTerm(directory, entries, "b") as successor:
+        assert sum(owner.count for owner in successor.owners) == 69
 
 
 @pytest.mark.parametrize("fences", [0, 1, 2, 3])
@@ -215,9 +193,8 @@ def test_a_promotion_that_dies_between_the_fences_of_two_stores_harms_no_promise
 
 
 def test_what_a_store_holds_stays_there_until_it_is_gone(directory: str) -> None:
-    one = SeveralTerm(directory, TWO)
-    added = one.add_durably(5, A)
-    one.close()
+    with SeveralTerm(directory, TWO) as one:
+        added = one.add_durably(5, A)
     narrower = [FilteredStore(queue="A.one"), *TWO]
     two = SeveralTerm(directory, narrower)
     two.add_durably(2, A)
@@ -227,37 +204,30 @@ def test_what_a_store_holds_stays_there_until_it_is_gone(directory: str) -> None
     assert members["queue#3a#2f#2fA.one"].figures.records == 0
     owner = two.store.queue(A)
     page = two.page(owner)
-    before = len(two.durable_operations)
-    for message in page.messages:
-        two.remove(message, owner)
-    two.wait_durable(before + len(page.messages))
+    two.take(page.messages, owner)
     two.close()
-    three = SeveralTerm(directory, narrower)
-    three.add_durably(1, A)
-    assert three.several.members()["queue#3a#2f#2fA.one"].figures.records > 0
-    assert len(three.bodies(A)) == 1
-    three.close()
+    with SeveralTerm(directory, narrower) as three:
+        three.add_durably(1, A)
+        assert three.several.members()["queue#3a#2f#2fA.one"].figures.records > 0
+        assert len(three.bodies(A)) == 1
     assert added
 
 
 def test_a_single_store_becomes_one_of_several_and_several_stay_so(directory: str) -> None:
-    alone = Term(directory, "a")
-    alone.add_durably(4, A)
-    alone.add_durably(4, Q)
-    alone.close()
+    with Term(directory, "a") as alone:
+        alone.add_durably(4, A)
+        alone.add_durably(4, Q)
     assert not has_several(directory)
-    several = SeveralTerm(directory)
-    assert not any(".aside-" in name for name in os.listdir(f"{directory}/index"))
-    assert len(several.bodies(A)) == 4
-    several.add_durably(1, A)
-    several.add_durably(1, B)
-    several.close()
+    with SeveralTerm(directory) as several:
+        assert not any(".aside-" in name for name in os.listdir(f"{directory}/index"))
+        assert len(several.bodies(A)) == 4
+        several.add_durably(1, A)
+        several.add_durably(1, B)
     assert has_several(directory)
-    without = SeveralTerm(directory, ())
-    assert len(without.bodies(A)) == 5
-    assert len(without.bodies(B)) == 1
-    without.add_durably(1, REST)
-    without.close()
+    with SeveralTerm(directory, ()) as without:
+        assert len(without.bodies(A)) == 5
+        assert len(without.bodies(B)) == 1
+        without.add_durably(1, REST)
     assert "#210" in stores_in(directory)
 
 
@@ -265,9 +235,8 @@ def test_a_destination_in_two_stores_is_refused_by_name(tmp_path: Path) -> None:
     directory = str(tmp_path)
     SeveralTerm(directory).close()
     for name in (A_DIRECTORY, B_DIRECTORY):
-        alone = Term(os.path.join(directory, name), "b")
-        alone.add_durably(1, A)
-        alone.close()
+        with Term(os.path.join(directory, name), "b") as alone:
+            alone.add_durably(1, A)
     with pytest.raises(DestinationInTwoStores, match=r"queue://A\.one is in two stores"):
         SeveralTerm(directory)
     assert any("in two stores" in problem for problem in check_all(directory).problems)
@@ -292,10 +261,9 @@ def test_a_store_for_each_destination_is_made_when_it_is_first_seen(directory: s
     assert term.bodies(A) == [b"0", b"1", b"2", b"3", b"4"]
     assert {"queue#3a#2f#2fA.one", "queue#3a#2f#2fB.one"} < set(stores_in(directory))
     term.close()
-    again = SeveralTerm(directory, entries)
-    assert again.bodies(A) == [b"0", b"1", b"2", b"3", b"4"]
-    assert {owner.destination for owner in again.owners} == {A, B}
-    again.close()
+    with SeveralTerm(directory, entries) as again:
+        assert again.bodies(A) == [b"0", b"1", b"2", b"3", b"4"]
+        assert {owner.destination for owner in again.owners} == {A, B}
 
 
 def test_durable_subscriptions_come_and_go_while_their_store_is_made(directory: str) -> None:
@@ -310,9 +278,8 @@ def test_durable_subscriptions_come_and_go_while_their_store_is_made(directory: 
     term.wait_durable(4)
     assert [message.message.body for message in term.page(second).messages] == [b"hello"]
     term.close()
-    again = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
-    assert [(owner.client_id, owner.count) for owner in again.owners] == [("c", 1)]
-    again.close()
+    with SeveralTerm(directory, [FilteredStore(is_per_destination=True)]) as again:
+        assert [(owner.client_id, owner.count) for owner in again.owners] == [("c", 1)]
 
 
 def test_each_store_reclaims_what_ended_in_it(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,9 +289,7 @@ def test_each_store_reclaims_what_ended_in_it(directory: str, monkeypatch: pytes
     for destination in (A, A2, B):
         term.add_durably(10, destination)
     for destination in (A, B):
-        ending = RemoveOwner(term.store.queue(destination), encode_remove_destination(destination))
-        term.store.append(ending)
-        term.wait(lambda ending=ending: ending in term.durable_operations)
+        term.do(RemoveOwner(term.store.queue(destination), encode_remove_destination(destination)))
     for done in term.store.checkpoint():
         term.wait(done.done)
     term.add_durably(1, A)
@@ -343,26 +308,23 @@ def test_destinations_whose_directories_would_have_one_name_share_a_store(direct
     tail = "x" * 70
     one = Destination(DestinationKind.QUEUE, f"one{tail}")
     two = Destination(DestinationKind.QUEUE, f"two{tail}")
-    term = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
-    term.add_durably(2, one, b"1")
-    term.add_durably(2, two, b"2")
-    term.close()
-    again = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
-    assert again.bodies(one) == [b"1", b"1"]
-    assert again.bodies(two) == [b"2", b"2"]
-    assert "x" * 64 in stores_in(directory)
-    again.close()
+    with SeveralTerm(directory, [FilteredStore(is_per_destination=True)]) as term:
+        term.add_durably(2, one, b"1")
+        term.add_durably(2, two, b"2")
+    with SeveralTerm(directory, [FilteredStore(is_per_destination=True)]) as again:
+        assert again.bodies(one) == [b"1", b"1"]
+        assert again.bodies(two) == [b"2", b"2"]
+        assert "x" * 64 in stores_in(directory)
 
 
 def test_a_zombies_new_store_serves_nobody(directory: str) -> None:
     entries = [FilteredStore(is_per_destination=True)]
     zombie = SeveralTerm(directory, entries)
-    successor = SeveralTerm(directory, entries, "b")
-    zombie.add(A)
-    zombie.wait_lost()
-    assert zombie.durable_operations == []
-    zombie.crash()
-    successor.close()
+    with SeveralTerm(directory, entries, "b"):
+        zombie.add(A)
+        zombie.wait_lost()
+        assert zombie.durable_operations == []
+        zombie.crash()
 
 
 # ---- room, failures, the end
@@ -421,28 +383,9 @@ def test_a_store_that_fails_ends_all_of_them(directory: str) -> None:
     assert atomic not in term.durable_operations
     assert len(term.durable_operations) == 1
     term.crash()
-    again = SeveralTerm(directory)
-    assert len(again.bodies(A)) == 1
-    assert again.bodies(B) == []
-    again.close()
-
-
-def test_an_end_in_the_middle_of_a_transaction_leaves_it_whole_or_absent(directory: str) -> None:
-    for number in range(0, 12, 2):
-        term = SeveralTerm(directory)
-        identity = LocalTransactionId("ID:c-1", 1)
-        body = str(number).encode()
-        term.committing([term.adding(A, body, identity), term.adding(B, body, identity)], identity)
-        deadline = time.monotonic() + 0.001 * number
-        term.end_turn()
-        while time.monotonic() < deadline:
-            if not term.loop.empty():
-                term.loop.get()()
-                term.end_turn()
-        (term.close if number % 4 else term.crash)()
-    again = SeveralTerm(directory)
-    assert again.bodies(A) == again.bodies(B)
-    again.close()
+    with SeveralTerm(directory) as again:
+        assert len(again.bodies(A)) == 1
+        assert again.bodies(B) == []
 
 
 def test_a_store_may_be_dropped_while_another_is_made(directory: str) -> None:
@@ -467,9 +410,8 @@ def test_a_store_may_be_dropped_while_another_is_made(directory: str) -> None:
 
 def test_indexes_may_go_elsewhere(directory: str, tmp_path: Path) -> None:
     elsewhere = str(tmp_path / "indexes")
-    term = SeveralTerm(directory, index_directory=elsewhere)
-    term.add_durably(1, A)
-    term.close()
+    with SeveralTerm(directory, index_directory=elsewhere) as term:
+        term.add_durably(1, A)
     assert not os.path.exists(os.path.join(directory, A_DIRECTORY, "index"))
     assert os.path.exists(os.path.join(elsewhere, A_DIRECTORY, "a", "db.data"))
     assert check_all(directory, elsewhere).is_clean
@@ -478,13 +420,11 @@ def test_indexes_may_go_elsewhere(directory: str, tmp_path: Path) -> None:
 def test_several_stores_know_their_indexes_again(directory: str) -> None:
     """Each store keeps its number, whichever of them have an index."""
     entries = [FilteredStore(is_per_destination=True)]
-    term = SeveralTerm(directory, entries)
-    for number in range(6):
-        term.add_durably(3, Destination(DestinationKind.QUEUE, f"q{number}"))
-    term.close()
+    with SeveralTerm(directory, entries) as term:
+        for number in range(6):
+            term.add_durably(3, Destination(DestinationKind.QUEUE, f"q{number}"))
     for name in ("a", "b", "a"):
-        again = SeveralTerm(directory, entries, name)
-        assert again.store.records_replayed < 3 * 8
-        again.add_durably(1, A)
-        again.close()
+        with SeveralTerm(directory, entries, name) as again:
+            assert again.store.records_replayed < 3 * 8
+            again.add_durably(1, A)
     assert not [str(path) for path in Path(directory).glob("**/*.aside-*")]

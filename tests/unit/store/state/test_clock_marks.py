@@ -111,12 +111,8 @@ def test_nothing_is_written_to_show_the_time(directory: str, threads: ManualThre
 
 def test_what_the_store_writes_for_itself_has_no_mark(directory: str, threads: ManualThreads) -> None:
     term = begun(directory, threads)
-    owner = term.store.queue(Q)
     for _ in range(4):
-        before = len(term.durable_operations)
-        for operation in term.add_durably(30, body=b"x" * 2000)[1:]:
-            term.remove(operation, owner)
-        term.wait_durable(before + 59)
+        term.take(term.add_durably(30, body=b"x" * 2000)[1:])
     threads.passed += 3600
     written = term.store.figures.files_reclaimed
     asked = term.store.compact()
@@ -153,9 +149,7 @@ def test_operations_behind_a_mark_stand_where_the_store_knows_them(
         encode_remove(Q, gone.message.message_id, transaction),
         size=gone.size,
     )
-    committed = Atomic([*parts, removal], encode_commit(transaction))
-    term.store.append(committed)
-    term.wait(lambda: committed in term.durable_operations)
+    term.do(Atomic([*parts, removal], encode_commit(transaction)))
     expected = [each.body for each in (plain.message, *messages)]
     assert term.bodies() == expected
     term.crash() if is_crash else term.close()
@@ -193,10 +187,9 @@ def test_a_clock_that_was_set_back_asks_for_no_more_marks(directory: str) -> Non
 
 
 def test_each_of_several_stores_marks_its_own_journal(tmp_path: Path) -> None:
-    term = SeveralTerm(str(tmp_path))
-    term.add_durably(1, A)
-    term.add_durably(1, B)
-    term.close()
+    with SeveralTerm(str(tmp_path)) as term:
+        term.add_durably(1, A)
+        term.add_durably(1, B)
     journals = [str(path.parent) for path in tmp_path.rglob("db-1.log")]
     written = [[[seen.kind for seen in batch] for batch in batches(journal)] for journal in journals]
     marked = [found for found in written if ["mark", "add"] in found]

@@ -238,28 +238,6 @@ TestEndingOwners.settings = hypothesis_settings(
 )
 
 
-def test_what_a_subscription_counted_that_ended_another_counts_when_it_is_reclaimed(tmp_path: Path) -> None:
-    with Index.open(str(tmp_path)) as index:
-        state = State(index, b"")
-        first, second = owners = [state.new_owner(), state.new_owner()]
-        for owner in owners:
-            state.subscribe(owner, T, SubscriptionInfo("c", T, f"s{owner}"), 1 << 32 | owner, None)
-        for offset in (100, 200):
-            place = 2 << 32 | offset
-            for owner in owners:
-                state.add(owner, place << 32, place, SIZE, f"p:{offset}", is_shared=owner != first)
-        state.remove(second, 2 << 64 | 200 << 32, 2 << 32 | 200, SIZE, "p:200", 2)
-        state.drop_owner(first, 3)
-        assert (state.files[2].live, state.files[2].live_bytes) == (1, 2 * SIZE)
-        assert state.entry(first, 2 << 64 | 100 << 32) is None, "nobody finds what is left of it"
-        assert list(state.entries(first, 0)) == []
-        state.reclaim(9)
-        assert (state.files[2].live, state.files[2].live_bytes) == (1, SIZE)
-        state.drop_owner(second, 3)
-        state.reclaim(9)
-        assert (state.files[2].live, state.files[2].live_bytes) == (0, 0)
-
-
 @pytest.mark.parametrize("step", [1, -1, 7])
 def test_subscriptions_that_give_a_message_up_look_at_each_other_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
@@ -330,13 +308,8 @@ def subscribe(term: Term, name: str) -> int:
     return owner
 
 
-def end(term: Term, operation: RemoveOwner) -> None:
-    term.store.append(operation)
-    term.wait(lambda: operation in term.durable_operations)
-
-
 def remove_queue(term: Term, destination: Destination = Q) -> None:
-    end(term, RemoveOwner(term.store.queue(destination), encode_remove_destination(destination)))
+    term.do(RemoveOwner(term.store.queue(destination), encode_remove_destination(destination)))
 
 
 def has_reclaimed_all(term: Term) -> bool:
@@ -361,7 +334,7 @@ def filled(directory: str) -> Term:
 def end_all(term: Term) -> None:
     remove_queue(term)
     one = term.store.subscription("c", "one", T)
-    end(term, RemoveOwner(one, encode_unsubscribe(T, "c", "one")))
+    term.do(RemoveOwner(one, encode_unsubscribe(T, "c", "one")))
 
 
 def test_all_of_it_goes_from_the_index_while_others_are_served(directory: str, slowly: None) -> None:
@@ -373,13 +346,12 @@ def test_all_of_it_goes_from_the_index_while_others_are_served(directory: str, s
     assert len(term.bodies()) == len(again)
     term.close()
     assert ended_in(f"{directory}/index/a") == {"ended": 0, "messages": 0}
-    later = Term(directory)
-    assert {(owner.destination, owner.subscription_name): owner.count for owner in later.owners} == {
-        (Q, None): 3,
-        (OTHER, None): 2,
-        (T, "two"): 100,
-    }
-    later.close()
+    with Term(directory) as later:
+        assert {(owner.destination, owner.subscription_name): owner.count for owner in later.owners} == {
+            (Q, None): 3,
+            (OTHER, None): 2,
+            (T, "two"): 100,
+        }
 
 
 def test_a_broker_that_starts_goes_on_with_it(directory: str, never: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,15 +361,14 @@ def test_a_broker_that_starts_goes_on_with_it(directory: str, never: None, monke
     checkpoint(term)
     term.crash()
     assert ended_in(f"{directory}/index/a") == {"ended": 2, "messages": 200}
-    again = Term(directory)
-    assert {(owner.destination, owner.subscription_name): owner.count for owner in again.owners} == {
-        (OTHER, None): 2,
-        (T, "two"): 100,
-    }
-    monkeypatch.setattr("tandemmq.store.state.state.RECLAIMED_MAX", 1000)
-    again.add_durably(1)
-    again.wait(lambda: has_reclaimed_all(again))
-    again.close()
+    with Term(directory) as again:
+        assert {(owner.destination, owner.subscription_name): owner.count for owner in again.owners} == {
+            (OTHER, None): 2,
+            (T, "two"): 100,
+        }
+        monkeypatch.setattr("tandemmq.store.state.state.RECLAIMED_MAX", 1000)
+        again.add_durably(1)
+        again.wait(lambda: has_reclaimed_all(again))
     assert ended_in(f"{directory}/index/a") == {"ended": 0, "messages": 0}
 
 
@@ -426,9 +397,8 @@ def test_a_standby_does_it_in_its_own_index(directory: str, monkeypatch: pytest.
         standby.follow()
     assert standby.messages == 102
     term.crash()
-    promoted = Term.of(standby)
-    assert sum(owner.count for owner in promoted.owners) == 103
-    promoted.close()
+    with Term.of(standby) as promoted:
+        assert sum(owner.count for owner in promoted.owners) == 103
     assert ended_in(f"{directory}/index/b") == {"ended": 0, "messages": 0}
 
 
@@ -446,10 +416,9 @@ def test_a_promotion_comes_in_the_middle_of_it(directory: str, monkeypatch: pyte
     assert standby.state.frozen is not None
     assert standby.state.ended
     term.crash()
-    promoted = Term.of(standby)
-    assert sum(owner.count for owner in promoted.owners) == 103
-    promoted.wait(lambda: has_reclaimed_all(promoted))
-    promoted.close()
+    with Term.of(standby) as promoted:
+        assert sum(owner.count for owner in promoted.owners) == 103
+        promoted.wait(lambda: has_reclaimed_all(promoted))
     assert ended_in(f"{directory}/index/b") == {"ended": 0, "messages": 0}
 
 

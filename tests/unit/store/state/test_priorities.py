@@ -99,15 +99,6 @@ def in_order(added: list[AddMessage]) -> list[str]:
     return [each.message.message_id for each in sorted(added, key=lambda each: -each.message.priority)]
 
 
-def test_a_page_of_a_priority_has_nothing_else_in_the_order_in_which_it_came(tmp_path: Path) -> None:
-    term = Term(str(tmp_path), settings=SMALL)
-    added = add(term, 4, 4, 9, 0, 4, 9, 5, 4, 0)
-
-    assert by_priority(term, term.store.queue(Q), count=2) == in_order(added)
-    term.close()
-    assert check(str(tmp_path)).problems == []
-
-
 def test_priorities_survive_restarts_removals_and_copies(tmp_path: Path) -> None:
     chance = random.Random(1)
     term = Term(str(tmp_path), settings=SMALL)
@@ -130,45 +121,38 @@ def test_priorities_survive_restarts_removals_and_copies(tmp_path: Path) -> None
     term.crash()
     assert check(str(tmp_path)).problems == []
     shutil.rmtree(tmp_path / "index")
-    term = Term(str(tmp_path), settings=SMALL)
-    assert by_priority(term, term.store.queue(Q)) == in_order(held)
-    term.close()
+    with Term(str(tmp_path), settings=SMALL) as term:
+        assert by_priority(term, term.store.queue(Q)) == in_order(held)
     assert check(str(tmp_path)).problems == []
 
 
 def test_as_long_as_all_have_the_default_priority_the_index_has_no_ranks(tmp_path: Path) -> None:
-    term = Term(str(tmp_path), settings=SMALL)
-    added = add(term, *[4] * 60)
-    assert by_priority(term, term.store.queue(Q)) == in_order(added)
-    term.close()
+    with Term(str(tmp_path), settings=SMALL) as term:
+        added = add(term, *[4] * 60)
+        assert by_priority(term, term.store.queue(Q)) == in_order(added)
     assert ranks(tmp_path) == 0
 
 
 def test_a_queue_that_was_emptied_begins_without_ranks(tmp_path: Path) -> None:
-    term = Term(str(tmp_path), settings=SMALL)
-    for each in add(term, 9, 4, 0):
-        term.remove(each, term.store.queue(Q))
-    add(term)
-    term.close()
-    term = Term(str(tmp_path), settings=SMALL)
-    added = add(term, 4, 4)
-    term.close()
+    with Term(str(tmp_path), settings=SMALL) as term:
+        for each in add(term, 9, 4, 0):
+            term.remove(each, term.store.queue(Q))
+        add(term)
+    with Term(str(tmp_path), settings=SMALL) as term:
+        added = add(term, 4, 4)
     assert ranks(tmp_path) == 0
-    term = Term(str(tmp_path), settings=SMALL)
-    assert by_priority(term, term.store.queue(Q)) == in_order(added)
-    term.close()
+    with Term(str(tmp_path), settings=SMALL) as term:
+        assert by_priority(term, term.store.queue(Q)) == in_order(added)
 
 
 def test_a_removed_queue_leaves_no_ranks(tmp_path: Path) -> None:
-    term = Term(str(tmp_path), settings=SMALL)
-    add(term, *[9, 4] * 40)
-    term.store.append(RemoveOwner(term.store.queue(Q), encode_remove_destination(Q)))
-    added = add(term, 4)
-    term.close()
+    with Term(str(tmp_path), settings=SMALL) as term:
+        add(term, *[9, 4] * 40)
+        term.store.append(RemoveOwner(term.store.queue(Q), encode_remove_destination(Q)))
+        added = add(term, 4)
     assert ranks(tmp_path) == 0
-    term = Term(str(tmp_path), settings=SMALL)
-    assert by_priority(term, term.store.queue(Q)) == in_order(added)
-    term.close()
+    with Term(str(tmp_path), settings=SMALL) as term:
+        assert by_priority(term, term.store.queue(Q)) == in_order(added)
     assert check(str(tmp_path)).problems == []
 
 
@@ -198,9 +182,8 @@ def test_transactions_bring_messages_of_all_priorities(tmp_path: Path) -> None:
     term.store.append(EndTransaction(XID, True, encode_commit(XID)))
     assert by_priority(term, term.store.queue(Q)) == in_order([held[1], *together, *prepared])
     term.crash()
-    term = Term(str(tmp_path), settings=SMALL)
-    assert by_priority(term, term.store.queue(Q)) == in_order([held[1], *together, *prepared])
-    term.close()
+    with Term(str(tmp_path), settings=SMALL) as term:
+        assert by_priority(term, term.store.queue(Q)) == in_order([held[1], *together, *prepared])
     assert check(str(tmp_path)).problems == []
 
 
@@ -216,10 +199,9 @@ def test_durable_subscriptions_have_each_their_own(tmp_path: Path) -> None:
     term.remove(added[1], owners[0], "c:one")
     more = add(term, *[5, 4] * 30, owners=tuple(owners))
     term.close()
-    term = Term(str(tmp_path), settings=SMALL)
-    assert by_priority(term, owners[0]) == in_order([added[0], *added[2:], *more])
-    assert by_priority(term, owners[1]) == in_order([*added, *more])
-    term.close()
+    with Term(str(tmp_path), settings=SMALL) as term:
+        assert by_priority(term, owners[0]) == in_order([added[0], *added[2:], *more])
+        assert by_priority(term, owners[1]) == in_order([*added, *more])
     assert check(str(tmp_path)).problems == []
 
 
@@ -233,9 +215,8 @@ def test_an_index_that_knows_no_priorities_is_made_anew(tmp_path: Path) -> None:
     held = [f"body {number}".encode() for number in range(60) if number % 7]
     wanted = sorted(held, key=lambda body: -(4, 9, 0, 4, 6)[int(body[5:]) % 5])
 
-    term = Term(str(tmp_path), settings=SMALL)
-    found = [each.message.body for each in paged(term, term.store.queue(Q))]
-    term.close()
+    with Term(str(tmp_path), settings=SMALL) as term:
+        found = [each.message.body for each in paged(term, term.store.queue(Q))]
 
     assert found == wanted
     assert [path.name.partition(".aside-")[0] for path in (tmp_path / "index").iterdir()].count("a") == 2

@@ -30,13 +30,12 @@ USERS = {"hers": "ann", "long": "böb", "nobodys": None}
 @pytest.fixture
 def directory(tmp_path: Path) -> str:
     directory = str(tmp_path / "data")
-    term = Term(directory)
-    for name, user in USERS.items():
-        owner = term.store.subscription("c", name, T)
-        payload = encode_subscription(T, "c", name, LONG if name == "long" else None)
-        term.store.append(AddSubscription(owner, with_user_hint(payload, user)))
-    term.wait_durable(len(USERS))
-    term.close()
+    with Term(directory) as term:
+        for name, user in USERS.items():
+            owner = term.store.subscription("c", name, T)
+            payload = encode_subscription(T, "c", name, LONG if name == "long" else None)
+            term.store.append(AddSubscription(owner, with_user_hint(payload, user)))
+        term.wait_durable(len(USERS))
     return directory
 
 
@@ -46,9 +45,8 @@ def freeze_as_before(state: State, *args: Any, freeze: Callable[..., Frozen] = S
 
 
 def users(directory: str, broker: str = "a") -> dict[str | None, str | None]:
-    term = Term(directory, broker)
-    found = {owner.subscription_name: owner.user for owner in term.owners}
-    term.close()
+    with Term(directory, broker) as term:
+        found = {owner.subscription_name: owner.user for owner in term.owners}
     assert check(directory).problems == []
     return found
 
@@ -65,9 +63,8 @@ def test_an_index_of_before_it_was_kept_is_not_believed(directory: str, monkeypa
         before.setattr("tandemmq.store.state.replay.user_in", lambda payload: None)
         before.setattr("tandemmq.store.recovery.terms.user_in", lambda payload: None)
         before.setattr(State, "freeze", freeze_as_before)
-        term = Term(directory, "old")
-        term.store.checkpoint()[0].result(30)
-        term.close()
+        with Term(directory, "old") as term:
+            term.store.checkpoint()[0].result(30)
     assert users(directory, "old") == USERS
 
 

@@ -135,62 +135,6 @@ def test_a_subscription_that_only_the_index_knows_is_written_anew(tmp_path: Path
     assert taken.report.corrected["messages that had been lost"] == 2
 
 
-def test_each_subscription_has_pending_what_the_index_says(tmp_path: Path) -> None:
-    store = store_in(tmp_path, records_per_file=3)
-    store.subscribe(T, "s")
-    store.subscribe(T, "t")
-    ids = [store.send(T) for _ in range(4)]
-    store.remove(T, ids[0], "c:s")  # file 3
-    store.remove(T, ids[1], "c:t")
-    store.remove(T, ids[3], "c:t")
-    store.send(T)
-    store.checkpoint()
-    store.remove(T, ids[2], "c:s")
-    store.write()
-    store.collect({3})
-    taken_exactly(store)
-
-
-def test_what_stands_behind_the_last_update_is_left_to_the_journal(tmp_path: Path) -> None:
-    store = store_in(tmp_path)
-    first = [store.send(Q) for _ in range(4)]
-    open_then = XaTransactionId(1, b"g", b"b")
-    store.send(Q, transaction=open_then)
-    store.remove(Q, first[0], transaction=open_then)
-    store.send(R, transaction=LOCAL)
-    store.checkpoint()
-    store.prepare(open_then)
-    store.commit(LOCAL)
-    store.remove(Q, first[1])
-    store.send(Q)
-    store.delete(R)
-    store.send(R)
-    store.write()
-    taken = taken_exactly(store)
-    assert taken.prepared == [open_then.key]
-    assert taken.withheld == 1
-
-
-def test_messages_of_prioritized_destinations_come_high_default_low(tmp_path: Path) -> None:
-    store = store_in(tmp_path, prioritized=frozenset((Q, T)))
-    store.subscribe(T, "s")
-    for turn in range(2):
-        for priority in (4, 9, 0, 4, 7, 2):
-            store.send(Q, priority)
-            store.send(R, priority)
-            store.send(T, priority)
-        store.send(Q, 9, transaction=LOCAL)
-        store.commit(LOCAL)
-        if turn == 0:
-            store.checkpoint()
-    store.write()
-    without = tmp_path / "without"
-    shutil.copytree(store.directory, without, ignore=shutil.ignore_patterns("db.data"))
-    taken = taken_exactly(store)
-    assert take_over(without).held == taken.held, "the journal alone gives the same order"
-    assert alone(without) == taken.held
-
-
 def test_a_damaged_index_is_set_aside_and_the_journal_believed(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     for _ in range(7):
@@ -243,9 +187,8 @@ def test_a_store_of_ours_gets_a_minimal_index(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_becomes_master_ends_the_take_over_before_it_serves(tmp_path: Path) -> None:
-    term = Term(str(tmp_path))
-    assert is_minimal(str(tmp_path))
-    term.close()
+    with Term(str(tmp_path)):
+        assert is_minimal(str(tmp_path))
 
 
 def test_a_take_over_that_crashed_between_its_batches_begins_again(

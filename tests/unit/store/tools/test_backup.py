@@ -25,9 +25,8 @@ def data(tmp_path: Path) -> Path:
     path = tmp_path / "data"
     path.mkdir()
     for _ in range(2):
-        term = Term(str(path))
-        term.add_durably(3)
-        term.close()
+        with Term(str(path)) as term:
+            term.add_durably(3)
     return path
 
 
@@ -39,9 +38,8 @@ def test_what_was_backed_up_is_restored(data: Path, tmp_path: Path) -> None:
         assert (tmp_path / "again" / f"db-{file}.log").read_bytes() == (
             tmp_path / "copy" / f"db-{file}.log"
         ).read_bytes()
-    term = Term(str(tmp_path / "again"))
-    term.add_durably(1)
-    term.close()
+    with Term(str(tmp_path / "again")) as term:
+        term.add_durably(1)
 
 
 def test_a_file_that_is_reclaimed_meanwhile_takes_the_others_of_its_listing_with_it(
@@ -58,9 +56,8 @@ def test_a_file_that_is_reclaimed_meanwhile_takes_the_others_of_its_listing_with
             files.remove([first, second])
         return copied
 
-    third = Term(str(data))
-    third.add_durably(1)
-    third.close()
+    with Term(str(data)) as third:
+        third.add_durably(1)
     kept = set(files.list()) - {first, second}
     monkeypatch.setattr(module, "_copy_file", copy_then_reclaim)
     copied = module._copy_store(str(data), str(tmp_path / "copy"), lambda _: None)
@@ -100,9 +97,8 @@ def test_a_file_that_is_begun_meanwhile_is_copied_too(
 
     def begin_then_copy(*arguments: object) -> object:
         if arguments[2] == newest and files.list()[-1] == newest:
-            term = Term(str(data))
-            term.add_durably(1)
-            term.close()
+            with Term(str(data)) as term:
+                term.add_durably(1)
         return copy_file(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "_copy_file", begin_then_copy)

@@ -28,18 +28,16 @@ def add(store: OfflineStore, number: int, body: bytes = b"") -> None:
 
 def test_what_a_command_wrote_a_broker_finds(tmp_path: Path) -> None:
     directory = str(tmp_path)
-    term = Term(directory)
-    term.add_durably(3)
-    term.close()
+    with Term(directory) as term:
+        term.add_durably(3)
 
     with OfflineStore(directory) as store:
         add(store, 1)
         store.flush()
         assert bodies(store) == [b"body 1", b"body 2", b"body 3", b"1"]
 
-    term = Term(directory)
-    assert term.bodies() == [b"body 1", b"body 2", b"body 3", b"1"]
-    term.close()
+    with Term(directory) as term:
+        assert term.bodies() == [b"body 1", b"body 2", b"body 3", b"1"]
     assert check(directory).problems == []
 
 
@@ -58,26 +56,22 @@ def test_a_successor_ends_the_command_and_not_the_store(tmp_path: Path) -> None:
     store = OfflineStore(directory, broker_name="command")
     add(store, 1)
     store.flush()
-    term = Term(directory)
-
-    add(store, 2)
-    with pytest.raises(Deposed):
-        store.flush()
-    store.drop()
-    assert term.bodies() == [b"1"]
-    term.close()
+    with Term(directory) as term:
+        add(store, 2)
+        with pytest.raises(Deposed):
+            store.flush()
+        store.drop()
+        assert term.bodies() == [b"1"]
     assert check(directory).problems == []
 
 
 def test_what_ends_the_store_ends_a_compaction_that_is_waited_for(tmp_path: Path) -> None:
     directory = str(tmp_path)
-    term = Term(directory)
-    term.add_durably(3)
-    term.close()
+    with Term(directory) as term:
+        term.add_durably(3)
     store = OfflineStore(directory, broker_name="command")
-    successor = Term(directory)
-    with pytest.raises(Deposed):
-        store.result(store.store.compact())
-    store.drop()
-    successor.close()
+    with Term(directory):
+        with pytest.raises(Deposed):
+            store.result(store.store.compact())
+        store.drop()
     assert check(directory).problems == []

@@ -38,26 +38,11 @@ def master(tmp_path: Path) -> Iterator[Callable[[str], Master]]:
         each.store.drop()
 
 
-def test_a_batch_is_synced_before_it_is_looked_at(master: Callable[..., Master]) -> None:
-    """A successor that is not there at the look reads after it, and so after the sync."""
-    assert master().write() == ["write 1", "sync 1", "look for 2"]
-
-
 @pytest.mark.parametrize("strategy", ["periodic", "never"])
 def test_what_must_be_on_the_disk_is_synced_whatever_the_strategy(master: Callable[..., Master], strategy: str) -> None:
     made = master(strategy, journal_disk_sync_interval=3600.0)
     assert made.write() == ["write 1", "look for 2"]
     assert made.write(must_sync=True) == ["write 1", "sync 1", "look for 2"]
-
-
-def test_what_is_settled_is_synced_and_then_looked_at(master: Callable[..., Master]) -> None:
-    made = master("never")
-    made.write()
-    made.disk.steps.clear()
-    made.end.settle()
-    assert made.disk.steps == ["sync 1", "look for 2"]
-    made.end.settle()
-    assert made.disk.steps == ["sync 1", "look for 2"], "nothing was written since"
 
 
 def test_a_periodic_sync_comes_when_its_time_is_over(master: Callable[..., Master]) -> None:

@@ -291,17 +291,13 @@ def test_a_full_quota_refuses_sends_but_not_acknowledgements(tmp_path: Path) -> 
         journal_max_file_length=64 * KIB, checkpoint_interval=0.1, cleanup_interval=0.0, fence_check_interval=0.02
     )
     term = Term(str(tmp_path), settings=settings, disk=cast(Any, disk))
-    owner = term.store.queue(Q)
     disk.is_used_up = True
     added = term.add_durably(40, body=b"x" * KIB)  # more than half a file: the next one is due
     term.wait(lambda: term.store.is_full)
     assert "no room for the next journal file (Disk quota exceeded)" in term.store.full_reason
     with pytest.raises(StoreFull, match="Disk quota exceeded"):
         term.add()
-    before = len(term.durable_operations)
-    for operation in added[:-1]:
-        term.remove(operation, owner)
-    term.wait_durable(before + len(added) - 1)
+    term.take(added[:-1])
     term.wait(lambda: disk.refusals > 1)
     assert term.store.is_full
 
@@ -346,14 +342,6 @@ def files_full(term: Term, count: int) -> list[AddMessage]:
     return [operation for _ in range(4 * count) for operation in term.add_durably(16, body=b"x" * KIB)]
 
 
-def remove_durably(term: Term, added: list[AddMessage]) -> None:
-    owner = term.store.queue(Q)
-    before = len(term.durable_operations)
-    for operation in added:
-        term.remove(operation, owner)
-    term.wait_durable(before + len(added))
-
-
 class Bounded(Volume):
     """A volume of a size: the less is free, the more is in the directory."""
 
@@ -372,30 +360,27 @@ class Bounded(Volume):
 def test_a_compaction_on_a_volume_that_is_nearly_full_leaves_half_of_what_is_free(tmp_path: Path) -> None:
     """What it copies is there twice until it is done: so it does a part, and when that has given room, the next."""
     settings = replace(RECLAIMING, cleanup_interval=0.05, disk_reserve=128 * KIB)
-    term = Term(str(tmp_path), settings=settings)
-    added = files_full(term, 60)
-    remove_durably(term, [operation for number, operation in enumerate(added) if number % 5 > 1])
-    kept = [operation.message.body for number, operation in enumerate(added) if number % 5 <= 1]
-    term.close()
+    with Term(str(tmp_path), settings=settings) as term:
+        added = files_full(term, 60)
+        term.take([operation for number, operation in enumerate(added) if number % 5 > 1])
+        kept = [operation.message.body for number, operation in enumerate(added) if number % 5 <= 1]
 
     before = journal_of(tmp_path)
     there = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     disk = Bounded(tmp_path, there + 256 * KIB)
     settings = replace(settings, enable_compaction=True, compaction_rate=1 << 40)
-    term = Term(str(tmp_path), settings=settings, disk=cast(Any, disk))
-    term.wait(lambda: len(journal_of(tmp_path)) < len(before) * 9 // 10)
-    assert disk.least > 0
-    assert term.store.figures.compactions > 1
-    assert term.bodies() == kept
-    term.close()
+    with Term(str(tmp_path), settings=settings, disk=cast(Any, disk)) as term:
+        term.wait(lambda: len(journal_of(tmp_path)) < len(before) * 9 // 10)
+        assert disk.least > 0
+        assert term.store.figures.compactions > 1
+        assert term.bodies() == kept
     assert check(str(tmp_path)).problems == []
 
 
 def test_a_store_below_its_reserve_is_full_from_the_start_and_ends_in_order(tmp_path: Path) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
-    term = Term(str(tmp_path))
-    added = term.add_durably(3)
-    term.close()
+    with Term(str(tmp_path)) as term:
+        added = term.add_durably(3)
     term = Term(str(tmp_path), settings=replace(SMALL, disk_reserve=2 * free))
     assert term.store.is_full
     with pytest.raises(StoreFull, match="disk full"):
@@ -405,7 +390,6 @@ def test_a_store_below_its_reserve_is_full_from_the_start_and_ends_in_order(tmp_
     term.remove(page.messages[0], owner)
     term.wait_durable(2)
     term.close()
-    term = Term(str(tmp_path))
-    assert term.bodies() == [operation.message.body for operation in added[1:]]
-    term.close()
+    with Term(str(tmp_path)) as term:
+        assert term.bodies() == [operation.message.body for operation in added[1:]]
     assert check(str(tmp_path)).problems == []

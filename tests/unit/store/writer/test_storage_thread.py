@@ -42,9 +42,8 @@ class Overtaken(Standby):
 
 
 def test_who_slept_before_it_served_finds_itself_deposed_before_it_reads_a_page(directory: str) -> None:
-    first = Term(directory, "a")
-    first.add_durably(3)
-    first.close()
+    with Term(directory, "a") as first:
+        first.add_durably(3)
     term = Term.of(Overtaken(directory, f"{directory}/index", "a", ASLEEP))
     page = Page(term.store.queue(Q), 0, 10, 1 << 30)
     term.store.append(page)
@@ -101,12 +100,9 @@ class RemovedInTime(NotingDisk):
 
 
 def test_a_file_that_a_successor_removed_is_no_damage(tmp_path: Path) -> None:
-    first = Term(str(tmp_path), "a", ASLEEP)
-    added = first.add_durably(20, body=b"x" * 2000)
-    for operation in added[:15]:
-        first.remove(operation, first.store.queue(Q))
-    first.wait_durable(35)
-    first.close()
+    with Term(str(tmp_path), "a", ASLEEP) as first:
+        added = first.add_durably(20, body=b"x" * 2000)
+        first.take(added[:15])
     disk = RemovedInTime()
     term = Term(str(tmp_path), "a", ASLEEP, disk=cast(Disk, disk))
     disk.is_armed = True

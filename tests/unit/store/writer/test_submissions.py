@@ -99,9 +99,8 @@ def test_all_that_is_handed_over_comes_back_in_its_order_and_is_there_afterwards
         through_the_queue += term.served
         left = {queue: term.bodies(queue) for queue in QUEUES}
         term.close() if chance.random() < 0.5 else term.crash()
-        again = Term(directory, broker, settings)
-        assert {queue: again.bodies(queue) for queue in QUEUES} == left
-        again.close()
+        with Term(directory, broker, settings) as again:
+            assert {queue: again.bodies(queue) for queue in QUEUES} == left
     assert through_the_queue > 5
 
 
@@ -190,12 +189,11 @@ def test_halted_nothing_is_written_or_comes_back(directory: str) -> None:
 
 
 def test_the_fence_check_of_a_queued_batch_lets_the_broker_speak(directory: str) -> None:
-    term = QueuedTerm.opened(directory)
-    term.store.figures.last_fence_check = -1e9
-    assert not term.store.may_speak()
-    term.add_durably(1)
-    assert term.store.may_speak()
-    term.close()
+    with QueuedTerm.opened(directory) as term:
+        term.store.figures.last_fence_check = -1e9
+        assert not term.store.may_speak()
+        term.add_durably(1)
+        assert term.store.may_speak()
 
 
 def test_a_store_that_ends_is_watched_no_more(directory: str) -> None:
