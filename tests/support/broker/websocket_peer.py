@@ -8,7 +8,7 @@ import os
 import struct
 
 from tandemmq.broker.net.server import Server
-from tandemmq.broker.protocols.websocket.frames import unmasked
+from tandemmq.broker.protocols.websocket.frames import TEXT, unmasked
 
 REQUEST = (
     "GET /stomp HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"
@@ -47,6 +47,14 @@ class Peer:
         await peer.say(request(more=more))
         answer = await peer.answer()
         assert answer.startswith(b"HTTP/1.1 101 "), answer
+        return peer
+
+    @classmethod
+    async def served(cls, server: Server) -> Peer:
+        """After CONNECT, too."""
+        peer = await cls.of(server)
+        await peer.say(client_frame(TEXT, b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"))
+        assert (await peer.message())[1].startswith(b"CONNECTED")
         return peer
 
     async def say(self, data: bytes) -> None:

@@ -86,6 +86,12 @@ class Bench:
         self._clients.append(client)
         return client
 
+    async def connected(self, headers: bytes = b"") -> Client:
+        """A client that has said CONNECT, and was answered."""
+        client = await self.client()
+        await client.connect(headers)
+        return client
+
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
             while not condition():  # noqa: ASYNC110 - what is waited for has no event

@@ -103,8 +103,7 @@ async def test_a_term_ends_and_the_next_has_the_same_port(
 
 async def test_close_writes_what_was_promised(bench_of: Any) -> None:
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
+        client = await bench.connected()
         (connection,) = bench.server.connections
         connection.session.receipt("promised")
         closing = asyncio.create_task(bench.server.close())
@@ -115,8 +114,7 @@ async def test_close_writes_what_was_promised(bench_of: Any) -> None:
 
 async def test_abort_writes_nothing_more(bench_of: Any) -> None:
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
+        client = await bench.connected()
         (connection,) = bench.server.connections
         connection.session.receipt("never")
         connection.touch()
@@ -140,8 +138,7 @@ async def test_close_is_over_in_time_though_a_client_does_not_hang_up(bench_of: 
 async def test_close_hangs_up_though_nobody_knows_whether_it_may_speak(bench_of: Any) -> None:
     """A master that was stopped in its handover, and deposed meanwhile: its clients must not wait for it for ever."""
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
+        client = await bench.connected()
         (connection,) = bench.server.connections
         bench.engine.is_sure = False
         connection.session.receipt("never")
@@ -154,8 +151,7 @@ async def test_close_hangs_up_though_nobody_knows_whether_it_may_speak(bench_of:
 async def test_who_may_be_deposed_says_nothing_until_he_knows(bench_of: Any) -> None:
     """A process that slept finds requests in its sockets. A successor may rule: they are not answered yet."""
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
+        client = await bench.connected()
         bench.engine.is_sure = False
         await client.say(b"SEND\ndestination:/queue/q\nreceipt:late\n\nx\0")
         while "look" not in bench.engine.events:  # noqa: ASYNC110
@@ -169,8 +165,7 @@ async def test_who_may_be_deposed_says_nothing_until_he_knows(bench_of: Any) -> 
 
 async def test_who_may_be_deposed_does_not_take_leave_either(bench_of: Any) -> None:
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
+        client = await bench.connected()
         bench.engine.is_sure = False
         await client.say(b"DISCONNECT\nreceipt:bye\n\n\0")
         with pytest.raises(TimeoutError):

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-import stomp
 
-from tandemmq.broker.core.commands import Ack, AckMode, Send
+from tandemmq.broker.core.commands import AckMode, Send
 from tandemmq.broker.net.transport import FLUSH_BYTES_MAX, SHORT_BYTES_MAX, TransportLimits
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tests.support.client.idle_time import IdleTime
@@ -23,8 +21,7 @@ SEND = b"SEND\ndestination:/queue/a\nreceipt:%d\n\n%b\0"
 
 async def test_one_turn_of_the_loop_is_one_write(bench_of: Any) -> None:
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
+        client = await bench.connected()
         (connection,) = bench.server.connections
         writes: list[bytes] = []
         transport = connection._transport
@@ -81,8 +78,7 @@ async def watched(bench: Any, names: list[str]) -> tuple[dict[str, Any], Written
     written = Written()
     connections: dict[str, Any] = {}
     for name in names:
-        client = await bench.client()
-        await client.connect()
+        client = await bench.connected()
         await client.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
         await bench.until(lambda: len(bench.engine.subscriptions) > len(connections))
         connections[name] = next(each for each in bench.server.connections if each not in connections.values())
@@ -135,20 +131,9 @@ async def test_who_is_told_much_has_his_turn_however_many_are_told_little(bench_
         assert {len(written.to(name)) > 2 for name in small} == {True}, "nor do they wait for one another"
 
 
-async def test_a_frame_in_pieces_is_understood_when_it_is_whole(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
-        for byte in SEND % (1, b"hello"):
-            await client.say(bytes([byte]))
-        assert await client.frame() == b"RECEIPT\nreceipt-id:1\n\n"
-
-
 async def test_a_mistake_is_answered_and_ends_the_connection_alone(bench_of: Any) -> None:
     async with bench_of() as bench:
-        other, client = await bench.client(), await bench.client()
-        await other.connect()
-        await client.connect()
+        other, client = await bench.connected(), await bench.connected()
         # More than one read of the loop: what follows the mistake must not reset the connection under the answer.
         await client.say(b"SENT\nreceipt:5\n\n\0" + b"x" * 300_000)
         answer = await client.rest()
@@ -165,11 +150,9 @@ async def test_a_mistake_is_answered_and_ends_the_connection_alone(bench_of: Any
 async def test_a_session_that_fails_ends_alone(bench_of: Any, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
     """In the middle of what is written to all, of its own turn, and of the last words that are said to all."""
     async with bench_of() as bench:
-        broken = await bench.client()
-        await broken.connect()
+        broken = await bench.connected()
         (first,) = bench.server.connections
-        good = await bench.client()
-        await good.connect()
+        good = await bench.connected()
         (second,) = (each for each in bench.server.connections if each is not first)
         of_all = getattr(type(first.session), says)
 
@@ -193,9 +176,8 @@ async def test_a_session_that_fails_ends_alone(bench_of: Any, monkeypatch: pytes
 
 async def test_all_are_told_of_brokers_a_few_in_a_turn(bench_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench_of() as bench:
-        clients = [await bench.client() for _ in range(3)]
-        for client in clients:
-            await client.connect()
+        for _ in range(3):
+            await bench.connected()
         told: list[Any] = []
         sessions = [connection.session for connection in bench.server.connections]
         monkeypatch.setattr("tandemmq.broker.net.server.TOLD_A_TURN", 2)
@@ -208,8 +190,7 @@ async def test_all_are_told_of_brokers_a_few_in_a_turn(bench_of: Any, monkeypatc
 
 async def test_a_client_that_vanishes_in_a_frame_is_forgotten(bench_of: Any) -> None:
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
+        client = await bench.connected()
         await client.say(b"SEND\ndestination:/queue/a\ncontent-length:1000\n\nhalf")
         client.hang_up()
         await bench.until(lambda: not bench.server.connections)
@@ -234,8 +215,7 @@ class TestHeartBeats:
     @pytest.mark.parametrize("event_loop_policy", [IdleTime()], ids=["idle"])
     async def test_a_client_that_beats_stays(self, bench_of: Any) -> None:
         async with bench_of() as bench:
-            client = await bench.client()
-            await client.connect(b"heart-beat:200,0\n")
+            client = await bench.connected(b"heart-beat:200,0\n")
             for _ in range(15):
                 await client.say(b"\n")
                 await asyncio.sleep(0.05)
@@ -244,8 +224,7 @@ class TestHeartBeats:
 
     async def test_the_client_gets_the_signs_of_life_it_asked_for(self, bench_of: Any) -> None:
         async with bench_of() as bench:
-            client = await bench.client()
-            await client.connect(b"heart-beat:0,40\n")
+            client = await bench.connected(b"heart-beat:0,40\n")
             async with asyncio.timeout(10):
                 assert await client.reader.readexactly(6) == b"\n" * 6
 
@@ -253,8 +232,7 @@ class TestHeartBeats:
 class TestAClientThatNeverReads:
     async def test_deliveries_stop_until_it_reads(self, bench_of: Any) -> None:
         async with bench_of() as bench:
-            client = await bench.client()
-            await client.connect()
+            client = await bench.connected()
             await client.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
             await bench.until(lambda: bool(bench.engine.subscriptions))
             (connection,) = bench.server.connections
@@ -281,8 +259,7 @@ class TestAClientThatNeverReads:
     async def test_it_is_hung_up_when_too_much_piles_up(self, bench_of: Any, caplog: Any) -> None:
         caplog.set_level(logging.WARNING)
         async with bench_of(TransportLimits(unread_bytes_max=1_000_000)) as bench:
-            client = await bench.client()
-            await client.connect()
+            client = await bench.connected()
             client.writer.transport.pause_reading()
             (connection,) = bench.server.connections
             data = b"".join(b"SEND\ndestination:/queue/a\nreceipt:%0200d\n\n\0" % i for i in range(1000))
@@ -298,8 +275,7 @@ class TestAClientThatNeverReads:
     async def test_it_is_hung_up_when_it_takes_too_long(self, bench_of: Any, caplog: Any) -> None:
         caplog.set_level(logging.WARNING)
         async with bench_of(TransportLimits(unread_seconds_max=0.05, look_seconds=0.02)) as bench:
-            client = await bench.client()
-            await client.connect()
+            client = await bench.connected()
             client.writer.transport.pause_reading()
             (connection,) = bench.server.connections
             data = b"".join(b"SEND\ndestination:/queue/a\nreceipt:%0200d\n\n\0" % i for i in range(1000))
@@ -312,93 +288,27 @@ class TestAClientThatNeverReads:
 
 async def test_nothing_more_is_delivered_while_something_is_made_ready(bench_of: Any) -> None:
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
+        await bench.connected()
         (connection,) = bench.server.connections
         assert connection.is_writable
         connection.is_held = True
         assert not connection.is_writable
 
 
-async def test_nothing_is_read_while_the_store_is_congested(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
-        bench.engine.is_congested = True
-        await client.say(SEND % (1, b""))
-        await client.frame()
-        await client.say(SEND % (2, b""))
-        await asyncio.sleep(0.05)
-        assert sum(isinstance(command, Send) for command in bench.engine.commands) == 1
-        bench.engine.is_congested = False
-        bench.server.resume_reading_all()
-        assert await client.frame() == b"RECEIPT\nreceipt-id:2\n\n"
-
-
 async def test_disconnect_is_answered_before_the_end(bench_of: Any) -> None:
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
+        client = await bench.connected()
         await client.say(SEND % (1, b"") + b"DISCONNECT\nreceipt:2\n\n\0")
         assert await client.rest() == b"\nRECEIPT\nreceipt-id:1\n\n\0\nRECEIPT\nreceipt-id:2\n\n\0\n"
         client.hang_up()
         await bench.until(lambda: not bench.server.connections)
 
 
-class Listener(stomp.ConnectionListener):  # type: ignore[misc]
-    def __init__(self) -> None:
-        self.frames: list[Any] = []
-        self.receipts: list[str] = []
-        self.arrived = threading.Semaphore(0)
-
-    def on_message(self, frame: Any) -> None:
-        self.frames.append(frame)
-        self.arrived.release()
-
-    def on_receipt(self, frame: Any) -> None:
-        self.receipts.append(frame.headers["receipt-id"])
-        self.arrived.release()
-
-
-@pytest.mark.parametrize(
-    "client_class", [stomp.Connection10, stomp.Connection11, stomp.Connection12], ids=["1.0", "1.1", "1.2"]
-)
-async def test_stomp_py_sends_receives_and_acknowledges(bench_of: Any, client_class: Any) -> None:
-    async with bench_of() as bench:
-        listener = Listener()
-
-        def talk() -> None:
-            client = client_class([("127.0.0.1", bench.port)])
-            client.set_listener("", listener)
-            client.connect("user", "secret", wait=True)
-            client.subscribe("/queue/a", id="s:1", ack="client-individual", receipt="subscribed")
-            assert listener.arrived.acquire(timeout=10)
-            value = "b:c\\d" if client_class is stomp.Connection10 else "b:c\\d\ne"
-            client.send("/queue/a", "héllo", headers={"custom": value, "receipt": "sent"})
-            assert listener.arrived.acquire(timeout=10)
-            assert listener.arrived.acquire(timeout=10)
-            (frame,) = listener.frames
-            assert (frame.body, frame.headers["custom"]) == ("héllo", value)
-            if client_class is stomp.Connection12:
-                client.ack(frame.headers["ack"])
-            elif client_class is stomp.Connection11:
-                client.ack(frame.headers["message-id"], "s:1")
-            else:
-                client.ack(frame.headers["message-id"])
-            client.disconnect(receipt="bye")
-            assert listener.arrived.acquire(timeout=10)
-
-        await asyncio.to_thread(talk)
-        assert listener.receipts == ["subscribed", "sent", "bye"]
-        assert [command.id for command in bench.engine.commands if isinstance(command, Ack)] == ["s:1"]
-
-
 async def test_who_says_nothing_more_still_hears_the_answers(bench_of: Any) -> None:
     """TCP's half-close; the rest of what it said waits for its turn meanwhile."""
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
-        count = 20_000
+        client = await bench.connected()
+        count = 4_000
         client.writer.write(b"".join(SEND % (number, b"") for number in range(count)))
         client.writer.write_eof()
         answers = await client.rest()

@@ -43,9 +43,7 @@ def numbers(commands: list[Any]) -> list[int]:
 
 async def test_whoever_sends_very_much_lets_others_in_between(timed_bench: Any) -> None:
     async with timed_bench() as bench:
-        hasty, other = await bench.client(), await bench.client()
-        await hasty.connect()
-        await other.connect()
+        hasty, other = await bench.connected(), await bench.connected()
         saying = asyncio.create_task(hasty.say(b"".join(SEND % number for number in range(MANY))))
         await bench.until(lambda: len(bench.engine.commands) > 1000)
         ahead = []
@@ -63,9 +61,7 @@ async def test_whoever_sends_very_much_lets_others_in_between(timed_bench: Any) 
 
 async def test_who_gave_the_store_its_share_waits_for_the_next_report_and_others_do_not(bench_of: Any) -> None:
     async with bench_of() as bench:
-        hasty, other = await bench.client(), await bench.client()
-        await hasty.connect()
-        await other.connect()
+        hasty, other = await bench.connected(), await bench.connected()
         engine = bench.engine
         handle = engine.handle
 
@@ -97,8 +93,7 @@ async def test_who_gave_the_store_its_share_waits_for_the_next_report_and_others
 @pytest.mark.parametrize("reason", ["congestion", "stopped"])
 async def test_what_waits_while_nothing_is_to_be_read_goes_on_afterwards(bench_of: Any, reason: str) -> None:
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
+        client = await bench.connected()
         (connection,) = bench.server.connections
         engine = bench.engine
         handle = engine.handle
@@ -131,8 +126,7 @@ async def test_what_waits_while_nothing_is_to_be_read_goes_on_afterwards(bench_o
 
 async def test_who_is_to_be_read_no_more_is_not_read_again_by_others(bench_of: Any) -> None:
     async with bench_of() as bench:
-        client = await bench.client()
-        await client.connect()
+        client = await bench.connected()
         (connection,) = bench.server.connections
         connection.stop_reading()
         connection.end_reading()
@@ -146,9 +140,7 @@ async def test_what_an_error_of_the_broker_ends_is_one_connection(
     timed_bench: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with timed_bench() as bench:
-        client, other = await bench.client(), await bench.client()
-        await client.connect()
-        await other.connect()
+        client, other = await bench.connected(), await bench.connected()
         engine = bench.engine
         handle = engine.handle
 

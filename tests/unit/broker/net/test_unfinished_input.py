@@ -81,9 +81,7 @@ async def held(bench: Any) -> int:
 
 
 async def test_every_frame_comes_however_many_begin_at_once(bench: Any) -> None:
-    clients = [await bench.client() for _ in range(6)]
-    for client in clients:
-        await client.connect()
+    clients = [await bench.connected() for _ in range(6)]
     most = 0
 
     async def watch() -> None:

@@ -116,8 +116,7 @@ async def test_connections_that_do_not_read_share_what_they_are_told(bench_of: A
     async with bench_of() as bench:
         clients = []
         for number in range(5):
-            client = await bench.client()
-            await client.connect()
+            client = await bench.connected()
             await client.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
             await bench.until(lambda number=number: len(bench.engine.subscriptions) > number)
             client.writer.transport.pause_reading()

@@ -114,10 +114,8 @@ async def test_a_message_may_have_many_fragments_with_pings_between(websockets: 
 
 async def test_very_many_frames_in_one_piece_are_all_read(websockets: Any) -> None:
     async with websockets() as (server, engine):
-        peer = await Peer.of(server)
+        peer = await Peer.served(server)
         send = b"SEND\ndestination:/queue/a\n\nx\0"
-        await peer.say(client_frame(TEXT, CONNECT.encode()))
-        await peer.message()
         await peer.say(client_frame(TEXT, b"") * 50_000 + client_frame(TEXT, send) * 2_000)
         await peer.say(client_frame(TEXT, b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0"))
         assert await peer.message() == (TEXT, b"RECEIPT\nreceipt-id:r\n\n\0\n")
@@ -168,9 +166,7 @@ async def test_an_error_of_stomp_comes_before_the_close(websockets: Any) -> None
 
 async def test_who_is_silent_is_pinged_and_then_cut_off(websockets: Any) -> None:
     async with websockets(ping_seconds=0.05) as (server, engine):
-        peer = await Peer.of(server)
-        await peer.say(client_frame(TEXT, CONNECT.encode()))
-        assert (await peer.message())[1].startswith(b"CONNECTED")
+        peer = await Peer.served(server)
         assert await peer.message() == (PING, b"")
         await peer.rest()  # it ends
         await until(lambda: "closed" in engine.events)
@@ -179,9 +175,7 @@ async def test_who_is_silent_is_pinged_and_then_cut_off(websockets: Any) -> None
 @pytest.mark.parametrize("event_loop_policy", [IdleTime()], ids=["idle"])
 async def test_who_answers_pings_stays(websockets: Any) -> None:
     async with websockets(ping_seconds=0.5) as (server, _):
-        peer = await Peer.of(server)
-        await peer.say(client_frame(TEXT, CONNECT.encode()))
-        await peer.message()
+        peer = await Peer.served(server)
         for _ in range(3):
             assert await peer.message() == (PING, b"")
             await peer.say(client_frame(PONG, b""))
@@ -221,9 +215,7 @@ async def test_a_client_that_does_not_read_gets_no_more(websockets: Any) -> None
     """Output waits in the kernel and in one buffer, which is counted; deliveries stop, and go on when it reads."""
     limits = TransportLimits(write_bytes_high=64 * 1024, write_bytes_low=16 * 1024)
     async with websockets(limits) as (server, engine):
-        peer = await Peer.of(server)
-        await peer.say(client_frame(TEXT, CONNECT.encode()))
-        await peer.message()
+        peer = await Peer.served(server)
         (connection,) = server.connections
         body = "x" * 10_000
         while connection.is_writable:
@@ -240,9 +232,7 @@ async def test_a_client_that_does_not_read_gets_no_more(websockets: Any) -> None
 async def test_a_connection_that_is_not_to_be_read_is_not_read(websockets: Any) -> None:
     """What the engine says about reading reaches the socket: the peer can send no more than the kernel's buffers."""
     async with websockets() as (server, engine):
-        peer = await Peer.of(server)
-        await peer.say(client_frame(TEXT, CONNECT.encode()))
-        await peer.message()
+        peer = await Peer.served(server)
         (connection,) = server.connections
         connection.stop_reading()
         send = client_frame(BINARY, b"SEND\ndestination:/queue/a\ncontent-length:50000\n\n%b\0" % (b"x" * 50_000))

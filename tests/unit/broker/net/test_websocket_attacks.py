@@ -37,13 +37,6 @@ async def answer_to(server: Server, data: bytes) -> tuple[int, bytes]:
     return int(head.split()[1]), body
 
 
-async def served(server: Server) -> Peer:
-    peer = await Peer.of(server)
-    await peer.say(CONNECT)
-    assert (await peer.message())[1].startswith(b"CONNECTED")
-    return peer
-
-
 async def code_for(peer: Peer, *sent: bytes) -> int:
     """With which code the server closes."""
     for each in sent:
@@ -57,7 +50,7 @@ async def code_for(peer: Peer, *sent: bytes) -> int:
 
 async def test_a_huge_message_is_refused_by_its_head(websockets: Any) -> None:
     async with websockets(message_bytes_max=1 << 20) as (server, engine):
-        peer, other = await served(server), await served(server)
+        peer, other = await Peer.served(server), await Peer.served(server)
         head = b"\x82\xff" + struct.pack(">Q", 1 << 40) + b"mask"
         assert await code_for(peer, head, b"x" * (1 << 20)) == CloseCode.MESSAGE_TOO_BIG
         assert engine.memory.used < 1 << 20
@@ -79,7 +72,7 @@ async def test_a_huge_frame_of_stomp_over_many_messages_is_refused_as_over_tcp(w
 
 async def test_frames_that_are_not_whole_count_in_the_budget(websockets: Any) -> None:
     async with websockets() as (server, engine):
-        peer = await served(server)
+        peer = await Peer.served(server)
         await peer.say(
             client_frame(BINARY, b"SEND\ndestination:/queue/a\ncontent-length:3000000\n\n" + b"x" * 2_000_000)
         )
@@ -190,9 +183,9 @@ async def test_where_all_are_served_one_more_is_refused_and_who_is_silent_makes_
 ) -> None:
     monkeypatch.setattr(tandemmq.broker.net.server, "SILENT_SECONDS_MIN", 0.0)
     async with websockets(connections_max=4) as (server, _):
-        peers = [await served(server) for _ in range(2)]
+        peers = [await Peer.served(server) for _ in range(2)]
         silent_in_handshake, silent = await opened(server), await Peer.of(server)
-        peers += [await served(server) for _ in range(2)]
+        peers += [await Peer.served(server) for _ in range(2)]
         async with asyncio.timeout(10):
             assert await silent_in_handshake[0].read() == b""
         await silent.rest()
@@ -209,7 +202,7 @@ async def test_where_all_are_served_one_more_is_refused_and_who_is_silent_makes_
 async def test_pings_of_who_does_not_read_are_not_answered_without_end(websockets: Any) -> None:
     limits = TransportLimits(write_bytes_high=64 * 1024, write_bytes_low=16 * 1024)
     async with websockets(limits) as (server, engine):
-        peer = await served(server)
+        peer = await Peer.served(server)
         (connection,) = server.connections
         while connection.is_writable:
             connection.session.receipt("x" * 10_000)
@@ -232,7 +225,7 @@ async def test_pings_of_who_does_not_read_are_not_answered_without_end(websocket
 
 async def test_very_many_empty_frames_leave_their_turns_to_others(websockets: Any) -> None:
     async with websockets() as (server, engine):
-        busy, other = await served(server), await served(server)
+        busy, other = await Peer.served(server), await Peer.served(server)
         frames = client_frame(BINARY, b"") * 40_000
         flooding = asyncio.ensure_future(_flood(busy, frames, 20))
         for _ in range(20):
