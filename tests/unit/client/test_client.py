@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 
@@ -44,34 +43,6 @@ async def test_what_is_sent_is_received_with_its_headers_in_order(broker: Server
     assert received == bodies
 
 
-async def test_what_was_not_acknowledged_comes_again(broker: Server) -> None:
-    async with Client(url_of(broker)) as client:
-        await client.send("/queue/client.again", b"kept")
-        await client.send("/queue/client.again", b"done")
-    async with Client(url_of(broker)) as client:
-        subscription = await client.subscribe("/queue/client.again")
-        first, second = await subscription.receive(5), await subscription.receive(5)
-        assert first is not None
-        assert second is not None
-        assert await client.acknowledge(second, is_confirmed=True)
-
-    async with Client(url_of(broker)) as client:
-        assert await drain(client, await client.subscribe("/queue/client.again"), 0.3) == [b"kept"]
-
-
-async def test_an_acknowledgement_of_mode_client_covers_those_before_it(broker: Server) -> None:
-    async with Client(url_of(broker)) as client:
-        for number in range(3):
-            await client.send("/queue/client.cumulative", str(number))
-        await client.flush()
-        subscription = await client.subscribe("/queue/client.cumulative", "client")
-        messages = [await subscription.receive(5) for _ in range(3)]
-        assert messages[1] is not None
-        await client.acknowledge(messages[1])
-    async with Client(url_of(broker)) as client:
-        assert await drain(client, await client.subscribe("/queue/client.cumulative"), 0.3) == [b"2"]
-
-
 async def test_a_refused_message_is_a_dead_letter(broker: Server) -> None:
     async with Client(url_of(broker)) as client:
         await client.send("/queue/client.nack", b"bad")
@@ -81,13 +52,6 @@ async def test_a_refused_message_is_a_dead_letter(broker: Server) -> None:
         assert await client.refuse(message, is_confirmed=True)
         letters = await client.subscribe("/queue/ActiveMQ.DLQ.Queue.client.nack")
         assert await drain(client, letters, 0.5) == [b"bad"]
-
-
-async def test_a_wait_for_a_message_ends_in_time(broker: Server) -> None:
-    async with Client(url_of(broker)) as client:
-        subscription = await client.subscribe("/queue/client.nothing")
-
-        assert await subscription.receive(0.05) is None
 
 
 async def test_a_refused_subscription_is_told_to_who_subscribes(broker: Server) -> None:
@@ -162,10 +126,3 @@ async def test_killing_the_master_loses_nothing_that_was_sent(pair: tuple[Server
     assert received == bodies, "none is missing, and what was stored before its receipt was lost is not there twice"
     assert any(text.startswith("connection to") for text in lines)
     assert any(f"reconnected to stomp://{HOST}:{standby.port}" in text for text in lines)
-
-
-async def test_many_tasks_share_one_client(broker: Server) -> None:
-    async with Client(url_of(broker), window=50) as client:
-        await asyncio.gather(*(client.send_confirmed("/queue/client.tasks", str(number)) for number in range(500)))
-        received = await drain(client, await client.subscribe("/queue/client.tasks"), 0.3)
-    assert sorted(map(int, received)) == list(range(500))

@@ -1,16 +1,17 @@
 """`tandemmq send` and `tandemmq receive` as a person types them."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+from click.testing import CliRunner
 
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, Server
+from tandemmq.cli import main
 from tests.support import forked
 
 COMMAND = [sys.executable, "-m", "tandemmq"]
@@ -80,9 +81,9 @@ def test_what_was_refused_is_not_counted_as_sent(broker: Server) -> None:
 
 @pytest.mark.parametrize("command", [("send", "a", "x"), ("receive", "a")])
 def test_no_broker_is_exit_code_3(command: tuple[str, ...]) -> None:
-    ended = run(*command, "--url", f"stomp://{HOST}:{free_port()}")
+    ended = CliRunner().invoke(main, [*command, "--url", f"stomp://{HOST}:{free_port()}"])
 
-    assert ended.returncode == 3
+    assert ended.exit_code == 3
     assert "no broker reachable" in ended.stderr
     assert "Traceback" not in ended.stderr
 
@@ -95,13 +96,14 @@ def test_no_broker_is_exit_code_3(command: tuple[str, ...]) -> None:
         ("send", "a", "x", "--file", "-"),
         ("send", "a", "--file", "-", "--count", "2"),
         ("send", "a", "x", "--header", "receipt:1"),
+        ("send", "a", "x", "--header", "tandemmq-send-id:of one message", "--count", "2"),
         ("send", "a", "x", "--ca-file", "/nowhere.pem"),
         ("send", "a", "x", "--passcode", "a", "--passcode-file", "/dev/null"),
         ("send", "a", "x", "--login", "a", "--passcode-file", "/nowhere"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
-    assert run(*arguments, input="").returncode == 2
+    assert CliRunner().invoke(main, arguments, input="").exit_code == 2
 
 
 def test_control_c_ends_receive_cleanly(broker: Server) -> None:
@@ -165,53 +167,3 @@ def test_a_silent_input_does_not_stop_the_heart_beats(broker: Server) -> None:
 
     assert sender.returncode == 0, output
     assert "lost" not in output
-
-
-def test_both_commands_go_on_when_the_master_is_killed(pair: tuple[Server, Server]) -> None:
-    master, standby = pair
-    both = url(master, standby)
-    first, second = ([f"n {number}" for number in half] for half in (range(200), range(200, 400)))
-    with (
-        forked.Popen(
-            [*COMMAND, "send", "cli.failover", "--url", both], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as sender,
-        forked.Popen(
-            [*COMMAND, "receive", "cli.failover", "--url", both], stdout=subprocess.PIPE, text=True
-        ) as receiver,
-    ):
-        assert sender.stdin is not None
-        sender.stdin.write("".join(f"{line}\n" for line in first))
-        sender.stdin.flush()
-        await_lines(receiver, first)
-        os.kill(master.pid, signal.SIGKILL)
-        output = sender.communicate("".join(f"{line}\n" for line in second), timeout=60)[1]
-        await_lines(receiver, second)
-        receiver.send_signal(signal.SIGINT)
-
-    assert sender.returncode == 0, output
-    assert f"connection to stomp://{HOST}:{master.port} lost" in output
-    assert f"reconnected to stomp://{HOST}:{standby.port}" in output
-
-
-def await_lines(receiver: subprocess.Popen[str], lines: list[str]) -> None:
-    """Until each was printed, in whichever order, some perhaps twice."""
-    assert receiver.stdout is not None
-    missing = set(lines)
-    while missing:
-        line = receiver.stdout.readline()
-        assert line, f"it ended before it printed {sorted(missing)}"
-        missing.discard(line.rstrip("\n"))
-
-
-def test_a_message_with_a_number_of_its_own_is_stored_once(broker: Server) -> None:
-    number = ("--header", "tandemmq-send-id:report:20260731")
-    for _ in range(2):
-        sent = run("send", "cli.once", "daily report", *number, "--url", url(broker))
-        assert sent.returncode == 0, sent.stderr
-
-    received = run("receive", "cli.once", "--timeout", "0.5", "--url", url(broker))
-    refused = run("send", "cli.once", "many", "--count", "2", *number, "--url", url(broker))
-
-    assert received.stdout == "daily report\n"
-    assert refused.returncode == 2
-    assert "the number of one message" in refused.stderr

@@ -60,7 +60,7 @@ def program(
     "program",
     [
         "pair_asyncio.py",
-        "pair_stomp_py.py",
+        pytest.param("pair_stomp_py.py", marks=pytest.mark.thorough),
         pytest.param("node", marks=pytest.mark.service),
         pytest.param("go", marks=pytest.mark.service),
     ],

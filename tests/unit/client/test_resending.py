@@ -200,9 +200,10 @@ async def test_a_transaction_is_begun_sent_and_committed() -> None:
     assert len({frame.headers["transaction"] for frame in notes.frames[0][:4]}) == 1
 
 
-async def test_an_open_transaction_is_said_again_on_the_next_connection() -> None:
+@pytest.mark.parametrize("lost_at", ["SEND", "COMMIT"])
+async def test_a_transaction_is_repeated_with_the_same_numbers_on_the_next_connection(lost_at: str) -> None:
     notes = Notes()
-    scripts = notes.script(ends_at="SEND"), notes.script()
+    scripts = notes.script(ends_at=lost_at), notes.script()
     async with (
         ScriptedBroker(*scripts) as broker,
         Client(broker.url(FAST)) as client,
@@ -211,21 +212,8 @@ async def test_an_open_transaction_is_said_again_on_the_next_connection() -> Non
         await transaction.send("/queue/a", b"1")
         await transaction.send("/queue/a", b"2")
     assert [frame.command for frame in notes.frames[1]] == ["BEGIN", "SEND", "SEND", "COMMIT", "DISCONNECT"]
-    assert numbers(notes.of(1, "SEND"))[0] == numbers(notes.of(0, "SEND"))[0]
-
-
-async def test_a_commit_without_receipt_is_repeated_with_the_same_numbers() -> None:
-    notes = Notes()
-    scripts = notes.script(ends_at="COMMIT"), notes.script()
-    async with (
-        ScriptedBroker(*scripts) as broker,
-        Client(broker.url(FAST)) as client,
-        await client.begin() as transaction,
-    ):
-        await transaction.send("/queue/a", b"1")
-        await transaction.send("/queue/a", b"2")
-    assert [frame.command for frame in notes.frames[1]] == ["BEGIN", "SEND", "SEND", "COMMIT", "DISCONNECT"]
-    assert numbers(notes.of(1, "SEND")) == numbers(notes.of(0, "SEND"))
+    sent = numbers(notes.of(0, "SEND"))
+    assert numbers(notes.of(1, "SEND"))[: len(sent)] == sent
 
 
 @pytest.mark.parametrize("servers", [(OTHER, "TandemMQ"), ("TandemMQ", OTHER)])

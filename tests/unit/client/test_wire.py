@@ -134,18 +134,20 @@ async def test_who_is_not_let_in_is_told_why() -> None:
             await Client(broker.url(), login="me", passcode="se:cret").connect()
 
 
-async def test_an_error_about_one_message_is_told_and_the_others_go_on() -> None:
-    async def script(peer: Peer) -> None:
-        await peer.welcome()
-        for _ in range(3):
-            frame = await peer.expect("SEND")
-            if frame.body == b"bad":
-                peer.error("refused", frame.headers["receipt"])
-            else:
-                peer.write(frame.receipt)
-        peer.write((await peer.expect("DISCONNECT")).receipt)
+async def refusing_one_of_three(peer: Peer) -> None:
+    """The last one is answered first."""
+    await peer.welcome()
+    frames = [await peer.expect("SEND") for _ in range(3)]
+    for frame in reversed(frames):
+        if frame.body == b"bad":
+            peer.error("refused", frame.headers["receipt"])
+        else:
+            peer.write(frame.receipt)
+    peer.write((await peer.expect("DISCONNECT")).receipt)
 
-    async with ScriptedBroker(script) as broker, Client(broker.url()) as client:
+
+async def test_an_error_about_one_message_is_told_and_the_others_go_on() -> None:
+    async with ScriptedBroker(refusing_one_of_three) as broker, Client(broker.url()) as client:
         for body in (b"good", b"bad", b"good"):
             await client.send("/queue/a", body)
         with pytest.raises(BrokerError, match="refused"):
@@ -156,17 +158,7 @@ async def test_an_error_about_one_message_is_told_and_the_others_go_on() -> None
 
 
 async def test_each_task_hears_of_its_own_message() -> None:
-    async def script(peer: Peer) -> None:
-        await peer.welcome()
-        frames = [await peer.expect("SEND") for _ in range(3)]
-        for frame in reversed(frames):
-            if frame.body == b"bad":
-                peer.error("refused", frame.headers["receipt"])
-            else:
-                peer.write(frame.receipt)
-        peer.write((await peer.expect("DISCONNECT")).receipt)
-
-    async with ScriptedBroker(script) as broker, Client(broker.url()) as client:
+    async with ScriptedBroker(refusing_one_of_three) as broker, Client(broker.url()) as client:
         ended = await asyncio.gather(
             *(client.send_confirmed("/queue/a", body) for body in (b"good", b"bad", b"good")), return_exceptions=True
         )
