@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tandemmq.config.bridges import meet
 from tandemmq.config.errors import SettingsError
-from tandemmq.config.load import load
 from tandemmq.config.settings import Settings
 from tandemmq.config.show import show
 
 Read = Callable[[str], Settings]
-
-
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def write_and_read(text: str) -> Settings:
-        (tmp_path / "tandemmq.toml").write_text(text)
-        return load(str(tmp_path / "tandemmq.toml"), {})
-
-    return write_and_read
 
 
 BRIDGE = """

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -18,18 +15,7 @@ from tandemmq.config.section import section_of
 from tandemmq.config.settings import Settings
 from tandemmq.config.show import as_json, show
 
-LIBRARIES = Path("/usr/share/activemq/lib")
-
 Read = Callable[[str], Settings]
-
-
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def write_and_read(text: str) -> Settings:
-        (tmp_path / "tandemmq.toml").write_text(text)
-        return load(str(tmp_path / "tandemmq.toml"), {})
-
-    return write_and_read
 
 
 def entry(found: Property, value: object) -> str:
@@ -94,12 +80,7 @@ Attributes = dict[str, dict[str, str]]
 
 
 @pytest.fixture(scope="module")
-def attributes(require_service: Callable[[object, str], None]) -> Attributes:
-    """What can be set on ActiveMQ's own classes, and their defaults: class -> attribute -> value."""
-    java = shutil.which("java")
-    require_service(java, "no JDK: java is not in the path")
-    require_service((LIBRARIES / "activemq-broker.jar").exists(), f"no ActiveMQ: {LIBRARIES} has no broker")
-    assert java is not None
+def attributes(properties_of: Callable[..., Attributes]) -> Attributes:
     package = "org.apache.activemq.broker.region.policy."
     names = [
         "PolicyEntry",
@@ -111,15 +92,7 @@ def attributes(require_service: Callable[[object, str], None]) -> Attributes:
         "ConstantPendingMessageLimitStrategy",
         "PrefetchRatePendingMessageLimitStrategy",
     ]
-    source = Path(__file__).parent / "java" / "Properties.java"
-    command = [java, "-XX:TieredStopAtLevel=1", "-cp", f"{LIBRARIES}/*", str(source), *(package + n for n in names)]
-    command.append("org.apache.activemq.RedeliveryPolicy")
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found: Attributes = {}
-    for line in output.splitlines():
-        type_name, name, value = line.split("\t")
-        found.setdefault(type_name, {})[name] = value
-    return found
+    return properties_of(*(package + name for name in names), "org.apache.activemq.RedeliveryPolicy")
 
 
 TABLES = {

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,17 +19,7 @@ from tandemmq.config.settings import Settings
 from tandemmq.config.show import as_json, show
 from tandemmq.config.store import FilteredStoreSettings
 
-LIBRARIES = Path("/usr/share/activemq/lib")
 ALL = [found for group in GROUPS.values() for found in group]
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Callable[[str], str]:
-    def write(text: str) -> str:
-        (tmp_path / "tandemmq.toml").write_text(text)
-        return str(tmp_path / "tandemmq.toml")
-
-    return write
 
 
 def by_set(*overrides: str) -> Settings:
@@ -100,29 +87,16 @@ def test_names_are_turned_into_keys(name: str, key: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def activemq_properties(require_service: Callable[[object, str], None]) -> dict[str, dict[str, str]]:
-    """What can be set on ActiveMQ's own classes, and their defaults: class -> property -> value."""
-    java = shutil.which("java")
-    require_service(java, "no JDK: java is not in the path")
-    require_service((LIBRARIES / "activemq-kahadb-store.jar").exists(), f"no ActiveMQ: {LIBRARIES} has no KahaDB")
-    assert java is not None
+def activemq_properties(properties_of: Callable[..., dict[str, dict[str, str]]]) -> dict[str, dict[str, str]]:
     package = "org.apache.activemq.store"
-    source = Path(__file__).parent / "java" / "Properties.java"
-    names = [
+    return properties_of(
         f"{package}.kahadb.KahaDBPersistenceAdapter",
         f"{package}.kahadb.MultiKahaDBPersistenceAdapter",
         f"{package}.kahadb.FilteredKahaDBPersistenceAdapter",
         f"{package}.SharedFileLocker",
         f"{package}.jdbc.LeaseDatabaseLocker",
         f"{package}.jdbc.DefaultDatabaseLocker",
-    ]
-    command = [java, "-XX:TieredStopAtLevel=1", "-cp", f"{LIBRARIES}/*", str(source), *names]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found: dict[str, dict[str, str]] = {}
-    for line in output.splitlines():
-        type_name, name, value = line.split("\t")
-        found.setdefault(type_name, {})[name] = value
-    return found
+    )
 
 
 def test_every_property_of_the_real_activemq_is_in_the_table(activemq_properties: dict[str, dict[str, str]]) -> None:

@@ -16,15 +16,6 @@ from tandemmq.config.show import as_json, show
 from tests.support.tree import ROOT
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Callable[[str], str]:
-    def write(text: str) -> str:
-        (tmp_path / "tandemmq.toml").write_text(text)
-        return str(tmp_path / "tandemmq.toml")
-
-    return write
-
-
 def test_without_anything_the_defaults_hold() -> None:
     settings = load(None, {})
     assert settings.store.directory == "./tandemmq-data"

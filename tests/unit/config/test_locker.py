@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +16,6 @@ from tandemmq.config.show import as_json, show
 
 URL = "postgresql://user:s3cret@h/db"
 LEASE = ["locker.type=lease-database", f"locker.data_source={URL}"]
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Callable[[str], str]:
-    def write(text: str) -> str:
-        path = tmp_path / "tandemmq.toml"
-        path.write_text(text)
-        return str(path)
-
-    return write
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,26 +11,14 @@ from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEnt
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.support.prove import SEED
 
-LIBRARIES = Path("/usr/share/activemq/lib")
 CASES = 3_000
 
 Ask = Callable[[list[str]], list[str]]
 
 
 @pytest.fixture(scope="module")
-def ask(require_service: Callable[[object, str], None]) -> Ask:
-    java = shutil.which("java")
-    require_service(java, "no JDK: java is not in the path")
-    require_service((LIBRARIES / "activemq-broker.jar").exists(), f"no ActiveMQ: {LIBRARIES} has no broker")
-    source = Path(__file__).parent / "java" / "Policies.java"
-    command = [str(java), "-XX:TieredStopAtLevel=1", "-cp", f"{LIBRARIES}/*", str(source)]
-
-    def run(lines: list[str]) -> list[str]:
-        text = "".join(f"{line}\n" for line in lines)
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-        return done.stdout.splitlines()
-
-    return run
+def ask(run_java: Callable[..., list[str]]) -> Ask:
+    return lambda lines: run_java("Policies.java", input="".join(f"{line}\n" for line in lines))
 
 
 @pytest.mark.service

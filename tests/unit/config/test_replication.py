@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,15 +20,6 @@ from tandemmq.config.show import as_json, show
 from tandemmq.index.page import PAGE_SIZE_DEFAULT
 
 ALL = [found for group in GROUPS.values() for found in group]
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Callable[[str], str]:
-    def write(text: str) -> str:
-        (tmp_path / "tandemmq.toml").write_text(text)
-        return str(tmp_path / "tandemmq.toml")
-
-    return write
 
 
 def by_set(*overrides: str) -> Settings:

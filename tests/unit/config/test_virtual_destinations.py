@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tandemmq.broker.settings.virtual_destinations import virtual_destinations
 from tandemmq.config.errors import SettingsError
-from tandemmq.config.load import load
 from tandemmq.config.settings import Settings
 from tandemmq.config.show import show
 from tandemmq.store.records.message import Destination, DestinationKind
 
 Read = Callable[[str], Settings]
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
-
-
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def write_and_read(text: str) -> Settings:
-        (tmp_path / "tandemmq.toml").write_text(text)
-        return load(str(tmp_path / "tandemmq.toml"), {})
-
-    return write_and_read
 
 
 EVERYTHING = """
