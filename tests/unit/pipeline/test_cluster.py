@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from click.testing import CliRunner
 
 from tandemmq.cli import main
 from tandemmq.pipeline.package import ZIP_NAME, package
-from tandemmq.pipeline.session import NoSpark, check_java
 from tandemmq.pipeline.stores import journal_files
 
 HERE = Path(__file__).parent
@@ -73,14 +71,8 @@ def test_workers_need_nothing_but_the_zip_arrow_and_numpy(tmp_path: Path) -> Non
 @pytest.mark.thorough  # a Java for the driver and the cluster, one for each executor
 @pytest.mark.timeout(SECONDS_MAX + 60)
 def test_a_job_is_submitted_to_executors_that_have_the_zip_alone(
-    store: Path, tmp_path: Path, require_service: Callable[..., None]
+    store: Path, tmp_path: Path, spark_installed: None
 ) -> None:
-    for name in ("pyspark", "pyarrow"):
-        require_service(importlib.util.find_spec(name), f"{name} is not installed")
-    try:
-        check_java()
-    except NoSpark as error:
-        require_service(False, str(error))
     archive, submit = package(tmp_path / "package")
     script, out = tmp_path / "where.py", tmp_path / "out"
     script.write_text(WHERE + submit.read_text())

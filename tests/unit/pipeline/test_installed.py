@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tandemmq.pipeline.rows import rows as records
-from tandemmq.pipeline.session import NoSpark, check_java
 from tandemmq.pipeline.stores import journal_files
 from tests.support.tree import ROOT as TREE
 
@@ -48,15 +45,7 @@ print(json.dumps([rows, tandemmq.__file__, worker]))
 @pytest.mark.service
 @pytest.mark.thorough  # a second Java, beside that of the other tests
 @pytest.mark.timeout(300)
-def test_workers_find_the_package_of_a_wheel(
-    store: Path, tmp_path: Path, require_service: Callable[[object, str], None]
-) -> None:
-    for name in ("pyspark", "pyarrow"):
-        require_service(importlib.util.find_spec(name), f"{name} is not installed")
-    try:
-        check_java()
-    except NoSpark as error:
-        require_service(False, str(error))
+def test_workers_find_the_package_of_a_wheel(store: Path, tmp_path: Path, spark_installed: None) -> None:
     site = tmp_path / "site"
     # As the wheel lays it out (tests/unit/test_packaging.py).
     shutil.copytree(TREE / "tandemmq", site / "tandemmq", ignore=shutil.ignore_patterns("__pycache__"))

@@ -47,29 +47,6 @@ def test_a_table_has_the_rows_of_its_files(spark: SparkSession, store: Path, tab
 
 
 @service
-def test_every_file_adds_up_to_its_size(spark: SparkSession, store: Path, tmp_path: Path) -> None:
-    write_foreign(tmp_path / "foreign" / "db-1.log", [[add(1)], [add(2)]])
-    write_foreign(tmp_path / "foreign" / "db-2.log", [[add(3)]])
-    damaged = tmp_path / "foreign" / "db-1.log"
-    content = bytearray(damaged.read_bytes())
-    content[40] ^= 1
-    damaged.write_bytes(content)
-    options = {"follow": "tail"}
-    files = {
-        (row["store"], row["file"]): row["bytes"]
-        for row in load(spark, store, tmp_path / "foreign", table="files", **options).collect()
-    }
-    assert files == {
-        (str(path.parent), int(path.stem[3:])): path.stat().st_size for path in tmp_path.glob("*/db-*.log")
-    }
-    sums = load(spark, store, tmp_path / "foreign", table="batches", **options)
-    for row in sums.groupBy("store", "file").sum("length").collect():
-        assert row["sum(length)"] == files.pop((row["store"], row["file"]))
-    assert not files
-    assert [row["status"] for row in sums.filter("status not in ('ok', 'end', 'padding')").collect()] == ["bad_sum"]
-
-
-@service
 def test_messages_come_with_their_bodies_and_times(spark: SparkSession, tmp_path: Path) -> None:
     write_foreign(tmp_path / "db-1.log", [[add(1, b"hello", properties={"a": 1})]])
     write_foreign(tmp_path / "db-2.log", [[add(2)]])
@@ -112,25 +89,6 @@ def test_a_part_of_the_columns_may_be_asked_for(spark: SparkSession, store: Path
 def test_what_is_no_option_is_refused(spark: SparkSession, store: Path, options: dict[str, str], told: str) -> None:
     with pytest.raises(Exception, match=told):
         load(spark, store, **options).count()
-
-
-@service
-def test_damage_stops_a_read_that_is_to_fail_fast(spark: SparkSession, tmp_path: Path) -> None:
-    path = tmp_path / "db-1.log"
-    write_foreign(path, [[add(1)], [add(2)]])
-    write_foreign(tmp_path / "db-2.log", [[add(3)]])
-    content = bytearray(path.read_bytes())
-    content[100] ^= 1
-    path.write_bytes(content)
-    assert load(spark, tmp_path, follow="closed").count() == 1
-    with pytest.raises(Exception, match="the checksum of the batch does not match"):
-        load(spark, tmp_path, mode="failfast").count()
-
-
-@service
-def test_a_path_without_journals_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="no journal files"):
-        load(spark, tmp_path).count()
 
 
 def test_a_file_that_is_deleted_meanwhile_is_told(store: Path) -> None:

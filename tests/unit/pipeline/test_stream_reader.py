@@ -46,19 +46,6 @@ def filled(store: GrowingStore, files: int) -> None:
         store.rotate()
 
 
-def test_closed_files_are_read_once_and_the_one_that_is_written_when_it_is_closed(store: GrowingStore) -> None:
-    store.add(3)
-    stream = Driven(path=str(store.directory))
-    assert stream.ids() == []
-    filled(store, 2)
-    store.add(2)
-    assert stream.ids() == store.ids[:-2]
-    assert stream.ids() == []
-    store.rotate()
-    assert stream.ids() == store.ids[-2:]
-    assert stream.offsets[-1]["stores"] == {str(store.directory): {"file": store.file, "offset": 0}}
-
-
 def test_a_tail_is_read_to_its_last_whole_batch_and_over_rotations(store: GrowingStore) -> None:
     stream = Driven(path=str(store.directory), follow="tail")
     got: list[str] = []
@@ -434,17 +421,6 @@ def test_the_file_before_one_that_is_still_empty_is_not_closed(store: GrowingSto
     store.take_over()
     assert closed.ids() == store.ids[-3:]
     assert tail.ids() == store.ids[-1:]
-
-
-def test_what_a_deposed_master_wrote_behind_the_end_is_not_read(store: GrowingStore) -> None:
-    filled(store, 1)
-    store.add(2)
-    stream = Driven(path=str(store.directory))
-    end = store.end
-    store.fence()
-    store.add(2)
-    store.take_over(end)
-    assert stream.ids() == store.ids[:-2]
 
 
 def test_what_a_change_of_masters_took_back_from_a_tail_is_told(store: GrowingStore) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import pty
@@ -10,12 +9,10 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tandemmq.pipeline.session import NoSpark, check_java
 from tests.support.tree import ROOT as TREE
 
 pytestmark = [pytest.mark.service, pytest.mark.thorough, pytest.mark.timeout(300)]
@@ -27,14 +24,8 @@ END_SECONDS = 100
 
 
 @pytest.fixture
-def marked(require_service: Callable[[object, str], None]) -> dict[str, str]:
+def marked(spark_installed: None) -> dict[str, str]:
     """An environment that every process of the command has, and no other."""
-    for name in ("pyspark", "pyarrow"):
-        require_service(importlib.util.find_spec(name), f"{name} is not installed")
-    try:
-        check_java()
-    except NoSpark as error:
-        require_service(False, str(error))
     return os.environ | {MARK: uuid.uuid4().hex}
 
 

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -24,7 +17,7 @@ from tandemmq.journal.format import encode_batch
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Sources
-from tandemmq.pipeline.lake import BY_DATE, LEDGER, LakeError, Layout, committed
+from tandemmq.pipeline.lake import BY_DATE, LakeError, Layout, committed
 from tandemmq.pipeline.rows import rows
 from tandemmq.pipeline.stopping import Stopped
 from tandemmq.pipeline.stores import journal_files
@@ -32,9 +25,7 @@ from tandemmq.store.maintenance.archive import Archive
 from tandemmq.store.records.commands import encode_add, encode_remove
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import encode_message
-from tests.support.prove import SEED, rounds
-from tests.support.store.store_harness import KIB, SMALL, Q, Term
-from tests.support.tree import ROOT
+from tests.support.store.store_harness import KIB, SMALL, Term
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +33,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.service
 
 DAY_MS = 86_400_000
-KILLS = rounds(1, 20)
 FIRST_DAY_MS = 1_700_006_400_000  # 2023-11-15T00:00:00Z
 
 
@@ -220,14 +210,10 @@ def test_what_successive_masters_stored_is_there_once(spark: SparkSession, tmp_p
     stored: list[str] = []
     for broker in ("a", "b"):
         term = Term(str(directory), broker, settings)
-        owner = term.store.queue(Q)
         for _ in range(8):
-            before = len(term.durable_operations)
             added = term.add_durably(10, body=b"x" * 4 * KIB)
             stored += [operation.message.message_id for operation in added]
-            for operation in added:
-                term.remove(operation, owner)
-            term.wait_durable(before + 20)
+            term.take(added)
         run(spark, directory, lake)
         if broker == "a":
             term.crash()
@@ -239,24 +225,6 @@ def test_what_successive_masters_stored_is_there_once(spark: SparkSession, tmp_p
     left = [row[6] for file in newest for row in rows(file, columns.MESSAGES)]
     assert Counter(found) + Counter(left) == Counter(stored)
     assert any((directory / "data-archive").iterdir())
-
-
-def command(store: Path, lake: Path, *more: str) -> list[str]:
-    settings = ("spark.sql.shuffle.partitions=2", "spark.sql.adaptive.enabled=false")
-    confs = [part for setting in settings for part in ("--conf", setting)]
-    named = [sys.executable, "-m", "tandemmq", "pipeline", "archive", str(store), "--out", str(lake)]
-    return [*named, "--master", "local[2]", *confs, *more]
-
-
-def rows_on_disk(lake: Path, table: str) -> Counter[tuple[int, int]]:
-    """As ``in_lake``, without Spark."""
-    import pyarrow.parquet as pq
-
-    found: Counter[tuple[int, int]] = Counter()
-    for path in (lake / table).rglob("*.parquet"):
-        read = pq.ParquetFile(path).read(columns=["file", "offset"])
-        found.update(zip(read["file"].to_pylist(), read["offset"].to_pylist(), strict=True))
-    return found
 
 
 def test_damage_is_told_and_a_copy_of_a_store_adds_nothing(spark: SparkSession, store: Path, tmp_path: Path) -> None:
@@ -271,53 +239,3 @@ def test_damage_is_told_and_a_copy_of_a_store_adds_nothing(spark: SparkSession, 
     assert in_lake(spark, lake, "messages") == keys([str(store)], "messages", first=2, last=3)
     (store / "db-1.log").unlink()  # nobody asked for it
     assert run(spark, Sources((str(store), str(copy)), first=2, last=3), lake).is_clean
-
-
-@pytest.mark.prove
-@pytest.mark.thorough
-@pytest.mark.timeout(600 * KILLS)
-def test_killed_at_any_moment_and_run_again_each_message_is_there_once(
-    store: Path, tmp_path: Path, require_service: Callable[..., None]
-) -> None:
-    """The real command, killed with kill -9 while it adds; the last one runs for ever, and ends on SIGTERM."""
-    require_service(shutil.which("java") or os.environ.get("JAVA_HOME"), "no Java")
-    pytest.importorskip("pyspark")
-    seed = SEED
-    print(f"seed {seed}")
-    lots = random.Random(seed)
-    lake = tmp_path / "lake"
-    wanted = {table: keys([str(store)], table) for table in ("messages", "acks", "records")}
-    for _ in range(KILLS):
-        shutil.rmtree(lake, ignore_errors=True)
-        killed = subprocess.Popen(command(store, lake), cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
-        staging = lake / LEDGER / "staging"
-        try:
-            while killed.poll() is None and not (staging.is_dir() and any(staging.iterdir())):
-                time.sleep(0.01)
-            time.sleep(lots.random() * 4)
-        finally:
-            os.killpg(killed.pid, signal.SIGKILL)
-            killed.wait()
-        for table in wanted:
-            assert set(rows_on_disk(lake, table).values()) <= {1}, "nothing is twice at any moment"
-        again = subprocess.Popen(
-            command(store, lake, "--every", "1s", "--json"),
-            cwd=ROOT,
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            ended = time.monotonic() + 300
-            while not committed(str(lake)) and again.poll() is None and time.monotonic() < ended:
-                time.sleep(0.1)
-            again.terminate()
-            output, _ = again.communicate(timeout=120)
-        finally:
-            if again.poll() is None:
-                os.killpg(again.pid, signal.SIGKILL)
-                again.wait()
-        assert again.returncode == 0, "SIGTERM is no failure"
-        assert json.loads(output)["job"] == "archive"
-        for table, expected in wanted.items():
-            assert rows_on_disk(lake, table) == expected, table

@@ -90,16 +90,10 @@ def test_at_a_time_is_what_a_browser_saw(spark: SparkSession, tmp_path: Path) ->
     owner = term.store.queue(orders)
     sent = term.add_durably(8, orders, body=b"early")
     term.add_durably(1, prices)
-    before = len(term.durable_operations)
-    for added in sent[:3]:
-        term.remove(added, owner)
-    term.wait_durable(before + 3)
+    term.take(sent[:3], owner)
     browsed = [paged.message.message_id for paged in term.page(owner).messages]
     moment = _tick()
-    before = len(term.durable_operations)
-    for added in sent[3:6]:
-        term.remove(added, owner)
-    term.wait_durable(before + 3)
+    term.take(sent[3:6], owner)
     term.add_durably(2, orders, body=b"late")
     term.close()
 
@@ -156,15 +150,14 @@ def test_a_time_lies_between_two_clocks_and_what_stands_between_them_is_counted(
 def test_a_sender_whose_clock_is_wrong_moves_no_moment(spark: SparkSession, tmp_path: Path) -> None:
     directory = tmp_path / "store"
     directory.mkdir()
-    term = Term(str(directory), settings=replace(SETTINGS, clock_mark_interval=0.0))
-    owner = term.store.queue(QUEUES[0])
-    for number, ahead in enumerate((0, 3_600_000, 0)):
-        message = term.message(QUEUES[0], f"{number}".encode())
-        message.timestamp = time.time_ns() // 1_000_000 + ahead
-        term.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
-        term.wait_durable(number + 1)
-    moment = _tick()
-    term.close()
+    with Term(str(directory), settings=replace(SETTINGS, clock_mark_interval=0.0)) as term:
+        owner = term.store.queue(QUEUES[0])
+        for number, ahead in enumerate((0, 3_600_000, 0)):
+            message = term.message(QUEUES[0], f"{number}".encode())
+            message.timestamp = time.time_ns() // 1_000_000 + ahead
+            term.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
+            term.wait_durable(number + 1)
+        moment = _tick()
     out = tmp_path / "out"
     run(spark, Sources((str(directory),)), str(out), time=moment)
     assert spark.read.parquet(f"{out}/contents").count() == 3

@@ -221,10 +221,9 @@ def test_what_a_destination_alone_keeps_is_told_with_what_would_go(spark: SparkS
 def test_of_several_stores_each_line_says_whose_it_is(spark: SparkSession, tmp_path: Path) -> None:
     stores = [tmp_path / name for name in ("east", "west")]
     for store in stores:
-        term = Term(str(store), settings=STILL)
-        term.add_durably(1, ORDERS)
-        term.store.rotate().result(10)
-        term.close()
+        with Term(str(store), settings=STILL) as term:
+            term.add_durably(1, ORDERS)
+            term.store.rotate().result(10)
 
     summary = run(spark, Sources(tuple(map(str, stores))), str(tmp_path / "out"))
 
@@ -237,10 +236,7 @@ def test_of_several_stores_each_line_says_whose_it_is(spark: SparkSession, tmp_p
 def _churn(term: Term) -> None:
     """More than a file of messages that come and go."""
     owner = term.store.queue(BUSY)
-    before = len(term.durable_operations)
-    for added in term.add_durably(40, BUSY, body=b"x" * 2000):
-        term.remove(added, owner)
-    term.wait_durable(before + 80)
+    term.take(term.add_durably(40, BUSY, body=b"x" * 2000), owner)
 
 
 def test_bounds_of_files_are_refused_before_spark_starts(store: Path, tmp_path: Path) -> None:
