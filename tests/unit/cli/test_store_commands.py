@@ -7,10 +7,8 @@ import json
 import os
 import pty
 import shutil
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,16 +34,6 @@ pytestmark = pytest.mark.promise("bytes-are-explained")
 STILL = StoreSettings(
     journal_max_file_length=64 * KIB, checkpoint_interval=3600.0, fence_check_interval=0.01, enable_compaction=False
 )
-# Another process that takes the lock as ActiveMQ does.
-HOLD = """
-import fcntl, sys
-lock = open(sys.argv[1], "wb")
-lock.write(bytes(8))
-lock.flush()
-fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
-print("held", flush=True)
-sys.stdin.read()
-"""
 BUSY = Destination(DestinationKind.QUEUE, "BUSY")
 
 
@@ -58,15 +46,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten files with one message of Q in each."""
     path = tmp_path_factory.mktemp("made") / "data"
     path.mkdir()
-    term = Term(str(path), settings=STILL)
-    owner = term.store.queue(BUSY)
-    for number in range(10):
-        term.add_durably(1, body=b"kept %d" % number)
-        before = len(term.durable_operations)
-        for operation in term.add_durably(30, BUSY, body=b"x" * 2000):
-            term.remove(operation, owner)
-        term.wait_durable(before + 60)
-    term.close()
+    with Term(str(path), settings=STILL) as term:
+        owner = term.store.queue(BUSY)
+        for number in range(10):
+            term.add_durably(1, body=b"kept %d" % number)
+            term.take(term.add_durably(30, BUSY, body=b"x" * 2000), owner)
     assert check(str(path)).problems == []
     return path
 
@@ -186,17 +170,15 @@ def test_compact_shrinks_the_journal_and_keeps_all_that_lives(directory: str) ->
     assert report["messages"] >= 8
     assert check(directory).problems == []
     assert not list(Path(directory).glob(".next-*")), "nothing is made ahead for files that are not to come"
-    term = Term(directory, settings=STILL)
-    assert term.bodies() == [b"kept %d" % number for number in range(10)]
-    assert term.store.records_replayed <= 5, "the broker's own index is true to the end"
-    term.close()
+    with Term(directory, settings=STILL) as term:
+        assert term.bodies() == [b"kept %d" % number for number in range(10)]
+        assert term.store.records_replayed <= 5, "the broker's own index is true to the end"
     assert check(directory).problems == []
 
 
 def test_compact_has_nothing_to_gain_from_what_lives(tmp_path: Path) -> None:
-    term = Term(str(tmp_path), settings=STILL)
-    term.add_durably(26, body=b"x" * 2400)
-    term.close()
+    with Term(str(tmp_path), settings=STILL) as term:
+        term.add_durably(26, body=b"x" * 2400)
     result = store("compact", str(tmp_path))
     assert "nothing to gain" in result.stdout, result.output
     assert check(str(tmp_path)).problems == []
@@ -231,21 +213,6 @@ def test_an_import_into_the_directory_of_a_set_is_refused(directory: str, tmp_pa
     assert "tandemmq replication leave" in result.stderr
 
 
-def test_a_lock_of_another_kind_of_process_is_respected(directory: str) -> None:
-    """ActiveMQ's lock is the same; it leaves eight bytes of time and no name."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, f"{directory}/lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        result = store("compact", directory)
-        assert result.exit_code == 1
-        assert "is in use by" in result.stderr
-    finally:
-        process.communicate(b"")
-
-
 def test_compact_lets_the_lock_go(directory: str) -> None:
     assert store("compact", directory).exit_code == 0
     with open(f"{directory}/lock", "r+b") as lock:
@@ -275,11 +242,10 @@ def test_rebuild_index_asks_for_a_name_where_there_are_two(directory: str) -> No
 
 
 def test_rebuild_index_is_refused_while_the_index_is_open(directory: str) -> None:
-    term = Term(directory, settings=STILL)
-    result = store("rebuild-index", directory, "--name", "a")
-    assert result.exit_code == 1
-    assert "the index of a is in use" in result.stderr
-    term.close()
+    with Term(directory, settings=STILL):
+        result = store("rebuild-index", directory, "--name", "a")
+        assert result.exit_code == 1
+        assert "the index of a is in use" in result.stderr
     assert check(directory).problems == []
 
 
@@ -425,9 +391,8 @@ def test_one_of_several_stores_is_named_and_has_the_lock_of_all(directory: str, 
 
 def test_files_are_as_long_as_they_were_though_an_epochs_first_one_begins_short(tmp_path: Path) -> None:
     long = replace(STILL, journal_max_file_length=512 * KIB)
-    term = Term(str(tmp_path), settings=long)
-    term.add_durably(60, body=b"x" * 10_000)
-    term.close()
+    with Term(str(tmp_path), settings=long) as term:
+        term.add_durably(60, body=b"x" * 10_000)
     Term(str(tmp_path), settings=long).close()
     whole = json.loads(store("why", str(tmp_path), "--json").stdout)
     assert whole["bound_bytes"] == 2 * whole["live_bytes"] + 2 * 512 * KIB
@@ -449,22 +414,3 @@ def test_compact_takes_the_settings_of_the_broker(directory: str, tmp_path: Path
     wrong = store("compact", directory, "--config", str(settings))
     assert wrong.exit_code == 2
     assert "no_such_key" in wrong.stderr
-
-
-def test_a_compaction_that_is_killed_leaves_everything_as_it_was(directory: str) -> None:
-    arguments = [sys.executable, "-m", "tandemmq", "store", "compact", directory]
-    process = forked.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    before = JournalFiles(directory).list()[-1]
-    deadline = time.monotonic() + 30
-    while JournalFiles(directory).list()[-1] == before and process.poll() is None:
-        assert time.monotonic() < deadline, "it began an epoch"
-    process.kill()
-    process.communicate()
-
-    assert check(directory).problems == []
-    result = store("compact", directory)
-    assert result.exit_code == 0, result.output
-    term = Term(directory, settings=STILL)
-    assert term.bodies() == [b"kept %d" % number for number in range(10)]
-    term.close()
-    assert check(directory).problems == []

@@ -27,10 +27,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store whose journal has several files."""
     path = tmp_path_factory.mktemp("made") / "data"
     path.mkdir()
-    term = Term(str(path), settings=SETTINGS)
-    for _ in range(5):
-        term.add_durably(20, body=b"x" * 2000)
-    term.close()
+    with Term(str(path), settings=SETTINGS) as term:
+        for _ in range(5):
+            term.add_durably(20, body=b"x" * 2000)
     return path
 
 
