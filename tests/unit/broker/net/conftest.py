@@ -34,6 +34,8 @@ def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLo
 # More than any test's largest frame: the stream reader gives up at frames that are longer.
 READ_BYTES = 4 * 1024 * 1024
 MESSAGE_BYTES_MAX = 4 << 20
+# Of a test whose machine does much else: nothing waits so long that goes right.
+PATIENCE_SECONDS = 60.0
 
 
 def milliseconds() -> int:
@@ -53,12 +55,12 @@ class Client:
 
     async def frame(self) -> bytes:
         """The next frame, without its NUL and the line ends before it."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return (await self.reader.readuntil(b"\0"))[:-1].lstrip(b"\n")
 
     async def rest(self) -> bytes:
         """Everything up to the end of the connection."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.reader.read()
 
     async def connect(self, headers: bytes = b"") -> bytes:
@@ -93,7 +95,7 @@ class Bench:
         return client
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition():  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.005)
 
