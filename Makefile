@@ -22,6 +22,10 @@ check: ## style, types and imports
 test: ## the fast tests, which need nothing: about a minute
 	$(BIN)/pytest -m fast
 
+BASE ?= HEAD
+affected: ## the tests that a change can affect, within a minute: of what is not committed, or since BASE=main
+	$(BIN)/python -m tests.affected --base $(BASE)
+
 test-all: ## all that can run here, with services and a small seeded sample of each long proof: about 35 minutes
 	TANDEMMQ_THOROUGH=1 $(BIN)/pytest --services
 
@@ -41,6 +45,7 @@ run: ## a broker with its store in ./tandemmq-data
 prove: ## the long proofs in full: hundreds of kills under load, every image a power loss may leave of some forty lives
 	TANDEMMQ_PROVE=full $(BIN)/pytest --services -m prove -s --timeout 7200
 	TANDEMMQ_PROVE=full $(BIN)/pytest --services tests/interop/jms tests/contract/locker -s --timeout 7200
+	$(BIN)/python -m tests.affected --judge 20
 
 SITE ?= /tmp/tandemmq-site
 docs: ## the pages as a site in $SITE (/tmp/tandemmq-site), with all links checked

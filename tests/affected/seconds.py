@@ -2,7 +2,8 @@
 
     python -m tests.affected --record JUNIT.XML       writes the table anew
 
-It only decides about order and budgets. So a file that moved or is new needs no entry.
+A file of which all tests were skipped, for want of a service or of time, has a dash there. The table only decides about
+order and budgets. So a file that moved or is new needs no entry.
 """
 
 from __future__ import annotations
@@ -18,28 +19,43 @@ from tests.support.tree import ROOT
 TABLE: Final = Path(__file__).with_name("seconds.txt")
 #: Files that took less have no entry.
 ENTRY_SECONDS_MIN: Final = 1.0
+SKIPPED: Final = "-"
 #: What such a file takes, with its imports and without a process of its own.
 USUAL_SECONDS: Final = 0.3
 
 
 @cache
-def _table() -> dict[str, float]:
+def _table() -> dict[str, str]:
     lines = (line.split() for line in TABLE.read_text(encoding="utf-8").splitlines())
-    return {file: float(seconds) for seconds, file in lines}
+    return {file: seconds for seconds, file in lines}
 
 
 def seconds_of(file: str) -> float:
     """For a path from the root of the tree."""
-    return _table().get(file, USUAL_SECONDS)
+    seconds = _table().get(file, SKIPPED)
+    return USUAL_SECONDS if seconds == SKIPPED else float(seconds)
+
+
+@cache
+def skipped() -> frozenset[str]:
+    """The test files that do nothing by default."""
+    return frozenset(file for file, seconds in _table().items() if seconds == SKIPPED)
 
 
 def record(junit: Path) -> int:
     """Write the table from a file that `pytest --junitxml` wrote. Return the number of entries."""
     spent: dict[str, float] = defaultdict(float)
+    ran: set[str] = set()
     for case in ElementTree.parse(junit).getroot().iter("testcase"):
-        spent[_file_of(case.get("classname", ""))] += float(case.get("time", 0))
-    entries = {file: seconds for file, seconds in spent.items() if file and seconds >= ENTRY_SECONDS_MIN}
-    lines = [f"{seconds:.1f} {file}\n" for file, seconds in sorted(entries.items())]
+        file = _file_of(case.get("classname", ""))
+        spent[file] += float(case.get("time", 0))
+        if case.find("skipped") is None:
+            ran.add(file)
+    lines = [
+        f"{f'{seconds:.1f}' if file in ran else SKIPPED} {file}\n"
+        for file, seconds in sorted(spent.items())
+        if file and (seconds >= ENTRY_SECONDS_MIN or file not in ran)
+    ]
     TABLE.write_text("".join(lines), encoding="utf-8")
     return len(lines)
 

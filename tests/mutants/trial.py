@@ -67,7 +67,8 @@ class TrialFailed(Exception):
 class Tree:
     """A copy of the tree for one mutant at a time. A test may take ``patience`` times as long as on a quiet machine."""
 
-    def __init__(self, root: Path, directory: Path, patience: float = 1) -> None:
+    def __init__(self, root: Path, directory: Path, patience: float = 1, *, is_thorough: bool = True) -> None:
+        self._is_thorough = is_thorough
         self._test_seconds_max = TEST_SECONDS_MAX * patience
         self._root = directory / "tree"
         self._scratch = directory
@@ -115,7 +116,7 @@ class Tree:
             "PYTHONPATH": str(self._root),
             "PYTHONPYCACHEPREFIX": str(self._scratch / "compiled"),
             "TANDEMMQ_SEED": SEED,
-            "TANDEMMQ_THOROUGH": "1",
+            "TANDEMMQ_THOROUGH": str(int(self._is_thorough)),
             WITNESS: str(witness),
         }
         command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
