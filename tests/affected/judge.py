@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -46,10 +47,14 @@ class Verdict:
 
 def judge(count: int, budget_seconds: float) -> int:
     """Print a line for each commit. Return 0 if the chosen tests found a mutant of each that any test sees."""
-    verdicts = []
-    for commit, title in _commits(count):
+    verdicts: list[Verdict] = []
+    for commit, title in _commits():
+        if len(verdicts) == count:
+            break
         with _checked_out(commit) as root:
             verdict = _judged(root, commit, budget_seconds)
+        if verdict is None:
+            continue
         verdicts.append(verdict)
         answer = "found" if verdict.is_chosen else "MISSED" if verdict.found_by else "no test sees any"
         print(f"{commit[:7]}  {verdict.choice.seconds:3.0f} s of work  {answer:6}  {title}")
@@ -63,9 +68,10 @@ def judge(count: int, budget_seconds: float) -> int:
     return 0 if all(verdict.is_chosen for verdict in seen) else 1
 
 
-def _commits(count: int) -> list[tuple[str, str]]:
+def _commits() -> list[tuple[str, str]]:
+    """Those that changed the product, the last first."""
     paths = [f"{directory}/*.py" for directory in (*DIRECTORIES, "tandemmq")]
-    command = ["git", "log", f"-{count}", "--no-merges", "--format=%H %s", "--diff-filter=AM", "--", *paths]
+    command = ["git", "log", "--no-merges", "--format=%H %s", "--diff-filter=AM", "--", *paths]
     lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     return [(line.partition(" ")[0], line.partition(" ")[2]) for line in lines]
 
@@ -82,14 +88,17 @@ def _checked_out(commit: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(root)], check=True)
 
 
-def _judged(root: Path, commit: str, budget_seconds: float) -> Verdict:
-    graph = graph_of(root)
+def _judged(root: Path, commit: str, budget_seconds: float) -> Verdict | None:
+    """None of a commit that changed no statement, such as one of comments."""
     changes = changes_of(root, f"{commit}^..{commit}")
+    mutants = list(islice(_mutants(root, changes, random.Random(commit)), LINES_MAX))
+    if not mutants:
+        return None
+    graph = graph_of(root)
     choice = choose(graph, changes, budget_seconds)
-    mutants = list(_mutants(root, changes, random.Random(commit)))
     with tempfile.TemporaryDirectory(prefix="affected-") as scratch:
         tree = Tree(root, Path(scratch), PATIENCE, is_thorough=False)
-        for mutant in mutants[:LINES_MAX]:
+        for mutant in mutants:
             if found_by := _found_by(tree, mutant, choice.tests):
                 return Verdict(choice, mutant, found_by, is_chosen=True)
             further = choose(graph, [each for each in changes if each.path == mutant.mark.path], FURTHER_SECONDS)
