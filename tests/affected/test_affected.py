@@ -14,7 +14,7 @@ from tests.affected.imports import Graph, graph_of
 
 TREE = {
     "store/disk.py": "def write_fully():\n    return 1\n\n\ndef unlink():\n    return 2\n",
-    "store/writer.py": "from tandemmq.store import disk\n# proofs: writing\n",
+    "store/writer.py": "from tandemmq.store import disk\n\n# proofs: writing\nsync()  # prove: batch\n",
     "locker/kinds.py": 'def create(kind):\n    return import_module(f"tandemmq.locker.{kind}")\n',
     "locker/memory.py": "",
     "docs/a.md": "A page.\n",
@@ -78,7 +78,7 @@ def test_tests_are_of_a_kind_by_how_near_they_are(kinds: Callable[[str, range], 
         "tests/acceptance/test_disk_of_page.py": "ALIKE",
         "tests/crash/test_power.py": "FAR",
     }
-    assert kinds("store/writer.py", range(2, 3))["tests/crash/test_power.py"] == "PROOF"
+    assert kinds("store/writer.py", range(4, 5))["tests/crash/test_power.py"] == "PROOF"
     assert kinds("docs/a.md", range(1, 2)) == {"tests/unit/test_pages.py": "CHANGED"}
 
 
