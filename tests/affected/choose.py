@@ -9,7 +9,8 @@ Nearly every test needs nearly every module over some steps. So those that are l
     DIRECT     it imports the file
     NEIGHBOUR  it stands beside the mirror
     IMPORTER   it is the mirror of a file that imports the changed one
-    ALIKE      its path has words of the changed path, such as acceptance/test_mqtt_wills.py for broker/mqtt/wills.py
+    ALIKE      its path, or the promise that it is marked with, has words of the changed path, such as
+               acceptance/test_mqtt_wills.py for broker/mqtt/wills.py
     FAR        it needs the file over several steps
 
 Within a kind, those come first that name more of what changed, then the quick ones. A file whose tests take longer than
@@ -23,6 +24,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -41,6 +43,7 @@ _ALIKE_MIN: Final = 0.4
 #: Of the budget, for those that need the file only over several steps.
 _FAR_SHARE: Final = 1 / 3
 _WORD = re.compile(r"\w+")
+_PROMISE = re.compile(r'mark\.promise\("([\w-]+)"')
 
 
 class Kind(enum.IntEnum):
@@ -126,7 +129,7 @@ def _of_one(
 ) -> Iterator[Candidate]:
     distances = graph.distances(change.path)
     mirrors = set(_mirrors(graph, change.path))
-    proofs = _proofs(graph.root, change.path) if is_product(change.path) else set()
+    proofs = set() if is_test(change.path) else _proofs(graph.root, change.path)
     importers: defaultdict[str, int] = defaultdict(int)
     for user in graph.needed_by.get(change.path, ()):
         if is_product(user):
@@ -135,7 +138,7 @@ def _of_one(
     for file in {*(file for file in distances if is_test(file)), *mirrors, *proofs} - skipped():
         steps = distances.get(file, 0)
         like = sum(1 / named_by[name] for name in names & words[file])
-        alike = _alike(change.path, file)
+        alike = _alike(change.path, f"{file} {' '.join(_promises(graph.root / file))}")
         if file == change.path or (not is_product(change.path) and steps == 1):
             kind = Kind.CHANGED
         elif file in mirrors:
@@ -159,6 +162,11 @@ def _of_one(
 
 def _words_in(file: Path) -> set[str]:
     return {word.lstrip("_") for word in _WORD.findall(file.read_text(encoding="utf-8"))}
+
+
+@cache
+def _promises(file: Path) -> list[str]:
+    return _PROMISE.findall(file.read_text(encoding="utf-8"))
 
 
 def _directory_of_mirror(path: str) -> str:
@@ -188,7 +196,7 @@ def _proofs(root: Path, path: str) -> set[str]:
 
 
 def _alike(path: str, test: str) -> float:
-    """How many words their paths share, as a part of the words of the changed path."""
-    ours, others = (set(re.findall(r"[a-z]+", each.rpartition(".")[0])) for each in (path, test))
+    """How many words of the changed path are in the other text, as a part of all of them."""
+    ours, others = set(re.findall(r"[a-z]+", path.rpartition(".")[0])), set(re.findall(r"[a-z]+", test))
     ours -= {"tandemmq", "broker", "protocols", "init"}
     return len(ours & others) / len(ours) if ours else 0.0
