@@ -28,9 +28,9 @@ from tests.mutants.trial import How, Tree
 from tests.support.tree import DIRECTORIES, ROOT
 
 #: So many lines of a commit are tried until a test sees that one is wrong.
-LINES_MAX: Final = 6
+LINES_MAX: Final = 5
 #: Work of the tests that run when no chosen one fails.
-FURTHER_SECONDS: Final = 240.0
+FURTHER_SECONDS: Final = 60.0
 #: A busy machine is slower.
 PATIENCE: Final = 3
 
@@ -57,7 +57,7 @@ def judge(count: int, budget_seconds: float) -> int:
             continue
         verdicts.append(verdict)
         answer = "found" if verdict.is_chosen else "MISSED" if verdict.found_by else "no test sees any"
-        print(f"{commit[:7]}  {verdict.choice.seconds:3.0f} s of work  {answer:6}  {title}")
+        print(f"{commit[:7]}  {verdict.choice.seconds:3.0f} s of work  {answer:6}  {title}", flush=True)
         if verdict.mutant is not None:
             print(f"         {verdict.mutant.mark.place}  {verdict.mutant.what}")
             print(f"         {verdict.found_by}", flush=True)
