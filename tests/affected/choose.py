@@ -135,7 +135,7 @@ def _of_one(
         if is_product(user):
             for mirror in _mirrors(graph, user):
                 importers[mirror] += 1
-    for file in {*(file for file in distances if is_test(file)), *mirrors, *proofs} - skipped():
+    for file in (words.keys() & {*distances, *mirrors, *proofs}) - skipped():
         steps = distances.get(file, 0)
         like = sum(1 / named_by[name] for name in names & words[file])
         alike = _alike(change.path, f"{file} {' '.join(_promises(graph.root / file))}")

@@ -82,6 +82,11 @@ def test_tests_are_of_a_kind_by_how_near_they_are(kinds: Callable[[str, range], 
     assert kinds("docs/a.md", range(1, 2)) == {"tests/unit/test_pages.py": "CHANGED"}
 
 
+def test_of_a_file_that_is_gone_the_mirror_is_chosen(kinds: Callable[[str, range], dict[str, str]]) -> None:
+    assert kinds("tests/unit/store/test_gone.py", range(0, 1)) == {}
+    assert kinds("locker/all.py", range(0, 1)) == {"tests/unit/locker/test_all.py": "MIRROR"}
+
+
 def test_a_change_names_the_functions_that_it_touches(tree: Graph) -> None:
     assert names_in(tree.root, Change("store/disk.py", (range(2, 3),))) == {"write_fully"}
 
