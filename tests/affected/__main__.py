@@ -65,7 +65,7 @@ def tell(choice: Choice, *, is_long: bool) -> None:
     print(f"; {len(choice.left_out)} more need what changed" if choice.left_out else "", flush=True)
     near = [each.file for each in choice.left_out if each.kind <= Kind.DIRECT]
     if near:
-        print(f"left out, for they take too long: {' '.join(near)}", flush=True)
+        print(f"left out, for they need services or take too long: {' '.join(near)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from typing import Final
 
 from tests.affected.changes import Change, functions_in, names_in
 from tests.affected.imports import Graph, is_product, is_test
-from tests.affected.seconds import USUAL_SECONDS, seconds_of, skipped
+from tests.affected.seconds import USUAL_SECONDS, seconds_of
 from tests.mutants.declared import declarations
 from tests.mutants.marks import marks_in
 
@@ -111,7 +111,7 @@ def choose(graph: Graph, changes: Sequence[Change], budget_seconds: float) -> Ch
 
 
 def rank(graph: Graph, changes: Iterable[Change]) -> list[Candidate]:
-    """All tests that need something that changed and run by default, the likeliest to notice first."""
+    """All tests that need something that changed, the likeliest to notice first."""
     words = {path: _words_in(graph.root / path) for path in graph.needs if is_test(path)}
     named_by = Counter(word for found in words.values() for word in found)
     best: dict[str, Candidate] = {}
@@ -135,7 +135,7 @@ def _of_one(
         if is_product(user):
             for mirror in _mirrors(graph, user):
                 importers[mirror] += 1
-    for file in (words.keys() & {*distances, *mirrors, *proofs}) - skipped():
+    for file in words.keys() & {*distances, *mirrors, *proofs}:
         steps = distances.get(file, 0)
         like = sum(1 / named_by[name] for name in names & words[file])
         alike = _alike(change.path, f"{file} {' '.join(_promises(graph.root / file))}")
