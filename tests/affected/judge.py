@@ -113,7 +113,7 @@ def _found_by(tree: Tree, mutant: Mutant, tests: Sequence[str]) -> str:
     if not tests:
         return ""
     outcome = tree.try_out(mutant, tests)
-    if outcome.how is How.TEST and tree.failing([outcome.caught_by])[0]:
+    if outcome.how is not How.TEST or tree.failing([outcome.caught_by])[0]:
         return ""
     return outcome.caught_by
 
