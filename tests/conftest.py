@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from hypothesis import settings
 
 from tests.support.promises import PROMISES
 from tests.support.prove import IS_FIXED, IS_PROOF
+from tests.support.seconds import measured
+from tests.support.tree import TESTS
 
 pytest_plugins = (
     "tests.support.descriptors",
@@ -25,14 +28,10 @@ pytest_plugins = (
 SERVICES = "TANDEMMQ_SERVICES"
 REQUIRE_SERVICES = "TANDEMMQ_REQUIRE_SERVICES"
 THOROUGH = "TANDEMMQ_THOROUGH"
-# These start brokers, clients and other programs, wait for clocks, or try very many orders and images. All others are
-# fast.
-SLOW = (
-    "acceptance/", "contract/", "crash/", "interop/", "model/replication/", "model/simulator/", "mutants/",
-    "unit/bench/test_outage.py", "unit/broker/ha/test_hanging.py", "unit/broker/ha/test_waits",
-    "unit/broker/replication/test_replica.py", "unit/broker/replication/test_stories.py",
-    "unit/broker/replication/test_who_may_lead.py", "unit/client/", "unit/pipeline/", "unit/test_packaging.py",
-)  # fmt: skip
+# No test in these is fast: they start brokers, clients and other programs, wait for clocks, or try very many orders and
+# images. Elsewhere tests/seconds.txt decides.
+SLOW = ("acceptance/", "contract/", "crash/", "interop/", "model/replication/", "model/simulator/", "mutants/")
+MEASURED = measured()
 HOW_LONG = (
     "on two cores about: make test 1 min, pytest 8 min, pytest --services 20 min (estimated), "
     f"{THOROUGH}=1 pytest --services 35 min"
@@ -130,6 +129,26 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return HOW_LONG if config.args_source is pytest.Config.ArgsSource.TESTPATHS else None
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only fast tests are requested, files without any are not even read."""
+    if config.getoption("markexpr") != "fast" or collection_path == TESTS or TESTS not in collection_path.parents:
+        return None
+    path = _below(collection_path) + ("/" if collection_path.is_dir() else "")
+    return None if _is_fast(path) else True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Some hundred thousand objects are made that stay: the collector of garbage need not look at them again and
+    again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what is fast, leave out what was not requested, and let several workers begin with the longest."""
     unwanted = {}
@@ -142,7 +161,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept, left_out = [], []
     for item in items:
         names = _names(item)
-        if not names & {"thorough", "service", "prove"} and not _path(item).startswith(SLOW):
+        if not names & {"thorough", "service", "prove"} and _is_fast(_path(item)):
             item.add_marker(pytest.mark.fast)
         reason = next((unwanted[name] for name in unwanted if name in names), None)
         if reason is not None and not _is_named(config, item):
@@ -200,23 +219,30 @@ def _path(item: pytest.Item) -> str:
 
 @functools.cache
 def _below(path: Path) -> str:
-    return path.relative_to(Path(__file__).parent).as_posix()
+    return path.relative_to(TESTS).as_posix()
+
+
+def _is_fast(path: str) -> bool:
+    """Whether the file may have fast tests."""
+    return not path.startswith(SLOW) and (path not in MEASURED or MEASURED[path].is_fast)
 
 
 def _longest_first(items: list[pytest.Item]) -> None:
-    """By what one worker gets at once. What may take long has a limit of its own, or a mark that says so."""
-    patience: dict[str, float] = {}
+    """By what one worker gets at once. What was not measured may take as long as its limit."""
+    seconds: dict[str, float] = {}
     for item in items:
         limit = item.get_closest_marker("timeout")
-        marks = sum(item.get_closest_marker(name) is not None for name in ("thorough", "service", "prove"))
+        found = MEASURED.get(_path(item))
         scope = _scope(item.nodeid)
-        patience[scope] = max(patience.get(scope, 0), limit.args[0] if limit else 0, marks)
-    items.sort(key=lambda item: -patience[_scope(item.nodeid)])
+        own = found.seconds / found.tests if found else limit.args[0] if limit else 0.0
+        seconds[scope] = seconds.get(scope, 0.0) + own
+    items.sort(key=lambda item: -seconds[_scope(item.nodeid)])
 
 
 def _scope(nodeid: str) -> str:
     """What one worker runs, without another one beside it."""
-    return next((each for each in TOGETHER if nodeid.startswith(each)), nodeid.rpartition("::")[0])
+    together = TOGETHER if _is_set(SERVICES) else ()
+    return next((each for each in together if nodeid.startswith(each)), nodeid.rpartition("::")[0])
 
 
 Require = Callable[[object, str], None]
