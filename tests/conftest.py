@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.promises import PROMISES
-from tests.support.prove import IS_FIXED, IS_PROOF
+from tests.support.prove import IS_FIXED, IS_PROOF, IS_THOROUGH, REQUIRE_SERVICES, THOROUGH, is_set
 from tests.support.seconds import measured
 from tests.support.tree import TESTS
 
@@ -26,8 +26,6 @@ pytest_plugins = (
 )  # fmt: skip
 
 SERVICES = "TANDEMMQ_SERVICES"
-REQUIRE_SERVICES = "TANDEMMQ_REQUIRE_SERVICES"
-THOROUGH = "TANDEMMQ_THOROUGH"
 # No test in these is fast: they start brokers, clients and other programs, wait for clocks, or try very many orders and
 # images. Elsewhere tests/seconds.txt decides.
 SLOW = ("acceptance/", "contract/", "crash/", "interop/", "model/replication/", "model/simulator/", "mutants/")
@@ -44,14 +42,6 @@ WORKERS_MAX = 8
 
 # How many tests do not run, by reason.
 LEFT_OUT = pytest.StashKey[Counter[str]]()
-
-
-def _is_set(name: str) -> bool:
-    return os.environ.get(name, "").lower() not in ("", "0", "false")
-
-
-# Whoever asks for a proof wants all of it.
-IS_THOROUGH = IS_PROOF or any(map(_is_set, ("CI", THOROUGH, REQUIRE_SERVICES)))
 # Where somebody waits, properties are tried with fewer examples; those that name a number of their own keep it.
 # Their examples are drawn where seeds are.
 settings.register_profile("thorough", derandomize=IS_FIXED)
@@ -63,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--services",
         action="store_true",
-        default=any(map(_is_set, ("CI", SERVICES, REQUIRE_SERVICES))),
+        default=any(map(is_set, ("CI", SERVICES, REQUIRE_SERVICES))),
         help=f"with the tests that start programs which pip does not install; the same as {SERVICES}=1",
     )
 
@@ -241,7 +231,7 @@ def _longest_first(items: list[pytest.Item]) -> None:
 
 def _scope(nodeid: str) -> str:
     """What one worker runs, without another one beside it."""
-    together = TOGETHER if _is_set(SERVICES) else ()
+    together = TOGETHER if is_set(SERVICES) else ()
     return next((each for each in together if nodeid.startswith(each)), nodeid.rpartition("::")[0])
 
 
@@ -258,7 +248,7 @@ def require_program() -> Require:
     def require(condition: object, reason: str) -> None:
         if condition:
             return
-        if _is_set(REQUIRE_SERVICES):
+        if is_set(REQUIRE_SERVICES):
             pytest.fail(f"{reason} ({REQUIRE_SERVICES} is set)", pytrace=False)
         pytest.skip(reason)
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import IS_THOROUGH
 from tests.support.fuzz import commands, valid_frames, valid_packets
-from tests.support.prove import IS_PROOF, SEED, rounds
+from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED, rounds
 
 ROUNDS_MAX = 10
 #: Seeds that found faults, with the first case and how many cases: all runs go through them (docs/contributing.md,

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from tandemmq.client import Client
-from tests.conftest import IS_THOROUGH
 from tests.support import forked
 from tests.support.acceptance.broker_process import BrokerProcess
-from tests.support.prove import rounds
+from tests.support.prove import IS_THOROUGH, rounds
 from tests.support.tree import ROOT
 
 BACKUPS = rounds(2 if IS_THOROUGH else 1, 60)

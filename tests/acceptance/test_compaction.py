@@ -12,11 +12,10 @@ import pytest
 
 from tandemmq.bench.journals import FILE_BYTES, QUEUE, write_journal
 from tandemmq.store.tools.check import check
-from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.load import Books, consume, produce
 from tests.support.acceptance.stomp_wire import Wire
-from tests.support.prove import IS_PROOF, SEED, rounds
+from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED, rounds
 
 KILLS = max(1, rounds(15 if IS_THOROUGH else 5, 120) // 5)
 GIB = 1 << 30

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from tandemmq.store.tools.check import check
-from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.kill_rounds import OF_A_PAIR, OF_A_TRIO, Group, Round, chosen, play
 from tests.support.acceptance.load import Books, consume, drain, produce
-from tests.support.prove import SEED, rounds
+from tests.support.prove import IS_THOROUGH, SEED, rounds
 
 ROUNDS = rounds(4 if IS_THOROUGH else 2, 120)
 QUEUE = "/queue/kills"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.prove import IS_THOROUGH
 from tests.unit.broker.admin.api.conftest import Clients, Operator
 
 MESSAGES = 300

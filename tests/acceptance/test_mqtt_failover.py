@@ -13,11 +13,10 @@ import pytest
 
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.store.tools.check import check
-from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX
 from tests.support.acceptance.kill_rounds import Group, kill_of_the_master, play
 from tests.support.acceptance.mqtt_failover import EXAMPLE, VERSIONS, Clients
-from tests.support.prove import SEED, rounds
+from tests.support.prove import IS_THOROUGH, SEED, rounds
 
 # All of them with the version that has all of it; the other keeps its sessions by the same code.
 KILLS = {"3.1.1": rounds(3, 100), "5.0": rounds(20 if IS_THOROUGH else 1, 100)}

@@ -7,11 +7,10 @@ import random
 
 import pytest
 
-from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.mqtt_failover import Clients
 from tests.support.acceptance.set_of_brokers import SetOfBrokers
 from tests.support.acceptance.set_rounds import kill_of_the_master
-from tests.support.prove import SEED, rounds
+from tests.support.prove import IS_THOROUGH, SEED, rounds
 from tests.support.replication.process_fixtures import three as three
 from tests.support.replication.process_fixtures import whole as whole
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tandemmq.store.tools.check import check
-from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.acceptance.stomp_wire import Wire
+from tests.support.prove import IS_THOROUGH
 
 # Several windows of 2,000.
 MESSAGES = 12_000 if IS_THOROUGH else 4_800

@@ -16,11 +16,10 @@ from click.testing import CliRunner
 from tandemmq.cli.store.check import check
 from tandemmq.store.several.layout import stores_in
 from tandemmq.store.tools.check_several import check_all
-from tests.conftest import IS_THOROUGH
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.load import Books, drain
 from tests.support.acceptance.stomp_wire import LOST, Wire, connect_any
-from tests.support.prove import SEED, rounds
+from tests.support.prove import IS_THOROUGH, SEED, rounds
 
 ROUNDS = rounds(2 if IS_THOROUGH else 1, 120)
 SETTINGS = """

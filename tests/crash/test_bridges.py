@@ -25,13 +25,13 @@ from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.failing_disk import FailingDisk, Failure
 from tests.support.crash.recording_disk import RecordingDisk
 from tests.support.crash.short_lives import SETTINGS
-from tests.support.prove import IS_PROOF, SEED
+from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED
 
 pytestmark = pytest.mark.promise("bridges")
 
 OUT = Topic("up/#", 2, "", "", is_in=False, is_out=True)
 IN = Topic("down/#", 2, "", "", is_in=True, is_out=False)
-LIVES = 24
+LIVES = 24 if IS_THOROUGH else 8
 FAILURES = (OSError, JournalError, IndexTrouble)
 SECONDS_MAX = 30.0
 

@@ -38,14 +38,16 @@ from tests.support.crash.what_happened import (
     XA_ROLLED_BACK,
     what_happened,
 )
-from tests.support.prove import IS_PROOF, SEED
+from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED
 
 # What the default run opens of each life.
-IMAGES = 12
-RECOVERIES = 2
+IMAGES = 12 if IS_THOROUGH else 8
+RECOVERIES = 2 if IS_THOROUGH else 1
 IMAGES_OF_A_RECOVERY = 5
-KILLS = 4
+KILLS = 4 if IS_THOROUGH else 2
 IMAGES_OF_A_KILL = 10
+# All lives in CI; in the default run one in so many.
+ONE_IN = 8
 # A proof crashes the recovery of so many images of each life, at every moment and with every image.
 RECOVERIES_PROVED = 8
 # So many random images are more than enough to come upon what a lie about syncs makes possible.
@@ -76,10 +78,10 @@ pytestmark = [
 ]
 
 
-def one_in_four(first: int) -> list[Any]:
-    """All lives; where somebody waits, every fourth, from this one on."""
+def one_in_some(first: int) -> list[Any]:
+    """All lives; in the default run one in ONE_IN, from this one on."""
     return [
-        pytest.param(name, marks=() if number % 4 == first else pytest.mark.thorough)
+        pytest.param(name, marks=() if number % ONE_IN == first else pytest.mark.thorough)
         for number, name in enumerate(LIVES)
     ]
 
@@ -165,7 +167,7 @@ def some(candidates: Sequence[Candidate], count: int, dice: random.Random) -> Se
     return candidates if IS_PROOF else dice.sample(candidates, min(count, len(candidates)))
 
 
-@pytest.mark.parametrize("name", one_in_four(0))
+@pytest.mark.parametrize("name", one_in_some(0))
 def test_whatever_a_power_loss_leaves_every_promise_holds(scratch: str, tally: Tally, name: str) -> None:
     dice = random.Random(SEED)
     life = LIVES[name]
@@ -185,6 +187,7 @@ def test_whatever_a_power_loss_leaves_every_promise_holds(scratch: str, tally: T
     print(f"{exploration}; {judge.opened} opened, {judge.opened / (time.monotonic() - started):.0f} images/s")
 
 
+@pytest.mark.thorough
 def test_the_lives_have_in_them_what_can_happen_to_a_store(scratch: str, tally: Tally) -> None:
     found: Counter[str] = Counter()
     for life in LIVES.values():
@@ -195,7 +198,7 @@ def test_the_lives_have_in_them_what_can_happen_to_a_store(scratch: str, tally: 
     assert {what: found[what] for what, least in LIVES_WITH.items() if found[what] < least} == {}
 
 
-@pytest.mark.parametrize("name", one_in_four(2))
+@pytest.mark.parametrize("name", one_in_some(4))
 def test_a_crash_during_recovery_breaks_no_promise_either(scratch: str, tally: Tally, name: str) -> None:
     """What the first recovery found stays, from the moment on at which it could be seen."""
     dice = random.Random(SEED)
@@ -256,7 +259,7 @@ class LyingDisk(RecordingDisk):
 
 
 @pytest.mark.parametrize(
-    "lies_about", ["names", "db-", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("db.data", "db.free"))]
+    "lies_about", ["names", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("db-", "db.data", "db.free"))]
 )
 def test_the_explorer_finds_a_sync_that_is_missing(scratch: str, lies_about: str) -> None:
     dice = random.Random(SEED)

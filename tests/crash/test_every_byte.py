@@ -41,13 +41,14 @@ from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import LocalTransactionId
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
-from tests.support.prove import IS_PROOF
+from tests.support.prove import IS_PROOF, IS_THOROUGH
 from tests.support.store.store_harness import Q, Term
 
 SEED = int(os.environ.get("TANDEMMQ_SEED", "20261121"))
-FLIPS = 32  # of each store, by default
-CUTS = 20
-DECLARED_FLIPS = 10
+# Of each store, but for a proof.
+FLIPS = 32 if IS_THOROUGH else 12
+CUTS = 20 if IS_THOROUGH else 8
+DECLARED_FLIPS = 10 if IS_THOROUGH else 4
 T = Destination(DestinationKind.TOPIC, "T.A")
 SETTINGS = StoreSettings(
     journal_max_file_length=2000,

@@ -19,22 +19,21 @@ from collections.abc import Iterator
 import pytest
 
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tests.conftest import IS_THOROUGH
 from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.failing_disk import Failure
 from tests.support.crash.mqtt_lives import Crash, World
-from tests.support.prove import IS_FULL, SEED, rounds
+from tests.support.prove import IS_FULL, IS_THOROUGH, SEED, rounds
 
 pytestmark = pytest.mark.promise("mqtt-sessions-go-on")
 
-LIVES = rounds(60 if IS_THOROUGH else 16, 0)
+LIVES = rounds(60, 0, quick=5)
 # A life has about so many writes and syncs.
 CALLS = 380
 # A term that only takes up what the one before left is over after fewer.
 CALLS_OF_A_BEGINNING = 40
 WAYS = [(failure, loses_power) for failure in (Failure.ONCE, Failure.KILLED) for loses_power in (False, True)]
 CRASHES_MAX = 3
-LIVES_WITHOUT_FAILURES = 4
+LIVES_WITHOUT_FAILURES = 4 if IS_THOROUGH else 2
 
 
 @pytest.fixture
@@ -107,4 +106,4 @@ def test_whatever_fails_what_clients_were_promised_holds(scratch: str, caplog: p
         assert not contained, f"World(directory, {seed}).live({crashes}): {contained}"
         caplog.clear()
     print(f"{terms} terms; failed: {dict(failed)}")
-    assert failed["pwrite"]
+    assert failed["pwrite"] or not IS_THOROUGH, "a few lives may have failed elsewhere"

@@ -23,7 +23,7 @@ from tests.support.store.store_harness import KIB
 
 pytestmark = pytest.mark.promise("confirmed-survives", "acknowledged-stays-gone")
 
-IMAGES = rounds(40, 2_000)
+IMAGES = rounds(40, 2_000, quick=12)
 ROUNDS = 16
 
 

@@ -23,11 +23,11 @@ from tests.support.crash.failing_disk import SYNCS, Failed, FailingDisk, Failure
 from tests.support.crash.promises import Asked, Held, PromisingTerm
 from tests.support.crash.recording_disk import ROOT, Event, Note, RecordingDisk, Sync
 from tests.support.crash.short_lives import OTHER, SETTINGS, begin, round_of
-from tests.support.prove import IS_PROOF, SEED
+from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED
 
 pytestmark = pytest.mark.promise("confirmed-survives")
 
-LIVES = 40
+LIVES = 40 if IS_THOROUGH else 12
 IMAGES_OF_A_LIFE = 2
 WAYS = [
     (Failure.ONCE, errno.EIO),

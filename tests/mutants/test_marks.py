@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,11 @@ from tests.mutants.record import Record
 from tests.mutants.run import ROOT, all_mutants, part_of
 from tests.mutants.trial import How, Outcome
 
-MARKS = marks_of(ROOT)
+
+@functools.cache
+def all_marks() -> list[Mark]:
+    """Read where a test needs them: to read them takes a second of whoever collects the tests."""
+    return list(marks_of(ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +31,13 @@ def mutants() -> list[Mutant]:
 
 def test_no_two_marks_have_one_name() -> None:
     places: dict[str, list[str]] = {}
-    for mark in MARKS:
+    for mark in all_marks():
         places.setdefault(mark.name, []).append(mark.place)
     assert [named for named in places.items() if len(named[1]) > 1] == []
 
 
 def test_every_mark_has_a_mutant_that_is_not_shown_to_change_nothing(mutants: list[Mutant]) -> None:
-    assert {mutant.mark.name for mutant in mutants if not is_equivalent(mutant)} == {mark.name for mark in MARKS}
+    assert {mutant.mark.name for mutant in mutants if not is_equivalent(mutant)} == {mark.name for mark in all_marks()}
 
 
 def test_every_mutant_is_another_text_and_named_apart(mutants: list[Mutant]) -> None:
@@ -42,12 +47,12 @@ def test_every_mutant_is_another_text_and_named_apart(mutants: list[Mutant]) -> 
 
 
 def test_every_mark_is_declared_by_a_test() -> None:
-    assert [mark.place for mark in MARKS if not declared.tests_of(mark)] == []
+    assert [mark.place for mark in all_marks() if not declared.tests_of(mark)] == []
 
 
 def test_every_declaration_names_a_mark_or_a_subject() -> None:
-    assert [each for each in declarations() if not any(each.names(mark) for mark in MARKS)] == []
-    names, subjects = {mark.name for mark in MARKS}, {mark.subject for mark in MARKS}
+    assert [each for each in declarations() if not any(each.names(mark) for mark in all_marks())] == []
+    names, subjects = {mark.name for mark in all_marks()}, {mark.subject for mark in all_marks()}
     assert not names & subjects
     assert names | subjects >= NEED_SERVICE
 

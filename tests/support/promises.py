@@ -8,6 +8,7 @@ promise when it has the mark ``@pytest.mark.promise("name")``. To fill in the te
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ class Proof:
         return f"`{self.file}::{self.test}`" if self.test else f"`{self.file}`"
 
 
+@functools.cache
 def proofs() -> list[Proof]:
     """Each mark of a promise in the tests, by file and line."""
     found: list[Proof] = []

@@ -1,8 +1,9 @@
 """How much of a long proof runs, and from which seed.
 
 TANDEMMQ_PROVE is unset for a small sample, ``full`` for all of it (``make prove``), or a number: so many rounds, kills,
-images or seeds. A proof draws its seed and prints it. All other runs, CI among them, have FIXED_SEED, so that a change
-is not refused for a fault that it did not make. TANDEMMQ_SEED makes a run the same again.
+images or seeds. In CI and with TANDEMMQ_THOROUGH the sample is larger than in the default run. A proof draws its seed
+and prints it. All other runs, CI among them, have FIXED_SEED, so that a change is not refused for a fault that it did
+not make. TANDEMMQ_SEED makes a run the same again.
 """
 
 from __future__ import annotations
@@ -19,10 +20,22 @@ _SAID_SEED = int(os.environ.get("TANDEMMQ_SEED", "0"))
 #: Whether this run has the seed that all runs have, and nothing is drawn.
 IS_FIXED: Final = not IS_PROOF and not _SAID_SEED
 SEED: Final = FIXED_SEED if IS_FIXED else _SAID_SEED or random.SystemRandom().randrange(1, 1 << 32)
+THOROUGH: Final = "TANDEMMQ_THOROUGH"
+REQUIRE_SERVICES: Final = "TANDEMMQ_REQUIRE_SERVICES"
 
 
-def rounds(sample: int, full: int) -> int:
-    """How many there are to be: ``sample`` by default, ``full`` of a proof, or the number that was asked for."""
+def is_set(name: str) -> bool:
+    """Whether this variable of the environment says yes."""
+    return os.environ.get(name, "").lower() not in ("", "0", "false")
+
+
+#: In CI, and for a user who wants all tests; a proof has all of what it proves.
+IS_THOROUGH: Final = IS_PROOF or any(map(is_set, ("CI", THOROUGH, REQUIRE_SERVICES)))
+
+
+def rounds(sample: int, full: int, *, quick: int | None = None) -> int:
+    """How many there are to be: ``full`` of a proof, or the number that was requested; else ``sample``, or ``quick`` in
+    the default run."""
     if not IS_PROOF:
-        return sample
+        return sample if quick is None or IS_THOROUGH else quick
     return full if IS_FULL else int(_SAID)

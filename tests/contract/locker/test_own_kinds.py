@@ -18,14 +18,14 @@ from tests.contract.locker.test_contract import BetweenProcesses, OutOfReach
 from tests.support.locker.interleaved import Interleaved, InterleavedLease
 from tests.support.locker.stepped_volume import Elsewhere, SteppedVolume, here
 from tests.support.locker.steps import Stepping
-from tests.support.prove import IS_PROOF
+from tests.support.prove import IS_PROOF, IS_THOROUGH
 
 
 class TestSharedFile(BetweenProcesses, OutOfReach, Interleaved):
     factory = "tandemmq.locker.shared_file:SharedFileLocker"
     # 14,000 orders of calls in other processes take minutes; of those in which somebody is left often, `make prove`
     # tries all.
-    switches_max = None if IS_PROOF else 3
+    switches_max = None if IS_PROOF else 3 if IS_THOROUGH else 2
     switches_of_three_max = 1
 
     @pytest.fixture(params=["one process", "a process each"])

@@ -17,7 +17,7 @@ from tests.support.replication.small_set import SmallNode, SmallSet
 
 pytestmark = pytest.mark.promise("quorum-keeps-confirmed")
 
-COURSES = rounds(3, 200)
+COURSES = rounds(3, 200, quick=1)
 
 
 class Writing:

@@ -19,12 +19,11 @@ from tandemmq.simulator.disk import SimulatedDisk
 from tandemmq.simulator.parts import parts_of
 from tandemmq.simulator.simulation import Simulation
 from tandemmq.store.recovery.promotion import Promotion
-from tests.conftest import IS_THOROUGH
 from tests.support.prove import IS_PROOF, rounds
 
 pytestmark = pytest.mark.promise("simulator-finds-nothing", "one-master-counts")
 
-SEEDS = max(1, rounds(60 if IS_THOROUGH else 18, 10_000) // 6)
+SEEDS = max(1, rounds(60, 10_000, quick=12) // 6)
 FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))
 FAULTS = ("nfs-pause", "lock-steal", "partition", "kill")
 SLEEP_SECONDS_MAX = 10.0

@@ -8,6 +8,7 @@ between what the books allow, and in the end everything that was confirmed is th
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import shutil
 import sys
@@ -51,7 +52,14 @@ OPTIONS = (
 ADMIN_PAGES = ("status", "metrics", "health", "events?last=5", "lock", "store/why", "nowhere")
 ADMIN_CHANGES = ("handover", "store/compact", "store/rebuild-index")
 USERS = {"ann": "ann's", "bob": "bob's"}
-_HASHED = {name: str(with_password(User(name, None, frozenset(), None), password)) for name, password in USERS.items()}
+
+
+@functools.cache
+def _hashed() -> str:
+    """The file of users; to hash a password takes its time."""
+    lines = (with_password(User(name, None, frozenset(), None), password) for name, password in USERS.items())
+    return "".join(f"{line}\n" for line in lines)
+
 
 Actor = StompActor | OpenWireActor
 
@@ -65,7 +73,7 @@ class ValidFrames(RuleBasedStateMachine):
         SAID.clear()
         self.directory = Path(tempfile.mkdtemp(prefix="tandemmq-frames-"))
         users = self.directory / "users"
-        users.write_text("".join(f"{line}\n" for line in _HASHED.values()))
+        users.write_text(_hashed())
         self.books = Books()
         self.openwire = free_port()
         self.broker = BrokerProcess(self.directory / "data", "a", *OPTIONS)

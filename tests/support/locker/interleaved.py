@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final
 import pytest
 
 from tandemmq.locker.contract import Locker, LockRequest
-from tests.conftest import IS_THOROUGH
 from tests.contract.locker.test_contract import LockerContract, answers
 from tests.support.locker.manual_clock import ManualClock
 from tests.support.locker.steps import Act, Run, each_order, step
+from tests.support.prove import IS_THOROUGH
 
 #: Nobody has it: so many polls of each, in turn, and somebody has.
 POLLS_MAX: Final = 3
@@ -180,7 +180,7 @@ class InterleavedLease(Interleaved):
     """Kinds whose lock runs out, by clocks that a test can let go on."""
 
     #: With the answers as steps too every order is too many.
-    switches_of_time_max: ClassVar[int] = 3 if IS_THOROUGH else 2
+    switches_of_time_max: ClassVar[int] = 3 if IS_THOROUGH else 1
     #: So often the standby asks meanwhile; more than once where a standby has to see that nothing changes.
     polls_of_time: ClassVar[int] = 1
 

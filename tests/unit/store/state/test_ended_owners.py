@@ -31,7 +31,7 @@ from tandemmq.store.state import keys
 from tandemmq.store.state.state import State
 from tandemmq.store.state.tail import Frozen, Position, changes
 from tandemmq.store.tools.check import check
-from tests.conftest import IS_THOROUGH
+from tests.support.prove import IS_THOROUGH
 from tests.support.store.memory_store import LET_GO_AT_ONCE, MemoryStore
 from tests.support.store.store_harness import SMALL, Q, Term
 

@@ -40,7 +40,7 @@ from tests.support.tree import FRAMES_FILE
 
 pytestmark = pytest.mark.promise("from-activemq")
 
-LIVES = rounds(25, 200)
+LIVES = rounds(25, 200, quick=8)
 
 Q, R, T = queue("Q"), queue("R"), topic("T")
 LOCAL = LocalTransactionId("ID:host-1:1", 1)
