@@ -60,13 +60,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Several where all of the tests are asked for; who names some, or wants to see what they print, gets one.
+    """Several where all of the tests are requested; a run of named tests, or one that prints, has none.
 
-    Half of their time they wait for other processes, so that one more works than there are cores.
+    Fast tests keep a core busy each. The others wait for processes and clocks for half of their time, and each worker
+    reads all tests first: with two more workers than cores the cores are just busy.
     """
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.getoption("capture") == "no":
         return 0
-    return min(len(os.sched_getaffinity(0)) + 1, WORKERS_MAX)
+    cores = len(os.sched_getaffinity(0))
+    return min(cores if config.getoption("markexpr") == "fast" else cores + 2, WORKERS_MAX)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -145,6 +145,7 @@ print("done")
 """
 
 
+@pytest.mark.thorough
 def test_killed_at_any_moment_and_run_again_each_file_is_there_once(tmp_path: Path) -> None:
     seed = SEED
     print(f"seed {seed}")

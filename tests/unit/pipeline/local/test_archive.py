@@ -94,6 +94,7 @@ def test_what_a_lake_holds_is_read_whole(tmp_path: Path) -> None:
             archive.read(session, str(tmp_path), "messages")  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough
 def test_killed_at_any_moment_and_run_again_each_message_is_there_once(tmp_path: Path) -> None:
     """The real command; the last one runs for ever, and ends on SIGTERM."""
     print(f"TANDEMMQ_SEED={SEED}")

@@ -44,6 +44,7 @@ print(json.dumps(codes), file=sys.stderr)
 """
 
 
+@pytest.mark.thorough
 def test_every_job_runs_without_spark(tmp_path: Path) -> None:
     write_stores(tmp_path / "stores", random.Random(1))
     out = tmp_path / "out"

@@ -73,6 +73,7 @@ def test_a_slice_is_sent_in_its_order_and_not_again(broker: Server, prepared: Pr
     assert ledger.progress(0).confirmed == 1200
 
 
+@pytest.mark.thorough
 def test_a_killed_sender_is_gone_on_from_though_consumers_were_quick(broker: Server, prepared: Prepared) -> None:
     """What it sent is taken at once, so that only the broker's memory of ids knows it."""
     rows = [row(number, "slices.killed") for number in range(1, 3001)]
@@ -123,6 +124,7 @@ def test_what_the_broker_refuses_is_told_and_stops_nothing_else(broker: Server, 
     assert taken(failover_url(broker), "slices.refused") == []
 
 
+@pytest.mark.thorough
 def test_a_broker_that_refuses_everything_ends_the_task(broker: Server, prepared: Prepared) -> None:
     rows = [row(number, "slices.all?refused=1") for number in range(1, REFUSED_MAX + 50)]
     ledger = prepared(rows, failover_url(broker))
