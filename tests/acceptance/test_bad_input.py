@@ -130,21 +130,3 @@ async def test_a_client_that_never_reads_holds_up_nobody_and_fills_no_memory(bro
     good.wire.close()
     sender.close()
     assert reader is not None
-
-
-async def test_clients_that_come_and_go_leave_nothing_behind(broker: BrokerProcess) -> None:
-    for _ in range(200):
-        reader, writer = await asyncio.open_connection("127.0.0.1", broker.stomp)
-        writer.write(CONNECT[:20])
-        writer.close()
-        assert reader is not None
-    good = await GoodClient.open(broker.stomp, "/queue/good-4")
-    await good.round()
-    for _ in range(100):
-        status = await asyncio.to_thread(broker.status)
-        assert status is not None
-        if status["counts"]["connections"] == 1:
-            break
-        await asyncio.sleep(0.05)
-    assert status["counts"]["connections"] == 1
-    good.wire.close()

@@ -30,15 +30,6 @@ def journal_file(path: Path, *batches: bytes) -> None:
     path.write_bytes(content)
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    broker = BrokerProcess(tmp_path / "file" / "data", "a")
-    broker.log = tmp_path / "log"
-    assert broker.start().wait() == 1
-    assert str(tmp_path / "file" / "data") in broker.log.read_text()
-    assert "Traceback" not in broker.log.read_text()
-
-
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         # Root may write anywhere but where nothing can be written.

@@ -10,9 +10,7 @@ import os
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -20,10 +18,10 @@ import stomp
 from stomp.utils import Frame
 
 from tests.support.acceptance.compose_pair import Pair
-from tests.support.acceptance.docker_image import TREE, Image, base_image, run, size_of, until
+from tests.support.acceptance.docker_image import Image, base_image, run, size_of, until
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.reachable_database import reachable_postgres
-from tests.support.acceptance.under_load import demand_kept, under_load, wait_for_receipts
+from tests.support.acceptance.under_load import demand_kept, under_load
 from tests.support.prove import rounds
 
 QUEUE = "/queue/compose"
@@ -31,16 +29,12 @@ QUEUE = "/queue/compose"
 LOST = (stomp.exception.StompException, OSError, AttributeError)
 MESSAGES_BEFORE = 200
 MESSAGES_AFTER = 200
-#: A master that sleeps for so long has lost its lease (2 s by default), and its successor is at work.
-PAUSE_SECONDS = 5.0
 #: What an image is to take at most, and its base, for python:3.11-slim has about 125 MB.
 IMAGE_BYTES_MAX = 250_000_000
 BASE_BYTES_MAX = 130_000_000
-LEASE_FILE = TREE / "deploy" / "docker-compose.lease.yml"
 
 #: So many rounds of killing and stopping, and the stories that need a minute each; none: one round, without those.
 ROUNDS = rounds(0, 5)
-PROOF = pytest.mark.skipif(not ROUNDS, reason="TANDEMMQ_PROVE is not set")
 
 pytestmark = [pytest.mark.service, pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -217,24 +211,6 @@ def test_killed_and_stopped_in_turn_nothing_is_lost_under_load(pair: Pair) -> No
     demand_kept(books)
 
 
-@pytest.mark.prove
-@PROOF
-def test_a_paused_master_keeps_a_file_lock_and_goes_on(pair: Pair) -> None:
-    """A lock in a file ends with its process, and a frozen one has not ended: the standby waits, nothing is lost."""
-    master, standby = pair.until_settled()
-
-    def pause(books: Books) -> None:
-        run("docker", "pause", pair.container(master))
-        time.sleep(PAUSE_SECONDS)
-        assert pair.role(standby) == "standby"
-        run("docker", "unpause", pair.container(master))
-        pair.until_settled()
-
-    books, (outage,) = under_load(list(pair.stomp.values()), pause)
-    print(f"without a receipt: {outage:.3f} s, of which paused {PAUSE_SECONDS:g} s")
-    demand_kept(books)
-
-
 # -- with the lock in a database -----------------------------------------------------------------------------------
 
 
@@ -246,60 +222,6 @@ def database(require_service: Callable[[object, str], None]) -> Iterator[str]:
         yield server.fresh("lease")
     finally:
         server.remove()
-
-
-@pytest.fixture
-def leased(image: str, database: str, tmp_path: Path) -> Iterator[Pair]:
-    """The pair of deploy/docker-compose.lease.yml, on a network whose gateway, this machine, has the database."""
-    # docker0: an address of this machine that no container's network takes away.
-    gateway = json.loads(run("ip", "-json", "-4", "addr", "show", "docker0"))[0]["addr_info"][0]["local"]
-    url = database.replace("@127.0.0.1:", f"@{gateway}:")
-    yield from started(Pair(image, [LEASE_FILE], {"TANDEMMQ_DATA_SOURCE": url}), image)
-
-
-def is_restarted(pair: Pair, service: str) -> bool:
-    return pair.inspect(service, "{{.RestartCount}}") != "0"
-
-
-@pytest.mark.prove
-@PROOF
-def test_a_paused_master_with_a_lease_is_replaced_and_stands_by_when_it_wakes(leased: Pair) -> None:
-    master, standby = leased.until_settled()
-    epoch = leased.page(master, "status")[1]["epoch"]
-
-    def pause(books: Books) -> None:
-        run("docker", "pause", leased.container(master))
-        leased.until_role(standby, "master")
-        wait_for_receipts(books)
-        run("docker", "unpause", leased.container(master))
-        leased.until_role(master, "standby")
-
-    books, (outage,) = under_load(list(leased.stomp.values()), pause)
-    print(f"without a receipt: {outage:.3f} s")
-    demand_kept(books)
-    assert not is_restarted(leased, master)  # it stood down in the process that was frozen
-    assert leased.page(standby, "status")[1]["epoch"] > epoch
-
-
-@pytest.mark.prove
-@PROOF
-def test_a_master_cut_from_the_network_is_replaced_and_stands_by_when_it_is_back(leased: Pair) -> None:
-    """Neither its clients nor the database reach it, and the volume it still has: what a zombie is made of."""
-    master, standby = leased.until_settled()
-    network = f"{leased.project}_default"
-
-    def cut(books: Books) -> None:
-        container = leased.container(master)
-        run("docker", "network", "disconnect", network, container)
-        leased.until_role(standby, "master")
-        wait_for_receipts(books)
-        run("docker", "network", "connect", "--alias", master, network, container)
-        leased.until_role(master, "standby")
-
-    books, (outage,) = under_load(list(leased.stomp.values()), cut)
-    print(f"without a receipt: {outage:.3f} s")
-    demand_kept(books)
-    assert not is_restarted(leased, master)
 
 
 def test_the_image_runs_as_a_plain_user_and_knows_its_command(image: str) -> None:

@@ -88,23 +88,6 @@ async def test_figures_are_sums_without_a_list_of_destinations(client: Client) -
     assert not any(isinstance(value, list) for value in figures.values())
 
 
-async def test_dead_letter_queues_are_found_among_others(client: Client) -> None:
-    await log_in(client, "vera")
-    found = await get(client, "/destinations/queue?dead_letters=true")
-    assert [row["name"] for row in found["items"]] == [Letters.DEAD]
-    assert found["total"] == 1
-    assert (await get(client, "/destinations/queue"))["total"] > 1
-
-
-async def test_slow_consumers_are_found_among_others(client: Client, broker: ConsoleBroker) -> None:
-    await log_in(client, "vera")
-    assert (await get(client, "/consumers?slow=true"))["items"] == []
-    async with Letters(broker.stomp).slow_consumer():
-        (row,) = (await get(client, "/consumers?slow=true"))["items"]
-        assert row["destinations"] == ["queue://ORDERS"]
-        assert "acknowledges too slowly" in row["slow"]
-
-
 async def test_why_files_stay_is_told_by_the_api(client: Client) -> None:
     await log_in(client, "vera")
     why = await get(client, "/store/why")

@@ -12,7 +12,7 @@ import pytest
 from tandemmq.client import Client
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
-from tests.support.acceptance.stomp_wire import Frame, Wire
+from tests.support.acceptance.stomp_wire import Wire
 
 
 @pytest.fixture
@@ -123,31 +123,6 @@ async def test_the_master_dies_between_store_and_receipt(pair: tuple[BrokerProce
         await client.close()
     assert duplicates(standby) == 20
     assert await bodies(standby, "/queue/orders", 20) == sent
-
-
-async def commit(wire: Wire, bodies: list[bytes], producer: str) -> Frame:
-    """One transaction of numbered messages; the answer to its COMMIT."""
-    wire.send("BEGIN", {"transaction": "t"})
-    for number, body in enumerate(bodies):
-        headers = {"destination": "/queue/orders", "persistent": "true", "transaction": "t"}
-        wire.send("SEND", {**headers, "tandemmq-send-id": f"{producer}\\c{number}"}, body)
-    wire.send("COMMIT", {"transaction": "t", "receipt": "committed"})
-    return await asyncio.wait_for(wire.read(), 10)
-
-
-async def test_a_commit_whose_receipt_was_lost(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
-    master, standby = pair
-    sent = [b"one", b"two", b"three"]
-    first = await Wire.open(master.stomp)
-    assert (await commit(first, sent, "shop-1")).command == "RECEIPT"
-    master.kill()
-    standby.wait_role("master")
-    again = await Wire.open(standby.stomp)
-    assert (await commit(again, sent, "shop-1")).command == "RECEIPT"
-    assert (await commit(again, [*sent, b"four"], "shop-1")).command == "RECEIPT"
-    again.close()
-    assert duplicates(standby) == 6
-    assert await bodies(standby, "/queue/orders", 4) == [*sent, b"four"]
 
 
 async def test_what_is_copied_by_a_bridge_is_no_duplicate(pair: tuple[BrokerProcess, BrokerProcess]) -> None:

@@ -93,31 +93,6 @@ def test_they_survive_a_kill_and_a_failover(brokers: list[MqttBroker]) -> None:
     _wait_retained(one.mqtt, "a/+", expected)
 
 
-def test_one_that_expires_is_given_to_nobody(broker: MqttBroker) -> None:
-    with PahoClient(broker.mqtt) as publisher:
-        publisher.publish("a/short", b"1", retain=True, MessageExpiryInterval=1)
-        publisher.publish("a/long", b"2", retain=True, MessageExpiryInterval=3600)
-    wait_until(lambda: "a/short" not in _retained(broker.mqtt, "a/+"), "a/short expires")
-    assert _retained(broker.mqtt, "a/+") == {"a/long": b"2"}
-
-
-def test_what_has_no_room_is_sent_and_not_retained(tmp_path: Path) -> None:
-    broker = MqttBroker(tmp_path / "store", "one", "--set", "mqtt.retained_messages_max=2")
-    try:
-        broker.start()
-        broker.wait_role("master")
-        with PahoClient(broker.mqtt) as publisher, PahoClient(broker.mqtt) as subscriber:
-            subscriber.subscribe("a/#")
-            for number in range(4):
-                publisher.publish(f"a/{number}", b"1", retain=True)
-            publisher.publish("a/0", b"2", retain=True)
-            assert len(subscriber.wait_messages(5)) == 5
-        broker.wait_log("retained messages fill their room")
-        assert _retained(broker.mqtt, "a/#") == {"a/0": b"2", "a/1": b"1"}
-    finally:
-        broker.stop()
-
-
 @pytest.mark.timeout(900)
 def test_very_many_are_kept_and_read_again_by_the_next_master(brokers: list[MqttBroker]) -> None:
     one, two = brokers

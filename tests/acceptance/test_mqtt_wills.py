@@ -109,16 +109,6 @@ def test_silence_beyond_the_keep_alive_is_a_lost_connection(broker: MqttBroker, 
     silent.drop()
 
 
-def test_a_will_with_a_delay_is_published_when_it_is_over(broker: MqttBroker, watcher: PahoClient) -> None:
-    PahoClient(broker.mqtt, "first", expiry=LONG, will=WILL, will_delay=1).drop()
-    _wait_will(watcher)
-    assert _wills(watcher) == ["wills/one"]
-    # What came back afterwards is the same session, and its next end has a will of its own.
-    with PahoClient(broker.mqtt, "first", expiry=LONG, clean=False) as again:
-        assert again.session_present
-    assert _wills(watcher) == ["wills/one"]
-
-
 def test_a_client_that_comes_back_in_time_has_no_will_published(broker: MqttBroker, watcher: PahoClient) -> None:
     PahoClient(broker.mqtt, "first", expiry=LONG, will=WILL, will_delay=3).drop()
     again = PahoClient(broker.mqtt, "first", expiry=LONG, clean=False)
@@ -128,34 +118,6 @@ def test_a_client_that_comes_back_in_time_has_no_will_published(broker: MqttBrok
     _wait_will(watcher, "wills/second")
     assert _wills(watcher) == ["wills/second"]
     again.leave()
-
-
-def test_the_will_comes_when_the_session_ends_before_its_delay_is_over(broker: MqttBroker, watcher: PahoClient) -> None:
-    first = PahoClient(broker.mqtt, "first", expiry=1, will=WILL, will_delay=LONG)
-    first.subscribe("a/#", 1)
-    first.drop()
-    _wait_will(watcher)
-    _ended(broker, "first")
-    PahoClient(broker.mqtt, "second", expiry=LONG, will=("wills/two", b"", 1, False), will_delay=LONG).drop()
-    with PahoClient(broker.mqtt, "second", clean=True) as again:  # that is another session
-        assert not again.session_present
-        _wait_will(watcher, "wills/two")
-    # One that is not stored ends with its connection.
-    PahoClient(broker.mqtt, "third", will=("wills/three", b"", 1, False), will_delay=LONG).drop()
-    _wait_will(watcher, "wills/three")
-
-
-def test_a_take_over_publishes_the_will_unless_it_may_wait(broker: MqttBroker, watcher: PahoClient) -> None:
-    PahoClient(broker.mqtt, "first", expiry=LONG, will=WILL)
-    second = PahoClient(broker.mqtt, "first", expiry=LONG, clean=False, will=("wills/two", b"", 1, False), will_delay=2)
-    _wait_will(watcher)
-    third = PahoClient(broker.mqtt, "first", expiry=LONG, clean=False)
-    assert third.session_present
-    PahoClient(broker.mqtt, "other", expiry=LONG, will=("wills/other", b"", 1, False), will_delay=2).drop()
-    _wait_will(watcher, "wills/other")
-    assert _wills(watcher) == ["wills/one", "wills/other"]
-    second.drop()
-    third.leave()
 
 
 @pytest.mark.promise("mqtt-sessions-end")

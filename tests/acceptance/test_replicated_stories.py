@@ -131,30 +131,6 @@ async def _fill(broker: BrokerProcess) -> None:
     wire.close()
 
 
-def test_a_set_of_one_is_its_own_quorum(make: MakeSet) -> None:
-    whole = make(1)
-    member = whole.start()
-    send(whole, "a")
-    member.kill()
-    member.start()
-    whole.wait_master()
-    assert taken(whole) == ["a"]
-
-
-def test_of_two_both_are_needed(make: MakeSet) -> None:
-    whole = make(2)
-    master = whole.start()
-    send(whole, "a")
-    other = whole.others(master)[0]
-    other.kill()
-    wait_until(lambda: (master.status() or {}).get("role") != "master", "it serves no more", SECONDS_MAX)
-    time.sleep(3 * T_SECONDS)
-    assert whole.master() is None
-    other.start()
-    whole.settled()
-    assert taken(whole) == ["a"]
-
-
 def test_who_does_not_know_the_token_is_not_let_in(make: MakeSet) -> None:
     whole = make()
     stranger = whole.members[2]
@@ -390,16 +366,6 @@ def test_all_restart_while_zookeeper_is_away(make: MakeSet) -> None:
 
 
 # ---- what is replicated
-
-
-def test_a_scheduled_message_outlives_its_master(make: MakeSet) -> None:
-    """Document 004 has them on the master alone."""
-    whole = make()
-    master = whole.start()
-    send(whole, "later", headers={"AMQ_SCHEDULED_DELAY": "3000"})
-    master.kill()
-    whole.wait_master(whole.others(master))
-    assert taken(whole, 1, quiet_seconds=20) == ["later"]
 
 
 def test_a_transaction_that_was_open_counts_for_nothing(make: MakeSet) -> None:

@@ -411,20 +411,6 @@ def test_an_advisory_names_who_connects_and_not_his_password(broker: Secured) ->
         each.close()
 
 
-def test_connections_and_temporary_queues_are_shown_to_whom_they_concern(broker: Secured) -> None:
-    eve, alice, other = broker.login("eve"), broker.login("alice"), broker.login("alice")
-    with pytest.raises(Refused, match="not authorized"):
-        eve.consume(topic("ActiveMQ.Advisory.Connection"))
-    for each in (eve, alice):
-        each.consume(topic("ActiveMQ.Advisory.TempQueue"))
-    other.create(temporary(other))
-    eve.create(temporary(eve))
-    heard = [each.next_message().data_structure.destination for each in (alice, eve)]
-    assert heard == [temporary(other), temporary(eve)]
-    for each in (eve, alice, other):
-        each.close()
-
-
 def test_nobody_guesses_the_name_of_a_stomp_clients_temporary_queue(broker: Secured) -> None:
     frames = connect_frame("eve") + b"SUBSCRIBE\nid:0\ndestination:/temp-queue/answers\n\n\0"
     asked = b"SEND\ndestination:/queue/OPEN.t\nreply-to:/temp-queue/answers\n\nq\0"

@@ -70,32 +70,6 @@ async def test_a_durable_subscription_has_what_came_while_it_was_away(
     third.close()
 
 
-async def test_a_durable_subscription_of_a_pattern_keeps_its_selector(
-    pair: tuple[BrokerProcess, BrokerProcess],
-) -> None:
-    master, standby = pair
-    terms = {"activemq.subscriptionName": "s", "selector": "colour = 'red'"}
-    subscriber = await Wire.open(master.stomp, **{"client-id": "c"})
-    await told(subscriber, "SUBSCRIBE", {"destination": "/topic/stock.>", "id": "0", **terms})
-    publisher = await Wire.open(master.stomp)
-    await store(publisher, "/topic/stock.a", "first", colour="red")
-    assert (await subscriber.read()).body == b"first"
-    await told(subscriber, "DISCONNECT", {})
-    for following in (standby, master):
-        ruling = master if following is standby else standby
-        ruling.kill()
-        following.wait_role("master")
-        publisher = await Wire.open(following.stomp)
-        for topic in "ab":
-            await store(publisher, f"/topic/stock.{topic}", "unwanted", colour="blue")
-            await store(publisher, f"/topic/stock.{topic}", f"{topic} {following.name}", colour="red")
-        ruling.start()
-    again = await Wire.open(master.stomp, **{"client-id": "c"})
-    frames = await take(again, "/topic/stock.>", 4, **terms)
-    assert sorted(frame.body for frame in frames) == [b"a a", b"a b", b"b a", b"b b"]
-    again.close()
-
-
 @pytest.mark.promise("transaction-is-whole")
 async def test_a_transaction_is_there_whole_or_not_at_all(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
     master, standby = pair
@@ -170,24 +144,3 @@ async def test_a_queue_longer_than_memory_comes_out_in_order_after_a_failover(
     status = standby.status()
     assert status is not None
     assert status["counts"]["messages"] == 0
-
-
-async def test_no_local_holds_after_a_failover(
-    pair: tuple[BrokerProcess, BrokerProcess],
-) -> None:
-    master, standby = pair
-    names = {"destination": "/topic/news", "id": "0", "activemq.subscriptionName": "s", "ack": "client-individual"}
-    other = await Wire.open(master.stomp, **{"client-id": "other"})
-    await told(other, "SUBSCRIBE", names)
-    await told(other, "DISCONNECT", {})
-    one = await Wire.open(master.stomp, **{"client-id": "one"})
-    await told(one, "SUBSCRIBE", {**names, "activemq.noLocal": "true"})
-    await store(one, "/topic/news", "mine")
-    wire = await Wire.open(master.stomp)
-    await store(wire, "/topic/news", "another's")
-    master.kill()
-    standby.wait_role("master")
-    for client, no_local, expected in (("one", "true", ["another's"]), ("other", "false", ["mine", "another's"])):
-        again = await Wire.open(standby.stomp, **{"client-id": client})
-        again.send("SUBSCRIBE", {**names, "activemq.noLocal": no_local})
-        assert [(await again.read()).body.decode() for _ in expected] == expected

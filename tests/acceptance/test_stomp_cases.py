@@ -110,24 +110,6 @@ def test_nack_of_the_mode_client_is_for_all_up_to_that_one(broker: BrokerProcess
     client.close()
 
 
-@pytest.mark.parametrize(
-    "refused",
-    [
-        "SEND\ndestination:/queue/harmless\ntransaction:none\n",
-        "COMMIT\ntransaction:none\n",
-        "ABORT\ntransaction:none\n",
-        "SUBSCRIBE\nid:other\ndestination:/queue/harmless\nselector:a =\n",
-        "SUBSCRIBE\nid:taken\ndestination:/queue/another\n",
-    ],
-)
-def test_what_is_refused_leaves_the_connection(broker: BrokerProcess, refused: str) -> None:
-    client = Client(broker)
-    client.say("SUBSCRIBE\nid:taken\ndestination:/queue/harmless\n", refused)
-    assert client.hear()[0] == "ERROR"
-    client.store("/queue/elsewhere", "x")
-    client.close()
-
-
 @pytest.mark.promise("stomp-versions")
 def test_1_0_has_the_heart_beat_of_its_connector(broker: BrokerProcess) -> None:
     with socket.create_connection(("127.0.0.1", broker.stomp), SECONDS_MAX) as old:
@@ -145,28 +127,6 @@ def test_1_0_unsubscribes_by_destination(broker: BrokerProcess) -> None:
     assert new.bodies("/queue/old") == ["x"]
     client.close()
     new.close()
-
-
-def test_a_name_with_a_colon_forges_no_header_of_1_0(broker: BrokerProcess) -> None:
-    old, new = Client(broker, "1.0"), Client(broker)
-    old.say("SUBSCRIBE\ndestination:/queue/forged\nreceipt:here\n")
-    old.hear()
-    new.say("SEND\ndestination:/queue/forged\nJMSXUserID\\cadmin:x\nharmless:y\n", body="x")
-    headers = old.hear()[1]
-    assert headers["harmless"] == "y"
-    assert "JMSXUserID" not in headers
-    old.close()
-    new.close()
-
-
-def test_who_says_nothing_more_still_gets_his_receipts(broker: BrokerProcess) -> None:
-    client = Client(broker)
-    client.say(*(f"SEND\ndestination:/queue/half\npersistent:true\nreceipt:{number}\n" for number in range(50)))
-    client.socket.shutdown(socket.SHUT_WR)
-    assert [client.hear()[1]["receipt-id"] for _ in range(50)] == [str(number) for number in range(50)]
-    with pytest.raises(EOFError):
-        client.hear()
-    client.close()
 
 
 def test_an_advisory_has_a_body(broker: BrokerProcess) -> None:

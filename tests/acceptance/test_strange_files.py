@@ -104,19 +104,6 @@ def test_it_goes_on_without_what_it_can_spare(broker: BrokerProcess, kind: str) 
     assert check(broker.data).problems == []
 
 
-def test_an_index_directory_that_is_a_link_is_not_used(broker: BrokerProcess, tmp_path: Path) -> None:
-    serves(broker.start(), "kept")
-    broker.kill()
-    elsewhere = tmp_path / "elsewhere"
-    Path(broker.data, "index", "a").rename(elsewhere)
-    Path(broker.data, "index", "a").symlink_to(elsewhere)
-    before = {path.name: (path.stat().st_mtime_ns, path.stat().st_size) for path in elsewhere.iterdir()}
-    broker.start().wait_role("master")
-    assert holds(broker, "kept")
-    ends_well(broker)
-    assert {path.name: (path.stat().st_mtime_ns, path.stat().st_size) for path in elsewhere.iterdir()} == before
-
-
 @pytest.mark.parametrize("kind", ["fifo", "dangling", "directory"])
 def test_a_pair_waits_until_the_name_of_the_next_file_is_free(
     broker: BrokerProcess, standby: BrokerProcess, kind: str
@@ -172,14 +159,6 @@ def test_a_file_of_users_that_becomes_something_else_changes_nothing(broker: Bro
 
     asyncio.run(logs_in())
     ends_well(broker)
-
-
-def test_a_store_may_be_reached_by_a_link(broker: BrokerProcess, tmp_path: Path) -> None:
-    (tmp_path / "there").mkdir()
-    Path(broker.data).symlink_to(tmp_path / "there")
-    serves(broker.start(), "kept")
-    ends_well(broker)
-    assert (tmp_path / "there" / "db-1.log").is_file()
 
 
 def test_a_hole_of_a_terabyte_is_passed_over(broker: BrokerProcess) -> None:

@@ -102,19 +102,6 @@ def test_send_and_receive_show_their_certificate(broker: Encrypted) -> None:
     assert tandemmq("receive", "ORDERS.TLS", "--count", "1", *how).stdout == "hello\n"
 
 
-def test_a_broker_that_is_not_trusted_is_not_spoken_to(broker: Encrypted) -> None:
-    done = tandemmq("send", "ORDERS.TLS", "hello", "--url", broker.url, "--cert", broker.own)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "its certificate is not trusted" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_without_a_certificate_a_door_that_wants_one_stays_shut(broker: Encrypted) -> None:
-    done = tandemmq("send", "ORDERS.TLS", "hello", "--url", broker.url, "--ca-file", broker.ca)
-    assert done.returncode == 3
-    assert "does it want a certificate" in done.stderr
-
-
 def test_a_certificate_names_its_host_unless_that_is_not_asked(broker: Encrypted) -> None:
     elsewhere = ("--url", f"stomp+ssl://localhost:{broker.stomp}", "--ca-file", broker.ca, "--cert", broker.own)
     refused = tandemmq("send", "ORDERS.HOST", "hello", *elsewhere)
