@@ -19,7 +19,7 @@ check: ## style, types and imports
 	$(BIN)/lint-imports
 	$(BIN)/bandit -q -c pyproject.toml -ll -r tandemmq/*.py broker cli client config index journal locker pipeline simulator store
 
-test: ## the fast tests, which need nothing: about a minute
+test: ## the fast tests, which need nothing: less than a minute
 	$(BIN)/pytest -m fast
 
 BASE ?= HEAD
