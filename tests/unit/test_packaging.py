@@ -13,6 +13,8 @@ import pytest
 from tests.support.tree import DIRECTORIES
 from tests.support.tree import ROOT as TREE
 
+pytestmark = pytest.mark.thorough  # a wheel is built, and installed into environments of its own
+
 #: What stands in the package itself, beside its links to the directories.
 ON_TOP = {f"tandemmq/{path.name}" for path in (TREE / "tandemmq").iterdir() if path.is_file()}
 
@@ -84,7 +86,6 @@ def outside() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
-@pytest.mark.thorough
 def test_modules_of_a_program_stay_its_own_beside_ours(
     installed: Path, tmp_path: Path, outside: dict[str, str]
 ) -> None:
@@ -103,7 +104,6 @@ def test_modules_of_a_program_stay_its_own_beside_ours(
         assert result.stdout == "mine mine mine tandemmq.client.client\n"
 
 
-@pytest.mark.thorough
 def test_mypy_of_a_program_sees_the_types_of_the_client(installed: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("from tandemmq.client import Client\n\nreveal_type(Client.send_confirmed)\n")

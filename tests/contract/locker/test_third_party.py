@@ -21,6 +21,7 @@ from tests.support.locker.interleaved import InterleavedLease
 from tests.support.locker.manual_clock import ManualClock
 from tests.support.locker.pair import assert_a_frozen_master_is_followed, assert_the_standby_follows, running_pair
 from tests.support.locker.steps import Stepping, stepping
+from tests.support.prove import IS_THOROUGH
 
 pytestmark = pytest.mark.promise("locks-keep-their-contract")
 
@@ -56,7 +57,7 @@ def leases(tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("site")
 class TestContract(Leased, OutOfReach, InterleavedLease):
     factory = "tandemmq_lease_files:LeaseFilesLocker"
-    switches_max = 2
+    switches_max = 2 if IS_THOROUGH else 1
     switches_of_three_max = 1
     switches_of_many_max = 1
     switches_of_time_max = 1
