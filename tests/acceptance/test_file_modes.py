@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from tests.support.acceptance.broker_process import ROOT, BrokerProcess
+from tandemmq.cli import main
+from tests.support.acceptance.broker_process import BrokerProcess
 
-WORKS = "import os, sys; os.umask(0o022); os.execv(sys.argv[1], sys.argv[1:])"
+UMASK = 0o022
+WORKS = f"import os, sys; os.umask({UMASK}); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 def modes(directory: Path) -> dict[str, int]:
@@ -20,8 +23,13 @@ def modes(directory: Path) -> dict[str, int]:
 
 
 def tandemmq(*arguments: str) -> None:
-    command = [sys.executable, "-c", WORKS, sys.executable, "-m", "tandemmq", *arguments]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    """The command, in this process: an interpreter for each would take most of the time."""
+    before = os.umask(UMASK)
+    try:
+        done = CliRunner().invoke(main, arguments)
+    finally:
+        os.umask(before)
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("asked", [None, pytest.param("0660", marks=pytest.mark.promise("files-are-private"))])
