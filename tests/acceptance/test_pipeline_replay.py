@@ -46,9 +46,9 @@ def ids(found: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.promise("pipeline-reads-beside")
 def test_a_master_that_is_killed_meanwhile_changes_nothing(pair: tuple[Server, Server], tmp_path: Path) -> None:
-    write_store(tmp_path / "store", 400)
+    write_store(tmp_path / "store", 800)  # two chunks: the first is noted while the second is sent
     sources, out = Sources((str(tmp_path / "store"),)), str(tmp_path / "out")
-    target = Target(failover_url(*pair), per_second=200)
+    target = Target(failover_url(*pair), per_second=300)
     is_under_way = threading.Event()
 
     def kill() -> None:
@@ -71,9 +71,9 @@ def test_a_master_that_is_killed_meanwhile_changes_nothing(pair: tuple[Server, S
         again = replay.run(session, sources, out, request=request, target=target)  # type: ignore[arg-type]
     assert again.findings[:2] == (
         "0 messages were sent, and the broker confirmed each.",
-        "400 were there already, from earlier runs.",
+        "800 were there already, from earlier runs.",
     )
-    assert ids(taken(failover_url(*pair), "/queue/orders")) == [f"ID:tests-1:1:1:{n}" for n in range(1, 401)]
+    assert ids(taken(failover_url(*pair), "/queue/orders")) == [f"ID:tests-1:1:1:{n}" for n in range(1, 801)]
 
 
 def test_a_process_that_is_killed_is_gone_on_from(pair: tuple[Server, Server], tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.peers.ports import free_port
+from tests.support import forked
+from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX
 from tests.support.acceptance.docker_image import SYSTEMD, base_image, built, demand_docker, run, until
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.systemd_machine import Machine
@@ -57,9 +59,9 @@ def service(name: str, data: Path, folder: Path) -> Iterator[Callable[[str], str
     address = folder / f"notify-{name}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(address))
-        manager.settimeout(30)
+        manager.settimeout(WAIT_SECONDS_MAX)
         with (folder / f"{name}.log").open("w") as output:
-            process = subprocess.Popen(
+            process = forked.Popen(
                 [sys.executable, "-m", "tandemmq", "run", f"--data={data}", f"--name={name}", *NOWHERE],
                 env={**os.environ, "PYTHONPATH": str(TREE), "NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "3000000"},
                 stdout=output,
@@ -79,7 +81,7 @@ def service(name: str, data: Path, folder: Path) -> Iterator[Callable[[str], str
         try:
             yield heard
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(WAIT_SECONDS_MAX) == 0
         finally:
             process.kill()
             process.wait()
