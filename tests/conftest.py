@@ -160,8 +160,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             left_out.append(item)
             config.stash[LEFT_OUT][reason] += 1
             continue
-        if reason is not None and "service" in names:  # a name on the command line is not a request for services
-            item.add_marker(pytest.mark.skip(reason=reason))
+        if "service" in names and "service" in unwanted:  # a name on the command line is not a request for services
+            item.add_marker(pytest.mark.skip(reason=unwanted["service"]))
         kept.append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
