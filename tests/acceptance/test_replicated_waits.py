@@ -34,6 +34,14 @@ SECONDS_MAX = 120.0
 #: A time is told in whole milliseconds.
 CLOCK_SECONDS = 0.002
 QUEUE = "/queue/scheduled"
+#: A sync of all files holds the journal, too: the other one is for `make prove`.
+AREAS = pytest.mark.parametrize(
+    "area",
+    [
+        pytest.param(Area.JOURNAL, id="its journal", marks=[pytest.mark.prove, pytest.mark.proof_only]),
+        pytest.param(Area.VOLUME, id="all its files"),
+    ],
+)
 
 
 @pytest.fixture
@@ -72,7 +80,7 @@ def let_go_after(shims: list[Shim], since: float) -> None:
 
 
 @pytest.mark.parametrize("slow", ["one follower", "both followers", "the master"])
-@pytest.mark.parametrize("area", [Area.JOURNAL, Area.VOLUME], ids=["its journal", "all its files"])
+@AREAS
 def test_a_sync_of_four_seconds_deposes_nobody(
     three: SetOfBrokers, shims: dict[str, Shim], slow: str, area: Area
 ) -> None:
@@ -97,7 +105,7 @@ def test_a_sync_of_four_seconds_deposes_nobody(
     print(f"{slow}, {area.name}: {len(books.stored)} confirmed, {outages[0]:.2f} s without a receipt")
 
 
-@pytest.mark.parametrize("area", [Area.JOURNAL, Area.VOLUME], ids=["its journal", "all its files"])
+@AREAS
 def test_an_election_beside_a_sync_of_four_seconds_ends_well(
     three: SetOfBrokers, shims: dict[str, Shim], area: Area
 ) -> None:
