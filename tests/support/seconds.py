@@ -1,4 +1,4 @@
-"""How long the tests of a file take, as measured: tests/seconds.txt has the files that take a second or more.
+"""How long the tests of a file take, as measured: tests/seconds.txt has the files that take half a second or more.
 
 To measure again, on a quiet machine: ``pytest --junit-xml=REPORT``, then
 ``python -m tests.support.seconds REPORT > tests/seconds.txt``.
@@ -18,7 +18,7 @@ from tests.support.tree import ROOT, TESTS
 
 FILE: Final = TESTS / "seconds.txt"
 #: A file that takes less in total has no line.
-NOTED_SECONDS_MIN: Final = 1.0
+NOTED_SECONDS_MIN: Final = 0.5
 #: The tests of a file are fast if they take less on average.
 FAST_SECONDS_MAX: Final = 0.03
 
@@ -49,7 +49,8 @@ def of_report(report: Path) -> dict[str, Measured]:
         parts = case.get("classname", "").split(".")
         while parts and not (ROOT.joinpath(*parts).with_suffix(".py")).is_file():
             parts.pop()  # a class
-        times["/".join(parts[1:]) + ".py"].append(float(case.get("time", 0)))
+        if parts:
+            times["/".join(parts[1:]) + ".py"].append(float(case.get("time", 0)))
     return {path: Measured(sum(each), len(each)) for path, each in times.items()}
 
 
