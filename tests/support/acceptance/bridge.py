@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
-from pathlib import Path
 
 PROGRAMS = ("ip", "iptables")
 HERE = 1
@@ -124,17 +123,3 @@ class Host:
     def remove(self) -> None:
         """Its end of the link goes with it."""
         subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False, timeout=20)
-
-
-def can_lose(host: Host) -> bool:
-    try:
-        host.lose(0.01)
-    except subprocess.CalledProcessError:
-        return False
-    host.heal()
-    return True
-
-
-def can_delay() -> bool:
-    """Whether the kernel has netem. Many small ones lack it."""
-    return Path("/proc/modules").exists() and any(Path("/lib/modules").glob("*/kernel/net/sched/sch_netem*"))
