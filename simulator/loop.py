@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from asyncio.events import _set_running_loop
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from typing import Any
 
 from tandemmq.simulator.kernel import Process
@@ -49,6 +50,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._thread_id = None  # type: ignore[assignment]
         task.result()
 
+    def hang(self, wait: Callable[[], object]) -> None:
+        """Call ``wait``, which waits: until it returns, nothing else happens in this loop. For a callback."""
+        with self._left():
+            wait()
+
     def _unwind(self) -> None:
         """No task outlives the loop: those that are left end here, at once, and unheard."""
         ended: set[asyncio.Task[Any]] = set()
@@ -77,18 +83,27 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         process = self._process
         if timeout is not None and timeout <= 0:
             return []  # something is ready; others get their turns when it waits
-        thread = process.running()
         self._wake = process.waker()
+        try:
+            with self._left():
+                process.park(timeout)
+        finally:
+            self._wake = None
+        return []
+
+    @contextmanager
+    def _left(self) -> Iterator[None]:
+        """Meanwhile the thread may wait, and other loops may run."""
+        process = self._process
+        thread = process.running()
         _set_running_loop(None)
         thread.may_wait = True
         try:
-            process.park(timeout)
+            yield
         finally:
             if not process.is_dead:
                 thread.may_wait = False
                 _set_running_loop(self)
-            self._wake = None
-        return []
 
     def _process_events(self, events: list[Any]) -> None:
         assert not events, "there are no sockets"

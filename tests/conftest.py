@@ -21,7 +21,7 @@ from tests.support.seconds import measured
 from tests.support.tree import TESTS
 
 pytest_plugins = (
-    "tests.support.descriptors",
+    "tests.support.descriptors", "tests.support.virtual_time",
     "tests.support.services.browser", "tests.support.services.databases", "tests.support.services.images",
 )  # fmt: skip
 

@@ -57,6 +57,7 @@ class Report:
     left_by_bridges: Callable[[], list[Answer]] = list  # durable subscriptions of those that there were
     loop_lag: LoopLag = field(default_factory=LoopLag)  # how late the loop came to its own sign of life
     started: float = field(default_factory=time.time)
+    monotonic: Callable[[], float] = time.monotonic  # the clock by which the mastership shows life
 
     def details(self) -> Work[Answer]:
         """What ``GET /status`` answers beside ``status``, of each destination; made in steps."""
@@ -177,11 +178,11 @@ class Report:
     def _problems(self, store: AnyStore | None) -> list[str]:
         problems = []
         mastership, where = self.mastership, self.locker.where
-        silence = time.monotonic() - mastership.storage_seen_alive()
+        silence = self.monotonic() - mastership.storage_seen_alive()
         period = self.locker.settings.lock_keep_alive_period_seconds
         if silence > max(SILENCE_SECONDS_MAX, SILENT_LOOKS_MAX * period):
             problems.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
-        silence = time.monotonic() - mastership.lock_seen_alive()
+        silence = self.monotonic() - mastership.lock_seen_alive()
         if mastership.is_release_overdue:
             problems.append(f"{where} was let go, and does not answer: it may be ours as long as this process lives")
         elif silence > LOCK_SILENCE_SECONDS_MAX:

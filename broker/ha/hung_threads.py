@@ -17,20 +17,21 @@ log = logging.getLogger(__name__)
 
 # All threads of a broker are called so; others are not ours to judge.
 PREFIX = "tandemmq-"
+EXIT_SECONDS = BOUNDS[Wait.EXIT].seconds or 0.0
 
 
-def hung_threads() -> list[str]:
-    """The names of those that are still there when Wait.EXIT is over."""
-    deadline = time.monotonic() + (BOUNDS[Wait.EXIT].seconds or 0.0)
+def hung_threads(seconds: float = EXIT_SECONDS) -> list[str]:
+    """The names of those that are still there after so many seconds."""
+    deadline = time.monotonic() + seconds
     ending = [each for each in threading.enumerate() if each.name.startswith(PREFIX) and not each.daemon]
     for thread in ending:
         thread.join(max(0.0, deadline - time.monotonic()))
     return [thread.name for thread in ending if thread.is_alive()]
 
 
-def end_despite_them(code: int) -> None:
-    """End the process here and now if there are any; returns if there are none."""
-    names = hung_threads()
+def end_despite_them(code: int, seconds: float = EXIT_SECONDS) -> None:
+    """End the process here and now if there are any after so many seconds; returns if there are none."""
+    names = hung_threads(seconds)
     if names:
         is_failure = isinstance(sys.exc_info()[1], Exception)
         log.error("the process ends without %s: a volume or a server hangs", ", ".join(names), exc_info=is_failure)

@@ -1,17 +1,19 @@
-"""A mastership over real stores and a lock in memory, with hands for a test."""
+"""A mastership over real stores and a lock in memory, with hands for a test; and what holds when one of them hung."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import math
 import os
-import threading
-import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.service import AnyStandby
-from tandemmq.broker.ha.states import Role
+from tandemmq.broker.ha.states import Phase, Role
+from tandemmq.journal.files import file_id
 from tandemmq.locker.contract import BootClock, Clock, Holder, LockRequest, LockSettings
 from tandemmq.locker.memory import MemoryLock, MemoryLocker
 from tandemmq.store.operations import AddMessage, Operation
@@ -21,50 +23,58 @@ from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
-
-# As long as on a machine that is busy with others, too; waited for to the end is only what never comes.
-WAIT_SECONDS_MAX = 60.0
+from tandemmq.store.threads import OS_THREADS, Threads
+from tests.support.virtual_time import until
 
 Q = Destination(DestinationKind.QUEUE, "Q")
-STORE_SETTINGS = StoreSettings(fence_check_interval=0.05)
+# Nothing is written that nobody asked for: who looks at the files sees what a call that came back did.
+QUIET = StoreSettings(fence_check_interval=0.25, checkpoint_interval=math.inf, cleanup_interval=math.inf)
+LOCK = LockSettings(lock_acquire_sleep_interval_seconds=0.1, lock_keep_alive_period_seconds=0.25)
 
 
 class Node:
-    """A mastership with a service that only keeps what it was served with."""
+    """A mastership with a service that only keeps what it was served with. ``on_role`` is called at each change."""
 
     def __init__(
         self,
         name: str,
         directory: str,
         lock: MemoryLock,
-        clock: Clock | None = None,
         *,
+        threads: Threads = OS_THREADS,
+        clock: Clock | None = None,
         disk: Any = os,
         make_locker: Callable[[LockRequest, MemoryLock], MemoryLocker] = MemoryLocker,
-        store_settings: StoreSettings = STORE_SETTINGS,
+        store_settings: StoreSettings = QUIET,
         make_standby: Callable[..., AnyStandby] = Standby,
         **options: Any,
     ) -> None:
         self.name = name
+        self.directory = directory
         self.roles: list[Role] = []
+        self.on_role: Callable[[], object] = lambda: None
         self.store: Store | None = None
         self.receipts: list[str] = []
         self.sent = 0
         self.aborts = 0
         self.cuts = 0
         self.events: list[str] = []
-        settings = LockSettings(lock_acquire_sleep_interval_seconds=0.02, lock_keep_alive_period_seconds=0.05)
-        request = LockRequest(directory, Holder(name), settings, clock=clock or BootClock())
-        self.locker = make_locker(request, lock)
+        self.locker = make_locker(LockRequest(directory, Holder(name), LOCK, clock=clock or BootClock()), lock)
         self.mastership = Mastership(
             self.locker,
-            lambda: make_standby(directory, f"{directory}/index", name, store_settings, disk=disk),
+            lambda: make_standby(directory, f"{directory}/index", name, store_settings, disk=disk, threads=threads),
             self,
-            on_role=lambda role, reason: self.roles.append(role),
-            record=self.record,
+            on_role=self._moved,
+            record=lambda kind, **facts: self.events.append(kind),
+            threads=threads,
             **options,
         )
         self.task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _moved(self, role: Role, reason: str) -> None:
+        self.roles.append(role)
+        self.on_role()
 
     # the service
 
@@ -85,9 +95,6 @@ class Node:
     def cut(self) -> None:
         self.cuts += 1
 
-    def record(self, kind: str, **facts: object) -> None:
-        self.events.append(kind)
-
     # the engine
 
     def durable(self, operations: list[Operation]) -> None:
@@ -99,8 +106,20 @@ class Node:
     # the test's hands
 
     def start(self) -> Node:
-        self.task = asyncio.create_task(self.mastership.run())
+        self._loop = asyncio.get_running_loop()
+        self.task = self._loop.create_task(self.mastership.run())
         return self
+
+    async def live(self) -> None:
+        """Start it in a loop of its own, which ends with it."""
+        self.start()
+        assert self.task is not None
+        await self.task
+
+    def end_soon(self) -> None:
+        """Ask for its end, from any thread."""
+        assert self._loop is not None, "it was started"
+        self._loop.call_soon_threadsafe(self.mastership.stop)
 
     async def become(self, role: Role) -> None:
         await until(lambda: self.mastership.role is role, f"{self.name} is {role.value}")
@@ -120,42 +139,47 @@ class Node:
     async def stop(self) -> None:
         assert self.task is not None, "it was started"
         self.mastership.stop()
-        await asyncio.wait_for(self.task, 5)
+        await asyncio.wait_for(self.task, 60)
+
+    def when_promoting(self, function: Callable[[], object]) -> None:
+        """Have it called when the lock is this one's, the first time."""
+
+        def moved() -> None:
+            if self.mastership.phase is Phase.PROMOTING:
+                self.on_role = lambda: None
+                function()
+
+        self.on_role = moved
 
 
-class InItsOwnLoop:
-    """A broker on another thread: it lives while the loop of the test hangs."""
-
-    def __init__(self, name: str, directory: str, lock: MemoryLock) -> None:
-        self._node: Node | None = None
-        self._ready = threading.Event()
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(name, directory, lock)))
-        self._thread.start()
-        assert self._ready.wait(10), "the other loop begins"
-
-    async def _live(self, name: str, directory: str, lock: MemoryLock) -> None:
-        self._node = Node(name, directory, lock).start()
-        self._ready.set()
-        while not self._end.is_set():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        await self._node.stop()
-
-    def until_role(self, role: Role) -> None:
-        """Blocks the caller's thread."""
-        assert self._node is not None, "it is ready"
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while self._node.mastership.role is not role:
-            assert time.monotonic() < deadline, f"not in time: the other is {self._node.mastership.role.value}"
-            time.sleep(0.01)
-
-    def end(self) -> None:
-        self._end.set()
-        self._thread.join()
+NewNode = Callable[..., Node]
 
 
-async def until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS_MAX) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        await asyncio.sleep(0.005)
+def journal(directory: str) -> dict[str, str]:
+    """What is shared, by name and content."""
+    return {
+        path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in Path(directory).rglob("db-*")
+        if file_id(path.name) is not None
+    }
+
+
+async def goes_on_elsewhere(hung: Node, other: Node, wake: Callable[[], object], own: str | None = None) -> None:
+    """``hung`` let go of the lock, and ``other`` has it; then the call comes back. Stops both."""
+    receipts = list(hung.receipts)
+    await other.become(Role.MASTER)
+    await other.send_and_wait()
+    assert hung.receipts == receipts, "nobody is told anything after the lock was let go"
+    before = journal(hung.directory)
+    wake()
+    await hung.become(Role.STANDBY)
+    after = journal(hung.directory)
+    if own is not None:  # the very call that hung is made: behind the end of the file, where nothing counts
+        before[own] = after[own]
+    assert after == before, "what came back writes nothing that is shared"
+    assert hung.receipts == receipts
+    await other.send_and_wait()
+    await other.stop()
+    await hung.become(Role.MASTER)  # the same process
+    await hung.send_and_wait()
+    await hung.stop()

@@ -1,54 +1,61 @@
-"""A disk and a hand on a lock whose calls hang when a test says so, until it says otherwise."""
+"""A disk and a hand on a lock whose calls hang when a test says so, until it says otherwise, in virtual time."""
 
 from __future__ import annotations
 
-import os
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
-from tandemmq.locker.memory import MemoryLocker
-
-#: A test that forgot to let go ends all the same.
-SECONDS_MAX = 60.0
+from tandemmq.locker.contract import LockRequest
+from tandemmq.locker.memory import MemoryLock, MemoryLocker
+from tests.support.virtual_time import VirtualTime, until
 
 
 class Gate:
     """What calls go through. ``is_hit``: one of them hangs, or did."""
 
-    def __init__(self) -> None:
-        self.is_hit = threading.Event()
-        self._open = threading.Event()
+    def __init__(self, virtual: VirtualTime) -> None:
+        self._virtual = virtual
+        self._open = virtual.threads.event()
         self._open.set()
         self._names: frozenset[str] = frozenset()
         self._thread = ""
+        self.is_hit = False
 
     def close(self, *names: str, thread: str = "") -> None:
         """From now on calls by these names hang, if the name of their thread begins so."""
         self._names, self._thread = frozenset(names), thread
-        self.is_hit.clear()
+        self.is_hit = False
         self._open.clear()
 
     def open(self) -> None:
         """Whoever hangs goes on."""
         self._open.set()
 
+    async def hit(self) -> None:
+        await until(lambda: self.is_hit, "a call hangs")
+
     def pass_by(self, name: str) -> None:
-        if name in self._names and threading.current_thread().name.startswith(self._thread):
+        if name in self._names and self._virtual.process.running().name.startswith(self._thread):
             if not self._open.is_set():
-                self.is_hit.set()
-            self._open.wait(SECONDS_MAX)
+                self.is_hit = True
+            self._open.wait()
+
+    def locker(self, request: LockRequest, lock: MemoryLock) -> HangingLocker:
+        """A hand on a lock behind this gate."""
+        made = HangingLocker(request, lock)
+        made.gate = self
+        return made
 
 
 class HangingDisk:
-    """The real disk behind a gate: a call that hangs is made when it is let through."""
+    """The disk behind a gate: a call that hangs is made when it is let through."""
 
-    def __init__(self) -> None:
-        self.gate = Gate()
+    def __init__(self, virtual: VirtualTime) -> None:
+        self.gate = Gate(virtual)
+        self._disk = virtual.disk
 
     def __getattr__(self, name: str) -> Any:
-        real: Callable[..., Any] = getattr(os, name)
+        real: Callable[..., Any] = getattr(self._disk, name)
 
         def call(*arguments: Any, **named: Any) -> Any:
             self.gate.pass_by(name)
@@ -81,22 +88,20 @@ class HangingLocker(MemoryLocker):
 
 
 class SlowDisk:
-    """The real disk, but that from some moment on each call takes its time."""
+    """The disk, but each call takes ``seconds``. ``calls`` counts those that took their time."""
 
-    def __init__(self) -> None:
+    def __init__(self, virtual: VirtualTime) -> None:
         self.seconds = 0.0
         self.calls = 0
-
-    def slow_down(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.calls = 0
+        self._sleep, self._disk = virtual.sleep, virtual.disk
 
     def __getattr__(self, name: str) -> Any:
-        real: Callable[..., Any] = getattr(os, name)
+        real: Callable[..., Any] = getattr(self._disk, name)
 
         def call(*arguments: Any, **named: Any) -> Any:
-            self.calls += 1
-            time.sleep(self.seconds)
+            if self.seconds:
+                self.calls += 1
+                self._sleep(self.seconds)
             return real(*arguments, **named)
 
         return call

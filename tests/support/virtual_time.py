@@ -1,0 +1,130 @@
+"""Tests in the simulator's virtual time: real parts, but their threads run one at a time, and waiting takes no time.
+
+A test that uses the fixture ``virtual`` runs on a simulated thread; an ``async`` test runs in a simulated loop. What it
+tests gets ``virtual.threads``, ``virtual.clock`` and ``virtual.disk``. An hour in which nothing happens passes at once:
+a test keeps the time limits of the product, and a busy machine changes no result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import pytest
+
+from tandemmq.locker.contract import Clock
+from tandemmq.simulator.kernel import Killed, Process, World
+from tandemmq.simulator.loop import SimulatedLoop
+from tandemmq.simulator.threads import SimulatedClock, SimulatedThreads
+from tandemmq.store.threads import Threads
+
+T = TypeVar("T")
+
+#: Decides which thread runs next, where several can.
+SEED: Final = int(os.environ.get("TANDEMMQ_SEED", "1"))
+#: In virtual time: what has not happened by then never happens.
+WAIT_SECONDS_MAX: Final = 300.0
+RUN_SECONDS_MAX: Final = 10_000.0
+POLL_SECONDS: Final = 0.05
+
+
+class UnsyncedDisk:
+    """The real disk, without waiting for it: where no power is lost, a sync changes nothing that a test can see."""
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(os, verb)
+
+    def fsync(self, fd: int, /) -> None:
+        pass
+
+    fdatasync = fsync
+
+
+class VirtualTime:
+    """One simulated process, in which a test and everything that it starts run."""
+
+    def __init__(self) -> None:
+        self.world = World(SEED)
+        self.process = Process(self.world, "test")
+        simulated = SimulatedThreads(self.process, lambda: 1_700_000_000.0 + self.world.now)
+        self.threads: Threads = simulated
+        self.clock: Clock = SimulatedClock(self.process)  # type: ignore[assignment]  # its events are simulated, too
+        self.disk: Any = UnsyncedDisk()
+        self.sleep = simulated.sleep
+
+    def run(self, function: Callable[[], T | Awaitable[T]]) -> None:
+        """Call it on a simulated thread, or complete it in a simulated loop. Raises what it raises."""
+        outcome: Future[None] = Future()
+
+        def call() -> None:
+            try:
+                result = function()
+                if inspect.iscoroutine(result):
+                    SimulatedLoop(self.process).complete(result)
+            except Killed:
+                raise
+            except BaseException as error:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(None)
+
+        self.process.thread(call, "test").start()
+        self.world.run(self.world.now + RUN_SECONDS_MAX, outcome.done)
+        assert outcome.done(), "the test waits for something that never happens"
+        outcome.result()
+
+    def begin(self, make: Callable[[], Awaitable[None]], name: str) -> None:
+        """Complete it in a loop and on a thread of its own."""
+        self.process.thread(lambda: SimulatedLoop(self.process).complete(make()), name).start()  # type: ignore[arg-type]
+
+    def until(self, condition: Callable[[], T], what: str) -> T:
+        """Wait for the first true answer of ``condition``; fails with ``what`` when none comes. On its thread."""
+        deadline = self.world.now + WAIT_SECONDS_MAX
+        while not (answer := condition()):
+            assert self.world.now < deadline, f"it does not happen: {what}"
+            self.sleep(POLL_SECONDS)
+        return answer
+
+    async def hang_loop(self, wait: Callable[[], object]) -> None:
+        """Have the loop of the caller hang, as by a call that does not return, until ``wait`` is over."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop), "the test is async"
+        loop.call_soon(partial(loop.hang, wait))
+        await asyncio.sleep(0)
+
+    def end(self) -> None:
+        """End all threads as SIGKILL does. Fails if one of them ended with an exception."""
+        self.process.kill()
+        assert not self.world.bugs, self.world.bugs
+
+
+async def until(condition: Callable[[], T], what: str) -> T:
+    """As ``VirtualTime.until``, in a loop. Also in one of real time."""
+    time = asyncio.get_running_loop().time
+    deadline = time() + WAIT_SECONDS_MAX
+    while not (answer := condition()):
+        assert time() < deadline, f"it does not happen: {what}"
+        await asyncio.sleep(POLL_SECONDS)
+    return answer
+
+
+@pytest.fixture
+def virtual() -> Iterator[VirtualTime]:
+    made = VirtualTime()
+    yield made
+    made.end()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    virtual: VirtualTime | None = pyfuncitem.funcargs.get("virtual")
+    if virtual is None:
+        return None
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    virtual.run(partial(inspect.unwrap(pyfuncitem.obj), **arguments))
+    return True
