@@ -16,6 +16,7 @@ from typing import Protocol, cast
 import pytest
 
 from tandemmq.broker.replication.authority import SetAuthority
+from tandemmq.broker.replication.replica import Replica
 from tandemmq.disk import Disk
 from tandemmq.journal.errors import Deposed, FenceTaken, JournalFailed
 from tandemmq.journal.files import JournalFiles
@@ -29,12 +30,12 @@ from tandemmq.store.standby import Standby
 from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
 from tandemmq.store.writer.journal_end import NoProof
-from tests.support.acceptance.broker_process import wait_until
 from tests.support.replication.small_set import SmallSet
 from tests.support.store.noted_authority import NotedAuthority
 from tests.support.store.noting_disk import NotingDisk
 from tests.support.store.quorum import Node, Quorum
 from tests.support.store.store_harness import KIB, SMALL, Term
+from tests.support.virtual_time import VirtualTime
 
 pytestmark = [pytest.mark.fence, pytest.mark.promise("set-settles-as-a-volume")]
 
@@ -63,7 +64,7 @@ class Cluster(Protocol):
 class OneVolume:
     """All share a directory, and the fence decides."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, virtual: VirtualTime) -> None:
         self._directory = str(root)
 
     def node(self, number: int) -> tuple[str, Authority]:
@@ -82,8 +83,8 @@ class OneVolume:
 class OneProcess:
     """Each has its own directory, and a quorum in this process decides."""
 
-    def __init__(self, root: Path) -> None:
-        self._quorum = Quorum(root)
+    def __init__(self, root: Path, virtual: VirtualTime) -> None:
+        self._quorum = Quorum(root, virtual.threads)
 
     def node(self, number: int) -> tuple[str, Authority]:
         node = self._quorum.node(number)
@@ -102,17 +103,20 @@ class OneProcess:
 class RealSet:
     """Each has its own directory, and replicas elect; what lies between them is in memory."""
 
-    def __init__(self, root: Path) -> None:
-        self._set = SmallSet(root, left_out=("n0",))
+    def __init__(self, root: Path, virtual: VirtualTime) -> None:
+        self._set = SmallSet(root, left_out=("n0",), threads=virtual.threads, system_disk=virtual.disk)
         self._set.add("n0", weight=2)  # it founds the set: all stories begin with it
         self._set.nodes.sort(key=lambda node: node.name)
+        self._replicas: dict[Authority, Replica] = {}
 
     def node(self, number: int) -> tuple[str, Authority]:
         node = self._set.nodes[number]
-        return str(node.directory), SetAuthority(node.replica)
+        authority = SetAuthority(node.replica)
+        self._replicas[authority] = node.replica
+        return str(node.directory), authority
 
     def lead(self, authority: Authority) -> None:
-        replica = cast(SetAuthority, authority)._replica
+        replica = self._replicas[authority]
         replica.release()
         for node in self._set.nodes:
             if node.replica is not replica and node.replica.term is not None:
@@ -129,23 +133,23 @@ class RealSet:
             # Nobody votes for who is behind, and each may still write what had come: who is ahead is asked each time.
             replica.release()
             if self._set.try_elect(ahead):
-                wait_until(lambda: replica.position == ahead.replica.position, "it has all that the other one has", 30)
+                self._set.until(lambda: replica.position == ahead.replica.position, "it has all that the other one has")
                 ahead.leave()
             return False
 
-        wait_until(is_elected, "it is elected", 60)
+        self._set.until(is_elected, "it is elected")
         self._set.switch.heal()
 
     def wait_until_told(self, master: Authority, follower: Authority) -> None:
-        term = cast(SetAuthority, master)._replica.term
+        term = self._replicas[master].term
         assert term is not None
-        wait_until(lambda: follower.horizon == term.marks.final == term.written, "it is final, and told", 30)
+        self._set.until(lambda: follower.horizon == term.marks.final == term.written, "it is final, and told")
 
     def close(self) -> None:
         self._set.close()
 
 
-KINDS: dict[str, Callable[[Path], Cluster]] = {
+KINDS: dict[str, Callable[[Path, VirtualTime], Cluster]] = {
     "shared volume": OneVolume,
     "quorum in one process": OneProcess,
     "set of replicas": RealSet,
@@ -155,9 +159,9 @@ KINDS: dict[str, Callable[[Path], Cluster]] = {
 class Broker:
     """One life of a broker, whose authority and disk are noted."""
 
-    def __init__(self, cluster: Cluster, number: int) -> None:
-        self.disk = NotingDisk()
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, number: int, virtual: VirtualTime) -> None:
+        self.disk = NotingDisk(virtual.disk)
+        self._cluster, self._threads = cluster, virtual.threads
         self.directory, self._authority = cluster.node(number)
         self.authority = NotedAuthority(self._authority, self.disk.steps)
         self.files = JournalFiles(self.directory)
@@ -168,6 +172,7 @@ class Broker:
             SETTINGS,
             authority=self.authority,
             disk=cast(Disk, self.disk),
+            threads=virtual.threads,
         )
 
     def win(self) -> None:
@@ -175,17 +180,26 @@ class Broker:
 
     def rule(self) -> Term:
         self.win()
-        return Term.of(self.standby)
+        return Term.of(self.standby, self._threads)
 
 
 @pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
-    made: Cluster = request.param(tmp_path)
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, virtual: VirtualTime) -> Iterator[Cluster]:
+    made: Cluster = request.param(tmp_path, virtual)
     yield made
-    made.close()
+    virtual.run(made.close)
     for number in range(3):
         report = check(made.node(number)[0])
         assert report.is_clean, report.problems
+
+
+BrokerOf = Callable[[int], Broker]
+
+
+@pytest.fixture
+def broker_of(cluster: Cluster, virtual: VirtualTime) -> BrokerOf:
+    """A new life of the broker with this number."""
+    return lambda number: Broker(cluster, number, virtual)
 
 
 def fill(term: Term) -> list[AddMessage]:
@@ -206,22 +220,22 @@ def behind(broker: Broker, file: int, end: int) -> list[int | None]:
     return [decode_next(payload) for batch in scan(broker.files, file, end) for _, payload in batch.records]
 
 
-def test_what_was_confirmed_is_there_for_every_later_master(cluster: Cluster) -> None:
+def test_what_was_confirmed_is_there_for_every_later_master(broker_of: BrokerOf) -> None:
     bodies = []
     for number in (0, 1, 2, 0):
-        term = Broker(cluster, number).rule()
+        term = broker_of(number).rule()
         assert term.bodies() == bodies
         bodies += [add.message.body for add in term.add_durably(20, body=BODY)]
         term.crash()
 
 
-def test_each_epoch_begins_in_a_file_behind_all_others(cluster: Cluster) -> None:
+def test_each_epoch_begins_in_a_file_behind_all_others(broker_of: BrokerOf) -> None:
     first_files: list[int] = []
     for number in (0, 1, 1, 2):
-        broker = Broker(cluster, number)
+        broker = broker_of(number)
         before = max(broker.files.list(), default=0)
         term = broker.rule()
-        first_files.append(term.store._storage._end.writer.file)
+        first_files.append(broker.authority.written[0])
         assert first_files[-1] > before
         header = read_headers(broker.files).headers[first_files[-1]]
         assert header.epoch == term.store.epoch
@@ -232,8 +246,8 @@ def test_each_epoch_begins_in_a_file_behind_all_others(cluster: Cluster) -> None
     assert first_files == sorted(set(first_files))
 
 
-def test_every_header_of_an_epoch_says_what_the_authority_says_of_the_set(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_every_header_of_an_epoch_says_what_the_authority_says_of_the_set(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
     fill(term)
     headers = read_headers(broker.files).headers
@@ -242,25 +256,25 @@ def test_every_header_of_an_epoch_says_what_the_authority_says_of_the_set(cluste
     term.close()
 
 
-def test_a_new_file_is_begun_on_demand_and_its_header_is_final(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_a_new_file_is_begun_on_demand_and_its_header_is_final(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
     term.add_durably(1)
-    former = term.store._storage._end.writer.file
+    former = broker.authority.written[0]
     broker.authority.settled.clear()
-    term.store.rotate().result(timeout=30)
+    term.wait(term.store.rotate().done)
     # A checkpoint may have settled something of its own before.
-    assert broker.authority.settled[-1] == (*term.store._storage._end.writer.position, True)
-    assert term.store._storage._end.writer.file == former + 1
+    assert broker.authority.settled[-1] == (*broker.authority.written, True)
+    assert broker.authority.written[0] == former + 1
     assert read_headers(broker.files).headers[former + 1].set == broker.authority.set_header()
     term.add_durably(1)
     term.close()
 
 
-def test_it_is_told_of_each_batch_before_the_sync_and_asked_after_the_fence_check(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_it_is_told_of_each_batch_before_the_sync_and_asked_after_the_fence_check(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
-    file = term.store._storage._end.writer.file
+    file = broker.authority.written[0]
     following = file + 1
     batch = [f"write {file}", f"told {file}", f"sync {file}", f"synced {file}", f"look for {following}"]
     steps = broker.disk.steps
@@ -271,8 +285,8 @@ def test_it_is_told_of_each_batch_before_the_sync_and_asked_after_the_fence_chec
     term.close()
 
 
-def test_a_promotion_asks_before_it_writes_its_header(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_a_promotion_asks_before_it_writes_its_header(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
     steps = broker.disk.steps
     begun = steps.index(next(step for step in steps if step.startswith("begin")))
@@ -281,8 +295,8 @@ def test_a_promotion_asks_before_it_writes_its_header(cluster: Cluster) -> None:
     term.close()
 
 
-def test_what_it_was_told_makes_the_files_again(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_what_it_was_told_makes_the_files_again(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
     fill(term)
     term.close()
@@ -298,13 +312,13 @@ def test_what_it_was_told_makes_the_files_again(cluster: Cluster) -> None:
         assert content[: len(copy) - END_RECORD_SIZE] == copy[:-END_RECORD_SIZE]
     last = len(copies[max(copies)]) - END_RECORD_SIZE
     assert broker.authority.ends == read_headers(broker.files).ends
-    assert term.store._storage._end.writer.position == (max(copies), last)
+    assert broker.authority.written == (max(copies), last)
 
 
-def test_a_file_is_sealed_before_the_next_one_is_told_of(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_a_file_is_sealed_before_the_next_one_is_told_of(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
-    file = term.store._storage._end.writer.file
+    file = broker.authority.written[0]
     fill(term)
     steps = [step for step in broker.disk.steps if step.startswith(("told", "sealed"))]
     sealed = steps.index(f"sealed {file}")
@@ -313,8 +327,8 @@ def test_a_file_is_sealed_before_the_next_one_is_told_of(cluster: Cluster) -> No
     term.close()
 
 
-def test_end_markers_stand_behind_ends_only_where_they_may(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_end_markers_stand_behind_ends_only_where_they_may(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
     fill(term)
     term.close()
@@ -324,16 +338,16 @@ def test_end_markers_stand_behind_ends_only_where_they_may(cluster: Cluster) -> 
         assert behind(broker, file, end) == ([file + 1] if broker.authority.leaves_end_markers else [])
 
 
-def test_it_knows_from_any_thread_which_files_are_needed(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_it_knows_from_any_thread_which_files_are_needed(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
     fill(term)
     assert broker.authority.files() == tuple(broker.files.list())
     term.close()
 
 
-def test_a_file_that_was_given_up_is_not_needed_though_it_is_there(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_a_file_that_was_given_up_is_not_needed_though_it_is_there(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
     fill_and_empty(term)
     first = broker.files.list()[0]
@@ -341,14 +355,14 @@ def test_a_file_that_was_given_up_is_not_needed_though_it_is_there(cluster: Clus
     term.close()
     assert first not in broker.files.list()
     Path(broker.files.path(first)).write_bytes(content)
-    later = Broker(cluster, 0)
+    later = broker_of(0)
     term = later.rule()
     assert first not in later.authority.files()
     term.close()
 
 
-def test_a_checkpoint_and_a_removal_wait_until_all_is_final(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_a_checkpoint_and_a_removal_wait_until_all_is_final(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
     fill_and_empty(term)
     settled = broker.authority.settled
@@ -362,8 +376,8 @@ def test_a_checkpoint_and_a_removal_wait_until_all_is_final(cluster: Cluster) ->
     assert [step for step in steps[:removed] if step.startswith(("told", "final"))][-1].startswith("final")
 
 
-def test_a_promotion_of_many_files_tells_of_each_batch_and_has_each_final(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_a_promotion_of_many_files_tells_of_each_batch_and_has_each_final(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     broker.win()
     broker.standby.fence(lambda: True)
     broker.standby.read()
@@ -382,8 +396,8 @@ def test_a_promotion_of_many_files_tells_of_each_batch_and_has_each_final(cluste
     broker.standby.close()
 
 
-def test_whoever_was_replaced_confirms_nothing(cluster: Cluster) -> None:
-    former, later = Broker(cluster, 0), Broker(cluster, 1)
+def test_whoever_was_replaced_confirms_nothing(broker_of: BrokerOf) -> None:
+    former, later = broker_of(0), broker_of(1)
     term = former.rule()
     term.add_durably(3)
     successor = later.rule()
@@ -396,9 +410,9 @@ def test_whoever_was_replaced_confirms_nothing(cluster: Cluster) -> None:
     successor.close()
 
 
-def test_whoever_is_replaced_while_it_is_promoted_writes_no_header(cluster: Cluster) -> None:
-    Broker(cluster, 0).rule().close()
-    late, other = Broker(cluster, 0), Broker(cluster, 1)
+def test_whoever_is_replaced_while_it_is_promoted_writes_no_header(broker_of: BrokerOf) -> None:
+    broker_of(0).rule().close()
+    late, other = broker_of(0), broker_of(1)
     late.win()
     late.standby.fence(lambda: True)
     late.standby.read()
@@ -416,8 +430,8 @@ def test_whoever_is_replaced_while_it_is_promoted_writes_no_header(cluster: Clus
     term.close()
 
 
-def test_the_end_comes_when_the_file_is_closed_and_may_come_again(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_the_end_comes_when_the_file_is_closed_and_may_come_again(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
     term.add_durably(1)
     assert "end" not in broker.disk.steps
@@ -428,8 +442,8 @@ def test_the_end_comes_when_the_file_is_closed_and_may_come_again(cluster: Clust
     assert broker.disk.steps[-2:] == ["end", "end"]
 
 
-def test_a_promotion_that_comes_to_nothing_ends_what_it_began(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_a_promotion_that_comes_to_nothing_ends_what_it_began(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
 
     def fail() -> None:
         raise NoProof("nobody answers")
@@ -439,11 +453,11 @@ def test_a_promotion_that_comes_to_nothing_ends_what_it_began(cluster: Cluster) 
         broker.rule()
     assert broker.disk.steps[-1] == "end"
     broker.standby.close()
-    Broker(cluster, 0).rule().close()
+    broker_of(0).rule().close()
 
 
-def test_a_batch_that_is_not_confirmed_is_reported_to_nobody(cluster: Cluster) -> None:
-    broker = Broker(cluster, 0)
+def test_a_batch_that_is_not_confirmed_is_reported_to_nobody(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
     term.add_durably(2)
 
@@ -457,8 +471,8 @@ def test_a_batch_that_is_not_confirmed_is_reported_to_nobody(cluster: Cluster) -
     term.crash()
 
 
-def test_a_standby_reads_what_is_settled_and_a_promotion_the_rest(cluster: Cluster) -> None:
-    master, follower = Broker(cluster, 0), Broker(cluster, 1)
+def test_a_standby_reads_what_is_settled_and_a_promotion_the_rest(cluster: Cluster, broker_of: BrokerOf) -> None:
+    master, follower = broker_of(0), broker_of(1)
     term = master.rule()
     for _ in range(4):
         term.add_durably(10, body=BODY)
@@ -467,7 +481,7 @@ def test_a_standby_reads_what_is_settled_and_a_promotion_the_rest(cluster: Clust
         position, horizon = follower.standby.state.position, follower.authority.horizon
         assert position is not None
         if horizon is None:
-            assert position[:2] < term.store._storage._end.writer.position
+            assert position[:2] < master.authority.written
         else:
             assert position[:2] == horizon
     assert follower.standby.has_caught_up
@@ -475,20 +489,16 @@ def test_a_standby_reads_what_is_settled_and_a_promotion_the_rest(cluster: Clust
     assert len(follower.rule().bodies()) == 40
 
 
-def test_a_failed_write_is_told_to_nobody(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = Broker(cluster, 0)
+def test_a_failed_write_is_told_to_nobody(broker_of: BrokerOf) -> None:
+    broker = broker_of(0)
     term = broker.rule()
     term.add_durably(1)
     told = len(broker.authority.told)
 
-    file, pwrite = term.store._storage._end.writer._fd, broker.disk.pwrite
+    def fail() -> None:
+        raise OSError(5, "the disk is broken")
 
-    def fail(fd: int, data: bytes, offset: int) -> int:
-        if fd == file:
-            raise OSError(5, "the disk is broken")
-        return pwrite(fd, data, offset)
-
-    monkeypatch.setattr(broker.disk, "pwrite", fail)
+    broker.disk.on_write = fail
     term.add()
     assert isinstance(term.wait_lost(), JournalFailed)
     assert len(broker.authority.told) == told

@@ -8,7 +8,7 @@ import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tandemmq.broker.replication.authority import SetAuthority
 from tandemmq.broker.replication.promise import PromiseFile
@@ -21,14 +21,17 @@ from tandemmq.journal.scan import scan
 from tandemmq.journal.writer import JournalWriter
 from tandemmq.store.records.commands import Trace, decode, encode_trace
 from tandemmq.store.records.headers import Header, encode_header
-from tandemmq.store.threads import OS_THREADS
+from tandemmq.store.threads import OS_THREADS, Threads
 from tandemmq.store.writer.journal_end import NoProof
-from tests.support.acceptance.broker_process import wait_until
 from tests.support.replication.shared_directory import SharedDirectory
 from tests.support.replication.switch import Switch
 
 FILE_LENGTH = 1 << 16
 T = 0.5
+WAIAnswerSECONDS_MAX = 60.0
+POLL_SECONDS = 0.02
+
+Answer = TypeVar("Answer")
 
 
 class SmallNode:
@@ -43,8 +46,8 @@ class SmallNode:
         self._whole = whole
         self._weight = weight
         self.sync = sync_of(sync)
-        self.disk: Any = os if disk is None else disk()
-        self.promise_disk: Any = os  # of its next start
+        self.disk: Any = whole.disk if disk is None else disk()
+        self.promise_disk: Any = whole.disk  # of its next start
         self.boot = 1  # of its host
         self.free_bytes = 1 << 40
         self._writing = threading.RLock()  # a killed process writes no more
@@ -52,7 +55,7 @@ class SmallNode:
 
     def start(self) -> None:
         whole = self._whole
-        self.files = JournalFiles(str(self.directory), self.disk)
+        self.files = JournalFiles(str(self.directory), self.disk, whole.threads.lock)
         self.members = whole.shared.member()
         self.replica = Replica(
             self.files,
@@ -60,9 +63,9 @@ class SmallNode:
             ReplicaSettings(
                 "set", self.name, whole.replicas, self.sync, self._weight, T, 0, boot_id=f"boot {self.boot}"
             ),
-            network=whole.switch.network(self.name),
+            network=whole.switch.network(self.name, whole.threads),
             members=self.members,
-            threads=OS_THREADS,
+            threads=whole.threads,
             chance=random.Random(whole.chance.random()),
             free_bytes=lambda: self.free_bytes,
         )
@@ -203,9 +206,19 @@ class SmallSet:
     """``left_out``: the nodes that are not there yet; ``add`` starts one."""
 
     def __init__(
-        self, path: Path, replicas: int = 3, *, seed: int = 0, left_out: tuple[str, ...] = (), **options: object
+        self,
+        path: Path,
+        replicas: int = 3,
+        *,
+        seed: int = 0,
+        left_out: tuple[str, ...] = (),
+        threads: Threads = OS_THREADS,
+        system_disk: Any = os,
+        **options: object,
     ) -> None:
         self.path = path
+        self.threads = threads
+        self.disk = system_disk
         self.replicas = replicas
         self.chance = random.Random(seed)
         self.switch = Switch()
@@ -221,13 +234,30 @@ class SmallSet:
         self.nodes.append(self._make(name, **options))
         return self.nodes[-1]
 
-    def elect(self, *among: SmallNode, seconds: float = 20.0) -> SmallNode:
+    def until(self, condition: Callable[[], Answer], what: str) -> Answer:
+        """The first true answer of ``condition``; fails with ``what`` when none comes."""
+        deadline = self.threads.monotonic() + WAIAnswerSECONDS_MAX
+        while not (answer := condition()):
+            assert self.threads.monotonic() < deadline, f"it does not happen: {what}"
+            self.threads.sleep(POLL_SECONDS)
+        return answer
+
+    def until_same(self, *nodes: SmallNode) -> None:
+        """Wait until these, or all, have the same."""
+        first, *rest = nodes or self.nodes
+        self.until(lambda: all(node.content() == first.content() for node in rest), "all have the same")
+
+    def others(self, *nodes: SmallNode) -> list[SmallNode]:
+        return [each for each in self.nodes if each not in nodes]
+
+    def elect(self, *among: SmallNode) -> SmallNode:
         """Whoever is elected among these, serving. When it founds the set, all have its first header on return."""
         is_founding = not any(node.replica.is_voter and node.replica.state.header for node in self.nodes)
         candidates = among or tuple(self.nodes)
-        found: SmallNode = wait_until(lambda: self.try_elect(*candidates), "a node is elected and serves", seconds)
+        found = self.until(lambda: self.try_elect(*candidates), "a node is elected and serves")
         if is_founding:
-            wait_until(lambda: all(node.replica.state.header for node in self.nodes), "all have the header", seconds)
+            self.until(lambda: all(node.replica.state.header for node in self.nodes), "all have the header")
+        assert found is not None
         return found
 
     def try_elect(self, *among: SmallNode) -> SmallNode | None:
@@ -241,10 +271,9 @@ class SmallSet:
                     node.leave()
         return None
 
-    def is_same(self, *nodes: SmallNode) -> Callable[[], bool]:
-        first, *rest = nodes or self.nodes
-        return lambda: all(node.content() == first.content() for node in rest)
-
     def close(self) -> None:
         for node in self.nodes:
             node.stop()
+
+
+NewSet = Callable[..., SmallSet]

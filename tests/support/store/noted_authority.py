@@ -72,6 +72,11 @@ class NotedAuthority:
         self._other.damaged(files)
 
     @property
+    def written(self) -> tuple[int, int]:
+        """The end of the journal, by what was told last."""
+        return self.told[-1].file, self.told[-1].end
+
+    @property
     def free_bytes(self) -> int | None:
         return self._other.free_bytes
 

@@ -10,16 +10,18 @@ from tandemmq.journal.files import file_id
 
 
 class NotingDisk:
-    """The system's disk; notes what is written to, synced and looked for among the journal's files."""
+    """The system's disk, or another one; notes what is written to, synced and looked for among the journal's files."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk: Any = os) -> None:
+        self._disk = disk
         self.steps: list[str] = []
-        self.on_stat: Callable[[], None] = lambda: None
+        self.on_stat: Callable[[], None] = lambda: None  # these are called before files of a journal are
+        self.on_write: Callable[[], None] = lambda: None
         self._files: dict[int, int] = {}
         self._directories: set[int] = set()
 
     def __getattr__(self, verb: str) -> Any:
-        return getattr(os, verb)
+        return getattr(self._disk, verb)
 
     def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
         fd = os.open(path, flags, mode)
@@ -35,7 +37,7 @@ class NotingDisk:
     def fsync(self, fd: int, /) -> None:
         if fd in self._directories:
             self.steps.append("sync names")
-        os.fsync(fd)
+        self._disk.fsync(fd)
 
     def unlink(self, path: str, /) -> None:
         number = file_id(os.path.basename(path))
@@ -46,12 +48,13 @@ class NotingDisk:
     def pwrite(self, fd: int, data: bytes, offset: int, /) -> int:
         if fd in self._files:
             self.steps.append(f"write {self._files[fd]}")
+            self.on_write()
         return os.pwrite(fd, data, offset)
 
     def fdatasync(self, fd: int, /) -> None:
         if fd in self._files:
             self.steps.append(f"sync {self._files[fd]}")
-        os.fdatasync(fd)
+        self._disk.fdatasync(fd)
 
     def stat(self, path: str, /) -> os.stat_result:
         number = file_id(os.path.basename(path))

@@ -13,6 +13,7 @@ from pathlib import Path
 from tandemmq.journal.errors import Deposed
 from tandemmq.journal.files import file_id
 from tandemmq.store.records.headers import SetHeader
+from tandemmq.store.threads import OS_THREADS, Threads
 
 STORES = tuple(f"{number:032x}" for number in range(1, 4))
 WAIT_SECONDS = 0.005
@@ -24,16 +25,17 @@ GAP = 3
 class Quorum:
     """Three nodes. Followers take what is written at once, and answer unless ``is_cut``."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, threads: Threads = OS_THREADS) -> None:
+        self.threads = threads
         self.directories = [root / f"node-{number}" for number in range(3)]
         for directory in self.directories:
             directory.mkdir()
-        self.changed = threading.Condition()
+        self.guard = threading.Lock()
         self.epoch = 0  # that was promised last
         self.leader: Node | None = None
         self.final = (0, 0)
         self.lineage: list[tuple[int, int, int]] = []
-        self._is_cut = False
+        self.is_cut = False  # whether followers get what is written, and say nothing
 
     def node(self, number: int) -> Node:
         """A new life of one of the nodes."""
@@ -41,23 +43,11 @@ class Quorum:
 
     def lead(self, node: Node) -> None:
         """This node leads next, and the one that leads now is not heard any more."""
-        with self.changed:
+        with self.guard:
             numbers = [n for each in self.directories for name in os.listdir(each) if (n := file_id(name)) is not None]
             self.epoch = max(self.epoch, *numbers, 0) + GAP
             self.leader = node
             node.epoch = self.epoch
-            self.changed.notify_all()
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether followers get what is written, and say nothing."""
-        return self._is_cut
-
-    @is_cut.setter
-    def is_cut(self, is_cut: bool) -> None:
-        with self.changed:
-            self._is_cut = is_cut
-            self.changed.notify_all()
 
 
 class Node:
@@ -121,11 +111,11 @@ class Node:
 
     def settle(self, file: int, end: int, *, must_be_final: bool = False, alive: Callable[[], object]) -> None:
         quorum = self._quorum
-        with quorum.changed:
-            while quorum.is_cut or quorum.leader is not self:
-                self.check_promotion()
-                alive()
-                quorum.changed.wait(WAIT_SECONDS)
+        while quorum.is_cut or quorum.leader is not self:
+            self.check_promotion()
+            alive()
+            quorum.threads.sleep(WAIT_SECONDS)
+        with quorum.guard:
             if must_be_final:
                 assert self._synced == (file, end), "what is final is on this disk, too"
             if self._synced == (file, end):

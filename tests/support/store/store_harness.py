@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import time
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
 
@@ -18,6 +17,7 @@ from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
 from tandemmq.store.state.tail import Position
 from tandemmq.store.store import Store, Watching
+from tandemmq.store.threads import OS_THREADS, Threads
 
 KIB = 1024
 # No checkpoint comes by itself: not by the clock, nor because this machine is slow for a moment.
@@ -41,10 +41,10 @@ class Term:
         self._begin(Standby(directory, f"{directory}/index", broker, settings, disk=disk))
 
     @classmethod
-    def of(cls, standby: Standby) -> Term:
-        """The term of one that stood by before."""
+    def of(cls, standby: Standby, threads: Threads = OS_THREADS) -> Term:
+        """The term of one that stood by before, on these threads."""
         term = cls.__new__(cls)
-        term._begin(standby)
+        term._begin(standby, threads)
         return term
 
     def __enter__(self) -> Self:
@@ -54,8 +54,9 @@ class Term:
         """It ends in order, or as if it were killed when the test failed."""
         self.close() if kind is None else self.crash()
 
-    def _begin(self, standby: Standby) -> None:
-        self.loop: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    def _begin(self, standby: Standby, threads: Threads = OS_THREADS) -> None:
+        self.threads = threads
+        self.loop = threads.inbox()
         self.turn: list[Callable[[], None]] = []
         self.later: list[Callable[[], None]] = []
         self.durable_operations: list[Operation] = []
@@ -108,20 +109,20 @@ class Term:
 
     def wait(self, until: Callable[[], bool], seconds: float = 30.0) -> None:
         """Run the loop until something holds; fails when it does not in time, or when the store is lost."""
-        deadline = time.monotonic() + seconds
+        deadline = self.threads.monotonic() + seconds
         while not until():
             self.step()
             assert self.lost is None, f"the store is lost: {self.lost!r}"
-            assert time.monotonic() < deadline, "it did not happen in time"
+            assert self.threads.monotonic() < deadline, "it did not happen in time"
 
     def wait_durable(self, count: int) -> None:
         self.wait(lambda: len(self.durable_operations) >= count)
 
     def wait_lost(self, seconds: float = 30.0) -> BaseException:
-        deadline = time.monotonic() + seconds
+        deadline = self.threads.monotonic() + seconds
         while self.lost is None:
             self.step()
-            assert time.monotonic() < deadline, "the store goes on"
+            assert self.threads.monotonic() < deadline, "the store goes on"
         return self.lost
 
     # what an engine would ask

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,7 @@ from tandemmq.broker.replication.known import FILE_NAME, Known, write_known
 from tandemmq.broker.replication.leaving import LEFT, NotMember, leaver
 from tandemmq.broker.replication.promise import PromiseFileInUse
 from tandemmq.store.membership import BelongsToSet, demand_no_set
-from tests.support.acceptance.broker_process import wait_until
 from tests.support.replication.small_set import SmallNode, SmallSet
-
-
-@pytest.fixture
-def three(tmp_path: Path) -> Iterator[SmallSet]:
-    made = SmallSet(tmp_path)
-    yield made
-    made.close()
 
 
 def remember(node: SmallNode, *others: SmallNode) -> None:
@@ -46,8 +37,8 @@ def test_a_directory_of_no_set_has_nothing_to_leave(tmp_path: Path) -> None:
 def test_who_left_belongs_to_no_set(three: SmallSet) -> None:
     master = three.elect()
     master.write("a")
-    wait_until(three.is_same(), "all have it", 10)
-    wait_until(lambda: master.replica.status()["final"] == master.replica.status()["position"][1:], "it is final", 10)
+    three.until_same()
+    three.until(lambda: master.replica.status()["final"] == master.replica.status()["position"][1:], "it is final")
     remember(master, *(node for node in three.nodes if node is not master))
     position = master.replica.position
     master.stop()
@@ -68,7 +59,7 @@ def test_who_left_belongs_to_no_set(three: SmallSet) -> None:
 def test_who_had_more_is_told(three: SmallSet) -> None:
     master = three.elect()
     master.write("a")
-    wait_until(three.is_same(), "all have it", 10)
+    three.until_same()
     away, other = (node for node in three.nodes if node is not master)
     away.stop()
     master.write("b")

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +20,7 @@ from tandemmq.journal.errors import Deposed
 from tandemmq.journal.scan import scan
 from tandemmq.locker.contract import Holder, LockRequest
 from tandemmq.store.writer.journal_end import NoProof
-from tests.support.acceptance.broker_process import wait_until
-from tests.support.replication.small_set import SmallNode, SmallSet
-
-
-@pytest.fixture
-def three(tmp_path: Path) -> Iterator[SmallSet]:
-    made = SmallSet(tmp_path)
-    yield made
-    made.close()
-
-
-def others(whole: SmallSet, node: SmallNode) -> list[SmallNode]:
-    return [each for each in whole.nodes if each is not node]
+from tests.support.replication.small_set import NewSet, SmallNode, SmallSet
 
 
 def write_for_ever(node: SmallNode) -> None:
@@ -46,20 +32,20 @@ def test_a_set_is_founded_and_everybody_has_what_is_written(three: SmallSet) -> 
     master = three.elect()
     for number in range(50):
         master.write(f"m{number}")
-    wait_until(three.is_same(), "all have the same", 10)
+    three.until_same()
     assert master.content() == [f"m{number}" for number in range(50)]
 
 
 def test_what_is_free_elsewhere_is_known_though_nothing_is_written(three: SmallSet) -> None:
     master = three.elect()
     master.write("a")
-    wait_until(three.is_same(), "all have the same", 10)
+    three.until_same()
     for free in (5, 1 << 30):
-        for node in others(three, master):
+        for node in three.others(master):
             node.free_bytes = free
         term = master.replica.term
         assert term is not None
-        wait_until(lambda term=term, free=free: term.free_bytes == free, "the master knows", 10)  # type: ignore[misc]
+        three.until(lambda term=term, free=free: term.free_bytes == free, "the master knows")  # type: ignore[misc]
 
 
 def test_it_goes_on_over_rotations(three: SmallSet) -> None:
@@ -67,14 +53,14 @@ def test_it_goes_on_over_rotations(three: SmallSet) -> None:
     for number in range(40):
         master.write(f"{number}-" + "x" * 5_000)
     assert len(master.files.list()) > 2
-    wait_until(three.is_same(), "all have the same", 10)
+    three.until_same()
 
 
 def test_another_node_leads_with_all_that_was_confirmed(three: SmallSet) -> None:
     first = three.elect()
     first.write("a")
     first.stop()
-    second = three.elect(*others(three, first))
+    second = three.elect(*three.others(first))
     second.write("b")
     assert second.content() == ["a", "b"]
     assert second.epoch > 1
@@ -86,60 +72,60 @@ def test_a_master_without_a_quorum_confirms_nothing(three: SmallSet) -> None:
     three.switch.isolate(first.name)
     with pytest.raises((NoProof, Deposed)):
         write_for_ever(first)
-    second = three.elect(*others(three, first))
+    second = three.elect(*three.others(first))
     second.write("b")
     three.switch.heal()
     first.leave()
-    wait_until(three.is_same(*three.nodes), "the first has cut what nobody else has", 10)
+    three.until_same()
     assert first.content() == ["a", "b"]
     assert list((first.directory / "quarantine").iterdir())
 
 
 def test_a_node_that_was_away_catches_up(three: SmallSet) -> None:
     master = three.elect()
-    away = others(three, master)[0]
+    away = three.others(master)[0]
     away.stop()
     for number in range(60):
         master.write(f"{number}-" + "y" * 3_000)
     away.start()
-    wait_until(three.is_same(), "all have the same", 10)
+    three.until_same()
 
 
 def test_a_node_that_starts_without_the_directory_is_found_by_those_that_know_it(three: SmallSet) -> None:
     master = three.elect()
-    away = others(three, master)[0]
+    away = three.others(master)[0]
     away.kill()
-    for node in others(three, away):
+    for node in three.others(away):
         node.members.cut_off()
     three.shared.forget_everything()
     three.shared.is_reachable = False
     master.write("a")
     away.start()
-    wait_until(three.is_same(), "it is dialed, dials back and follows", 10)
+    three.until_same()
 
 
 def test_an_empty_node_is_a_learner(three: SmallSet) -> None:
     master = three.elect()
     master.write("a")
-    away = others(three, master)[0]
+    away = three.others(master)[0]
     away.stop()
     for path in away.directory.iterdir():
         path.unlink()
     away.start()
-    wait_until(three.is_same(), "it has everything", 10)
+    three.until_same()
     assert not away.replica.is_voter
 
 
 def test_a_disk_is_replaced_by_removing_and_adding(three: SmallSet) -> None:
     master = three.elect()
     master.write("a")
-    away, stays = others(three, master)
+    away, stays = three.others(master)
     lost = away.replica.store
     away.stop()
     for path in away.directory.iterdir():
         path.unlink()
     away.start()
-    wait_until(three.is_same(), "it has everything", 10)
+    three.until_same()
     with pytest.raises(ChangeRefused):
         master.replica.propose(remove="nobody")
     master.replica.propose(remove=lost)
@@ -147,11 +133,11 @@ def test_a_disk_is_replaced_by_removing_and_adding(three: SmallSet) -> None:
         master.replica.propose(add=away.name)
     master.begin_file()
     master.write("b")
-    wait_until(lambda: away.replica.status()["position"] == master.replica.status()["position"], "caught up", 10)
+    three.until(lambda: away.replica.status()["position"] == master.replica.status()["position"], "caught up")
     master.replica.propose(add=away.name)
     master.begin_file()
     master.write("c")
-    wait_until(lambda: away.replica.is_voter, "it votes", 10)
+    three.until(lambda: away.replica.is_voter, "it votes")
     stays.stop()
     master.write("d")
     master.stop()
@@ -170,37 +156,37 @@ def test_a_damaged_file_is_fetched_from_the_others(three: SmallSet) -> None:
     whole = (first.directory / f"db-{file}.log").read_bytes()
     first.replica.give_up_files([file])
     first.leave()
-    second = three.elect(*others(three, first))
+    second = three.elect(*three.others(first))
     second.write("b")
-    wait_until(lambda: first.replica.status()["is_whole"], "it is whole again", 10)
+    three.until(lambda: first.replica.status()["is_whole"], "it is whole again")
     assert (first.directory / f"db-{file}.log").read_bytes()[: len(whole)].rstrip(b"\0") == whole.rstrip(b"\0")
-    wait_until(three.is_same(), "all have the same", 10)
+    three.until_same()
 
 
 def test_a_directory_from_a_backup_is_refused_until_its_promise_file_is_gone(three: SmallSet, tmp_path: Path) -> None:
     """Between the backup and now it may have promised, and said that it has what it now lacks."""
     master = three.elect()
     master.write("a")
-    away, stays = others(three, master)
-    wait_until(three.is_same(), "all have the same", 10)
+    away, stays = three.others(master)
+    three.until_same()
     away.stop()
     shutil.copytree(away.directory, tmp_path / "backup")
     away.start()
     master.write("b")
-    wait_until(three.is_same(), "it has come back", 10)
+    three.until_same()
     away.stop()
     for _ in range(3):
         shutil.rmtree(away.directory)
         shutil.copytree(tmp_path / "backup", away.directory)
         away.start()
-        wait_until(lambda: three.switch.refused[away.name] >= 3, "it asked to be let in", 10)
+        three.until(lambda: three.switch.refused[away.name] >= 3, "it asked to be let in")
         assert away.replica.status()["links"] == []
         away.stop()
         three.switch.refused.clear()
     master.write("c")
     (away.directory / FILE_NAME).unlink()
     away.start()
-    wait_until(three.is_same(), "it follows as a learner", 10)
+    three.until_same()
     assert not away.replica.is_voter
     assert stays.replica.is_voter
 
@@ -210,34 +196,34 @@ def test_a_file_that_goes_between_follow_and_begin_is_asked_for_anew(three: Smal
     master = three.elect()
     for number in range(30):
         master.write(f"{number}-" + "y" * 5_000)
-    wait_until(three.is_same(), "all have the same", 10)
-    away = others(three, master)[0]
+    three.until_same()
+    away = three.others(master)[0]
     away.stop()
     three.switch.slow[master.name, away.name] = 0.3  # BEGIN comes after the file went
     away.start()
     term = master.replica.term
     assert term is not None
-    wait_until(lambda: term.stream(away.replica.store), "it asked", 10)
+    three.until(lambda: term.stream(away.replica.store), "it asked")
     three.switch.cut.add((away.name, master.name))  # what it asks before BEGIN comes is not heard
     away.files.remove([away.files.list()[1]])
     assert not away.replica.status()["master"], "no BEGIN has come yet"
-    time.sleep(0.5)
+    three.threads.sleep(0.5)
     three.switch.heal()
-    wait_until(lambda: away.replica.status()["master"] and away.replica.status()["is_whole"], "it follows, whole", 20)
-    wait_until(three.is_same(), "it has the file", 10)
+    three.until(lambda: away.replica.status()["master"] and away.replica.status()["is_whole"], "it follows, whole")
+    three.until_same()
 
 
 def test_a_handover_names_who_is_next(three: SmallSet) -> None:
     master = three.elect()
     master.write("a")
-    wanted, other = others(three, master)
-    wait_until(lambda: len(master.replica.status()["followers"]) == 2, "both follow", 10)
+    wanted, other = three.others(master)
+    three.until(lambda: len(master.replica.status()["followers"]) == 2, "both follow")
     for refused in ("nobody", master.name):
         with pytest.raises(ChangeRefused, match="is no follower"):
             master.replica.choose_successor(refused)
     with pytest.raises(NotMaster):
         other.replica.choose_successor(wanted.name)
-    wait_until(lambda: all(each["is_live"] for each in master.replica.status()["followers"].values()), "live", 10)
+    three.until(lambda: all(each["is_live"] for each in master.replica.status()["followers"].values()), "live")
     master.replica.choose_successor(wanted.name)
     for node in (wanted, other):
         node.replica.try_acquire()
@@ -248,18 +234,18 @@ def test_a_handover_names_who_is_next(three: SmallSet) -> None:
 def test_each_knows_what_the_others_said_last(three: SmallSet) -> None:
     master = three.elect()
     master.write("a")
-    asked, other = others(three, master)
+    asked, other = three.others(master)
 
     def said() -> dict[str, Any]:
         return {each["node"]: each["said"] or {} for each in asked.replica.overview()["members"]}
 
-    wait_until(lambda: said()[other.name].get("position") == list(master.replica.position), "the other is known", 10)
-    wait_until(lambda: said()[master.name].get("role") == "master", "the master is known", 10)
+    three.until(lambda: said()[other.name].get("position") == list(master.replica.position), "the other is known")
+    three.until(lambda: said()[master.name].get("role") == "master", "the master is known")
     lags = master.replica.status
-    wait_until(lambda: {each["lag_bytes"] for each in lags()["followers"].values()} == {0}, "nobody is behind", 10)
+    three.until(lambda: {each["lag_bytes"] for each in lags()["followers"].values()} == {0}, "nobody is behind")
     other.stop()
     master.write("b" * 1_000)
-    wait_until(lambda: asked.replica.status()["final"] == master.replica.status()["position"][1:], "it is final", 10)
+    three.until(lambda: asked.replica.status()["final"] == master.replica.status()["position"][1:], "it is final")
     members = asked.replica.overview()["members"]
     assert [each["is_linked"] for each in members if each["node"] == other.name] == [False]
 
@@ -283,16 +269,16 @@ def test_a_master_that_no_quorum_answers_counts_it_once(three: SmallSet) -> None
     first = three.elect()
     first.write("a")
     three.switch.isolate(first.name)
-    wait_until(lambda: first.replica.status()["quorum_losses"], "it has noticed", 10)
+    three.until(lambda: first.replica.status()["quorum_losses"], "it has noticed")
     with pytest.raises((NoProof, Deposed)):
         write_for_ever(first)
     three.switch.heal()
     first.leave()
     second = three.elect()
     second.write("b")
-    wait_until(three.is_same(*three.nodes), "all have the same", 10)
+    three.until_same()
     assert first.replica.status()["quorum_losses"] == 1
-    assert [node.replica.status()["quorum_losses"] for node in others(three, first)] == [0, 0]
+    assert [node.replica.status()["quorum_losses"] for node in three.others(first)] == [0, 0]
 
 
 def heard(node: SmallNode, kind: type[Any]) -> list[Any]:
@@ -311,38 +297,34 @@ def heard(node: SmallNode, kind: type[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("sync", ["quorum_disk", "quorum_mem"])
-def test_a_follower_says_what_it_has_only_where_that_moved(tmp_path: Path, sync: str) -> None:
-    whole = SmallSet(tmp_path, sync=sync)
-    try:
-        master = whole.elect()
-        wait_until(lambda: len(master.replica.status()["followers"]) == 2, "both follow", 10)
-        said = heard(master, Have)
-        for number in range(20):
-            master.write(f"m{number}")
-        written = master.replica.term.marks.written  # type: ignore[union-attr]
-        wait_until(
-            lambda: {each["have"] == list(written) for each in master.replica.status()["followers"].values()} == {True},
-            "it is on all disks",
-            10,
-        )
-        places = [(store, (have.file, have.end), have.on) for store, have in said]
-        assert len(places) == len(set(places)), "nothing is said twice"
-        for on in {on for _, _, on in places}:
-            for store in {store for store, _, _ in places}:
-                own = [place for each, place, where in places if (each, where) == (store, on)]
-                assert own == sorted(own)
-    finally:
-        whole.close()
+def test_a_follower_says_what_it_has_only_where_that_moved(make: NewSet, sync: str) -> None:
+    whole = make(sync=sync)
+    master = whole.elect()
+    whole.until(lambda: len(master.replica.status()["followers"]) == 2, "both follow")
+    said = heard(master, Have)
+    for number in range(20):
+        master.write(f"m{number}")
+    written = master.replica.term.marks.written  # type: ignore[union-attr]
+    whole.until(
+        lambda: {each["have"] == list(written) for each in master.replica.status()["followers"].values()} == {True},
+        "it is on all disks",
+    )
+    places = [(store, (have.file, have.end), have.on) for store, have in said]
+    assert len(places) == len(set(places)), "nothing is said twice"
+    for on in {on for _, _, on in places}:
+        for store in {store for store, _, _ in places}:
+            own = [place for each, place, where in places if (each, where) == (store, on)]
+            assert own == sorted(own)
 
 
 def test_who_resigns_names_who_is_to_stand(three: SmallSet) -> None:
     master = three.elect()
-    followers = others(three, master)
-    wait_until(lambda: len(master.replica.status()["followers"]) == 2, "both follow", 10)
+    followers = three.others(master)
+    three.until(lambda: len(master.replica.status()["followers"]) == 2, "both follow")
     resigned = [heard(node, Resign) for node in followers]
     master.write("a")
     master.leave()
-    wait_until(lambda: all(resigned), "both are told", 10)
+    three.until(lambda: all(resigned), "both are told")
     ((_, first),), ((_, second),) = resigned
     assert first == second
     assert first.to in [node.replica.store for node in followers]
@@ -351,7 +333,7 @@ def test_who_resigns_names_who_is_to_stand(three: SmallSet) -> None:
 
 def test_a_node_that_is_far_behind_lets_its_standby_wait(three: SmallSet, monkeypatch: pytest.MonkeyPatch) -> None:
     master = three.elect()
-    away = others(three, master)[0]
+    away = three.others(master)[0]
     away.stop()
     for number in range(60):
         master.write(f"{number}-" + "y" * 3_000)
@@ -366,7 +348,7 @@ def test_a_node_that_is_far_behind_lets_its_standby_wait(three: SmallSet, monkey
     monkeypatch.setattr(Follower, "_see_final", see_final)
     away.start()
     written = master.replica.term.marks.written  # type: ignore[union-attr]
-    wait_until(lambda: away.replica.final >= written, "all is final", 10)
+    three.until(lambda: away.replica.final >= written, "all is final")
     assert len(seen) > 2
     assert all(final == (0, 0) or final >= end for final, end in seen)
 
@@ -379,7 +361,7 @@ def test_a_mastership_that_was_let_go_in_order_is_not_lost(three: SmallSet) -> N
     master.writer.close()
     master.writer = None
     master.authority.end()
-    three.elect(*others(three, master))
+    three.elect(*three.others(master))
     assert locker.keep_alive()
     locker.release()
     assert not locker.keep_alive()

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,36 +15,12 @@ from tandemmq.broker.replication.errors import ChangeRefused
 from tandemmq.broker.replication.promise import FILE_NAME
 from tandemmq.journal.errors import Deposed
 from tandemmq.store.writer.journal_end import NoProof
-from tests.support.acceptance.broker_process import wait_until
 from tests.support.crash.unwilling_disk import UnwillingDisk
 from tests.support.replication.losing_disk import LosingDisk
-from tests.support.replication.small_set import SmallNode, SmallSet
+from tests.support.replication.small_set import NewSet, SmallNode, SmallSet
 from tests.support.replication.source_journal import SourceJournal
 
 pytestmark = pytest.mark.promise("quorum-keeps-confirmed")
-
-SECONDS = 20.0
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., SmallSet]]:
-    made: list[SmallSet] = []
-
-    def new(replicas: int = 3, **options: object) -> SmallSet:
-        made.append(SmallSet(tmp_path, replicas, **options))
-        return made[-1]
-
-    yield new
-    for each in made:
-        each.close()
-
-
-def others(whole: SmallSet, *nodes: SmallNode) -> list[SmallNode]:
-    return [each for each in whole.nodes if each not in nodes]
-
-
-def all_have(whole: SmallSet, *nodes: SmallNode) -> None:
-    wait_until(whole.is_same(*nodes), "all have the same", SECONDS)
 
 
 def lose(node: SmallNode) -> None:
@@ -68,96 +43,86 @@ def write_until_deposed(node: SmallNode) -> int:
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 5])
-def test_sets_of_each_size_are_founded_and_survive_a_change_of_the_master(
-    make: Callable[..., SmallSet], replicas: int
-) -> None:
+def test_sets_of_each_size_are_founded_and_survive_a_change_of_the_master(make: NewSet, replicas: int) -> None:
     whole = make(replicas)
     first = whole.elect()
     first.write("a")
-    all_have(whole)
+    whole.until_same()
     first.stop()
     first.start()
     second = whole.elect()
     second.write("b")
-    all_have(whole)
+    whole.until_same()
     assert second.content() == ["a", "b"]
 
 
-def test_an_empty_pair_founds_nothing_before_the_node_with_the_journal_is_there(tmp_path: Path) -> None:
+def test_an_empty_pair_founds_nothing_before_the_node_with_the_journal_is_there(make: NewSet, tmp_path: Path) -> None:
     SourceJournal(tmp_path / "n2", 1, is_of_set=False).write("m")
-    whole = SmallSet(tmp_path, left_out=("n2",))
-    try:
-        empty = [node for node in whole.nodes if node.name != "n2"]
-        for node in empty:
-            node.replica.try_acquire()
-        wait_until(
-            lambda: all("there are 2" in node.replica.status()["problem"] for node in empty), "they wait", SECONDS
-        )
-        third = whole.add("n2")
-        first = whole.elect()
-        assert first is third, "the one with the journal founds"
-        all_have(whole)
-        assert whole.nodes[0].content() == ["m"]
-    finally:
-        whole.close()
+    whole = make(left_out=("n2",))
+    empty = [node for node in whole.nodes if node.name != "n2"]
+    for node in empty:
+        node.replica.try_acquire()
+    whole.until(lambda: all("there are 2" in node.replica.status()["problem"] for node in empty), "they wait")
+    third = whole.add("n2")
+    first = whole.elect()
+    assert first is third, "the one with the journal founds"
+    whole.until_same()
+    assert whole.nodes[0].content() == ["m"]
 
 
-def test_two_journals_found_no_set(tmp_path: Path) -> None:
+def test_two_journals_found_no_set(make: NewSet, tmp_path: Path) -> None:
     for name in ("n1", "n2"):
         SourceJournal(tmp_path / name, 1, is_of_set=False).write(f"of {name}")
-    whole = SmallSet(tmp_path)
-    try:
+    whole = make()
 
-        def is_refused() -> bool:
-            for node in whole.nodes:
-                node.replica.try_acquire()
-            return any("have a journal each" in node.replica.status()["problem"] for node in whole.nodes)
+    def is_refused() -> bool:
+        for node in whole.nodes:
+            node.replica.try_acquire()
+        return any("have a journal each" in node.replica.status()["problem"] for node in whole.nodes)
 
-        wait_until(is_refused, "it says why", SECONDS)
-        assert [node.content() for node in whole.nodes] == [[], ["of n1"], ["of n2"]]
-    finally:
-        whole.close()
+    whole.until(is_refused, "it says why")
+    assert [node.content() for node in whole.nodes] == [[], ["of n1"], ["of n2"]]
 
 
-def test_who_came_while_the_disk_failed_is_met_when_it_works_again(make: Callable[..., SmallSet]) -> None:
+def test_who_came_while_the_disk_failed_is_met_when_it_works_again(make: NewSet) -> None:
     whole = make()
     a = whole.elect()
-    b, c = others(whole, a)
+    b, c = whole.others(a)
     c.stop()
     b.stop()
     b.promise_disk = disk = UnwillingDisk("nothing")
     disk.is_unwilling = False
     b.start()
-    wait_until(lambda: a.name in b.replica.status()["links"], "b is there", SECONDS)
+    whole.until(lambda: a.name in b.replica.status()["links"], "b is there")
     disk.is_unwilling = True
     c.start()
-    wait_until(lambda: b.replica.state.is_promise_lost, "the life of c cannot be noted", SECONDS)
+    whole.until(lambda: b.replica.state.is_promise_lost, "the life of c cannot be noted")
     assert c.name not in b.replica.status()["links"]
     disk.is_unwilling = False
-    wait_until(lambda: c.name in b.replica.status()["links"], "b dials it again", SECONDS)
+    whole.until(lambda: c.name in b.replica.status()["links"], "b dials it again")
     assert b.replica.state.promise.lives[c.replica.store] == c.replica.state.promise.life
 
 
-def test_a_replaced_disk_is_no_voice(make: Callable[..., SmallSet]) -> None:
+def test_a_replaced_disk_is_no_voice(make: NewSet) -> None:
     """B's disk is replaced, A pauses: B and C must not elect, for b is on A and B's old disk only."""
     whole = make()
     a = whole.elect()
-    b, c = others(whole, a)
+    b, c = whole.others(a)
     c.stop()
     a.write("b")
-    all_have(whole, a, b)
+    whole.until_same(a, b)
     a.stop()
     lose(b)
     c.start()
     for _ in range(2):
-        wait_until(lambda: b.name in c.replica.status()["links"], "they are connected", SECONDS)
+        whole.until(lambda: b.name in c.replica.status()["links"], "they are connected")
         assert not b.replica.is_voter
-    wait_until(lambda: _asks(c), "it stands", SECONDS)
+    whole.until(lambda: _asks(c), "it stands")
     assert c.replica.term is None
     a.start()
     again = whole.elect()
     again.write("d")
-    all_have(whole)
+    whole.until_same()
     assert again.content() == ["b", "d"]
     assert again is a
 
@@ -169,12 +134,12 @@ def _asks(node: SmallNode) -> bool:
 
 
 @pytest.mark.parametrize("how", ["lost", "copied"])
-def test_a_promise_file_that_is_not_its_own_makes_a_learner(make: Callable[..., SmallSet], how: str) -> None:
+def test_a_promise_file_that_is_not_its_own_makes_a_learner(make: NewSet, how: str) -> None:
     whole = make()
     a = whole.elect()
     a.write("a")
-    all_have(whole)
-    b, c = others(whole, a)
+    whole.until_same()
+    b, c = whole.others(a)
     b.stop()
     if how == "lost":
         (b.directory / FILE_NAME).unlink()
@@ -182,30 +147,29 @@ def test_a_promise_file_that_is_not_its_own_makes_a_learner(make: Callable[..., 
         (b.directory / FILE_NAME).write_bytes((c.directory / FILE_NAME).read_bytes())
     b.start()
     a.write("b")
-    all_have(whole)
+    whole.until_same()
     assert not b.replica.is_voter
     c.stop()
     assert write_until_deposed(a) == 0, "a learner's disk does not count"
 
 
-def test_a_restored_promise_file_is_refused(make: Callable[..., SmallSet]) -> None:
+def test_a_restored_promise_file_is_refused(make: NewSet) -> None:
     """Its life was seen before, and what it promised since is not known."""
     whole = make()
     a = whole.elect()
     a.write("a")
-    all_have(whole)
-    b, c = others(whole, a)
+    whole.until_same()
+    b, c = whole.others(a)
     old = (b.directory / FILE_NAME).read_bytes()
     for _ in range(2):
         b.stop()
         b.start()
         life = b.replica.state.promise.life
-        wait_until(
+        whole.until(
             lambda life=life: all(  # type: ignore[misc]
                 each.replica.state.promise.lives.get(b.replica.store) == life for each in (a, c)
             ),
             "its life is seen",
-            SECONDS,
         )
     b.stop()
     (b.directory / FILE_NAME).write_bytes(old)
@@ -216,52 +180,50 @@ def test_a_restored_promise_file_is_refused(make: Callable[..., SmallSet]) -> No
     assert b.replica.status()["links"] == []
 
 
-def test_following_is_a_promise(make: Callable[..., SmallSet]) -> None:
+def test_following_is_a_promise(make: NewSet) -> None:
     """C wins an epoch and sleeps; A wins the next one; B followed A, so it never goes back to C's epoch."""
     whole = make(5)
     c = whole.elect()
     c.write("0")
-    all_have(whole)
+    whole.until_same()
     whole.switch.isolate(c.name)
     assert write_until_deposed(c) == 0
-    a = whole.elect(*others(whole, c))
+    a = whole.elect(*whole.others(c))
     a.write("b")
     epoch = a.epoch
-    for node in others(whole, c, a):
-        wait_until(lambda node=node: node.content() == ["0", "b"], "it has it", SECONDS)  # type: ignore[misc]
+    for node in whole.others(c, a):
+        whole.until(lambda node=node: node.content() == ["0", "b"], "it has it")  # type: ignore[misc]
         assert node.replica.state.promise.epoch >= epoch
     whole.switch.heal()
     c.leave()
-    all_have(whole)
+    whole.until_same()
     a.stop()
-    later = whole.elect(*others(whole, a))
+    later = whole.elect(*whole.others(a))
     later.write("c")
     assert later.content() == ["0", "b", "c"]
 
 
 @pytest.mark.parametrize("starts_anew", [False, True], ids=["it goes on", "it starts anew"])
-def test_who_follows_without_a_vote_goes_back_to_no_older_epoch(
-    make: Callable[..., SmallSet], starts_anew: bool
-) -> None:
+def test_who_follows_without_a_vote_goes_back_to_no_older_epoch(make: NewSet, starts_anew: bool) -> None:
     """C wins an epoch by {C, D, E} and sleeps; A wins the next by {A, D, E}; b is on A, B and D, and B was asked for
     no promise. C wakes, A and D die: B, C and E are a quorum, and only B has b."""
     whole = make(5)
     e = whole.elect()
     e.write("0")
-    all_have(whole)
-    a, b, c, d = others(whole, e)
+    whole.until_same()
+    a, b, c, d = whole.others(e)
     join = whole.switch.join
     join({a.name, b.name}, {c.name, d.name, e.name})
     e.leave()
-    wait_until(c.replica.try_acquire, "C is elected", SECONDS)
+    whole.until(c.replica.try_acquire, "C is elected")
     epoch = c.epoch
     join({a.name, d.name, e.name})
     assert whole.elect(a).epoch > epoch
     join({a.name, d.name, e.name}, {a.name, b.name})
-    wait_until(lambda: b.replica.status()["epoch"] == a.epoch, "B follows A", SECONDS)
+    whole.until(lambda: b.replica.status()["epoch"] == a.epoch, "B follows A")
     join({a.name, b.name, d.name})
     a.write("b")
-    wait_until(lambda: b.content() == ["0", "b"], "B has it", SECONDS)
+    whole.until(lambda: b.content() == ["0", "b"], "B has it")
     assert e.content() == ["0"]
     promise = b.replica.state.promise
     assert (promise.epoch, promise.candidate) == (a.epoch, None), "to follow is to promise, to nobody in particular"
@@ -277,7 +239,7 @@ def test_who_follows_without_a_vote_goes_back_to_no_older_epoch(
     c.leave()
     assert whole.elect(b, c, e) is b
     b.write("c")
-    all_have(whole, b, c, e)
+    whole.until_same(b, c, e)
     assert c.content() == ["0", "b", "c"]
 
 
@@ -287,9 +249,7 @@ def synced_everywhere(whole: SmallSet) -> SmallNode:
     master.write("0")
     master.begin_file()
     place = master.replica.position[1:]
-    wait_until(
-        lambda: all(each.replica.state.copy.synced == place for each in others(whole, master)), "all sync", SECONDS
-    )
+    whole.until(lambda: all(each.replica.state.copy.synced == place for each in whole.others(master)), "all sync")
     return master
 
 
@@ -299,92 +259,90 @@ def with_two_unsynced(whole: SmallSet, monkeypatch: pytest.MonkeyPatch) -> Small
     monkeypatch.setattr(follower_module, "SYNC_SECONDS", float("inf"))
     master.write("1")
     master.write("2")
-    all_have(whole)
+    whole.until_same()
     return master
 
 
 @pytest.mark.parametrize("lost", [{0}, {1}, {0, 1}], ids=["the first", "the second", "both"])
 @pytest.mark.parametrize("is_master", [False, True], ids=["of a follower", "of the master"])
 def test_a_power_loss_of_a_minority_loses_nothing_that_is_in_the_memory_of_a_quorum(
-    make: Callable[..., SmallSet], monkeypatch: pytest.MonkeyPatch, is_master: bool, lost: set[int]
+    make: NewSet, monkeypatch: pytest.MonkeyPatch, is_master: bool, lost: set[int]
 ) -> None:
     """Two batches were confirmed and synced nowhere; one of them may be on the disk without the other."""
     whole = make(sync="quorum_mem", disk=LosingDisk)
     a = with_two_unsynced(whole, monkeypatch)
-    victim = a if is_master else others(whole, a)[0]
+    victim = a if is_master else whole.others(a)[0]
     path = Path(victim.files.path(victim.files.list()[-1]))
     assert victim.disk.unsynced(path) == 2
     victim.lose_power(lambda number: number in lost)
     monkeypatch.undo()
     whole.switch.isolate(victim.name)
     victim.start()
-    wait_until(lambda: victim.replica.position.file, "it has read what is there", SECONDS)
+    whole.until(lambda: victim.replica.position.file, "it has read what is there")
     assert victim.content() == {(0,): ["0"], (1,): ["0", "1"], (0, 1): ["0"]}[tuple(sorted(lost))]
-    assert victim.replica.position.end < others(whole, victim)[0].replica.position.end
+    assert victim.replica.position.end < whole.others(victim)[0].replica.position.end
     whole.switch.heal()
-    master = whole.elect(*others(whole, victim)) if is_master else a
+    master = whole.elect(*whole.others(victim)) if is_master else a
     master.write("3")
-    all_have(whole)
+    whole.until_same()
     assert victim.content() == ["0", "1", "2", "3"]
 
 
-def test_who_lost_power_counts_as_far_as_its_disk_goes(
-    make: Callable[..., SmallSet], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_lost_power_counts_as_far_as_its_disk_goes(make: NewSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two batches one was in its memory alone, the one behind it is on the disk. The master is gone for good: the
     third node, which has both, is elected with the vote of the one that lost power."""
     whole = make(sync="quorum_mem", disk=LosingDisk)
     a = with_two_unsynced(whole, monkeypatch)
-    b, c = others(whole, a)
+    b, c = whole.others(a)
     b.lose_power(lambda number: number == 0)
     a.kill()
     monkeypatch.undo()
     b.start()
     assert whole.elect(b, c) is c
     c.write("3")
-    all_have(whole, b, c)
+    whole.until_same(b, c)
     assert b.content() == ["0", "1", "2", "3"]
 
 
-def test_one_unconfirmed_batch_ahead_and_gone_blocks_nobody(make: Callable[..., SmallSet]) -> None:
+def test_one_unconfirmed_batch_ahead_and_gone_blocks_nobody(make: NewSet) -> None:
     """A is listed in the directory and cannot be reached: B and C elect all the same, and A cuts its batch later."""
     whole = make()
     a = whole.elect()
     a.write("a")
-    all_have(whole)
+    whole.until_same()
     whole.switch.isolate(a.name)
     assert write_until_deposed(a) == 0
     assert len(a.content()) == 2
-    second = whole.elect(*others(whole, a))
+    second = whole.elect(*whole.others(a))
     second.write("b")
     whole.switch.heal()
     a.leave()
-    all_have(whole)
+    whole.until_same()
     assert a.content() == ["a", "b"]
     assert list((a.directory / QUARANTINE).iterdir())
 
 
-def test_a_link_that_works_one_way_is_enough_for_the_side_that_can_dial(make: Callable[..., SmallSet]) -> None:
+def test_a_link_that_works_one_way_is_enough_for_the_side_that_can_dial(make: NewSet) -> None:
     whole = make()
     a = whole.elect()
     a.write("a")
-    all_have(whole)
-    b, c = others(whole, a)
+    whole.until_same()
+    b, c = whole.others(a)
     whole.switch.cut |= {(a.name, c.name), (c.name, a.name)}  # C reaches B, and A does not
     for number in range(5):
         a.write(f"{number}")
     assert a.content() == b.content()
     whole.switch.heal()
-    all_have(whole)
+    whole.until_same()
 
 
-def test_a_node_that_reaches_no_master_deposes_nobody(make: Callable[..., SmallSet]) -> None:
+def test_a_node_that_reaches_no_master_deposes_nobody(make: NewSet) -> None:
     """C stands again and again; B, which hears of A, would not promise; A's epoch stays."""
     whole = make()
     a = whole.elect()
     a.write("a")
-    all_have(whole)
-    _, c = others(whole, a)
+    whole.until_same()
+    _, c = whole.others(a)
     epoch = a.epoch
     whole.switch.cut |= {(a.name, c.name), (c.name, a.name)}
     before = c.replica.candidate.rounds
@@ -397,26 +355,26 @@ def test_a_node_that_reaches_no_master_deposes_nobody(make: Callable[..., SmallS
         c.replica.try_acquire()
         return c.replica.candidate.rounds >= before + 3
 
-    wait_until(has_asked, "it asked three times", SECONDS)
+    whole.until(has_asked, "it asked three times")
     assert a.epoch == epoch
     assert c.replica.term is None
     whole.switch.heal()
-    all_have(whole)
+    whole.until_same()
 
 
-def test_weight_decides_among_those_who_are_as_far_and_never_blocks(make: Callable[..., SmallSet]) -> None:
+def test_weight_decides_among_those_who_are_as_far_and_never_blocks(make: NewSet) -> None:
     whole = make()
     a = whole.elect()
     a.write("a")
-    all_have(whole)
-    b, c = others(whole, a)
+    whole.until_same()
+    b, c = whole.others(a)
     b._weight = 5
     b.stop()
     b.start()
-    all_have(whole)
+    whole.until_same()
     b.stop()
     a.write("b")
-    wait_until(lambda: c.content() == ["a", "b"], "it has it", SECONDS)
+    whole.until(lambda: c.content() == ["a", "b"], "it has it")
     a.stop()
     b.start()
     later = whole.elect(b, c)
@@ -425,12 +383,12 @@ def test_weight_decides_among_those_who_are_as_far_and_never_blocks(make: Callab
     assert later.content() == ["a", "b", "c"]
 
 
-def test_without_a_directory_a_master_goes_on_and_another_is_elected(make: Callable[..., SmallSet]) -> None:
+def test_without_a_directory_a_master_goes_on_and_another_is_elected(make: NewSet) -> None:
     """All sessions ended at once, the servers emptied, then out of reach."""
     whole = make()
     a = whole.elect()
     a.write("a")
-    all_have(whole)
+    whole.until_same()
     whole.shared.forget_everything()
     for node in whole.nodes:
         node.members.lose_session()
@@ -439,39 +397,39 @@ def test_without_a_directory_a_master_goes_on_and_another_is_elected(make: Calla
     a.write("b")
     assert a.epoch == epoch
     a.stop()
-    later = whole.elect(*others(whole, a))
+    later = whole.elect(*whole.others(a))
     later.write("c")
     assert later.content() == ["a", "b", "c"]
 
 
-def test_a_half_open_link_is_left_and_the_set_goes_on(make: Callable[..., SmallSet]) -> None:
+def test_a_half_open_link_is_left_and_the_set_goes_on(make: NewSet) -> None:
     """What the master says is lost on its way to one follower; the other way works."""
     whole = make()
     a = whole.elect()
     a.write("a")
-    all_have(whole)
-    b, _ = others(whole, a)
+    whole.until_same()
+    b, _ = whole.others(a)
     whole.switch.cut.add((a.name, b.name))
     for number in range(5):
         a.write(f"{number}")
-    wait_until(lambda: b.replica.leader() is None, "it hears nothing, and says so", SECONDS)
+    whole.until(lambda: b.replica.leader() is None, "it hears nothing, and says so")
     a.write("b")
     whole.switch.heal()
-    all_have(whole)
+    whole.until_same()
 
 
-def test_no_second_change_before_the_first_is_final(make: Callable[..., SmallSet]) -> None:
+def test_no_second_change_before_the_first_is_final(make: NewSet) -> None:
     """{A, B} by three and {C, D, E} by five rule together: never, for one change waits for the other."""
     whole = make()
     a = whole.elect()
     a.write("a")
-    all_have(whole)
-    b, c = others(whole, a)
+    whole.until_same()
+    b, c = whole.others(a)
     a.replica.propose(remove=c.replica.store)
     with pytest.raises(ChangeRefused):
         a.replica.propose(remove=b.replica.store)
     a.begin_file()
-    wait_until(lambda: not c.replica.is_voter, "it knows", SECONDS)
+    whole.until(lambda: not c.replica.is_voter, "it knows")
     a.replica.propose(remove=b.replica.store)
     a.begin_file()
     b.stop()
@@ -480,7 +438,7 @@ def test_no_second_change_before_the_first_is_final(make: Callable[..., SmallSet
     assert a.content() == ["a", "b"]
 
 
-def test_a_set_keeps_what_only_the_promised_epoch_wrote(make: Callable[..., SmallSet]) -> None:
+def test_a_set_keeps_what_only_the_promised_epoch_wrote(make: NewSet) -> None:
     """Every file number is that of its epoch or follows it: no journal parts under one number."""
     whole = make()
     texts = []
@@ -488,24 +446,22 @@ def test_a_set_keeps_what_only_the_promised_epoch_wrote(make: Callable[..., Smal
         master = whole.elect()
         texts.append(f"{number}")
         master.write(texts[-1])
-        all_have(whole)
+        whole.until_same()
         assert master.epoch in master.files.list()
         master.stop()
         master.start()
-    all_have(whole)
+    whole.until_same()
     assert whole.nodes[0].content() == texts
     for node in whole.nodes:
         assert node.files.list() == whole.nodes[0].files.list()
 
 
-def test_a_follower_whose_disk_fails_once_follows_again(
-    make: Callable[..., SmallSet], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_follower_whose_disk_fails_once_follows_again(make: NewSet, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = make()
     a = whole.elect()
     a.write("a")
-    all_have(whole)
-    b, _ = others(whole, a)
+    whole.until_same()
+    b, _ = whole.others(a)
     copy = b.replica.state.copy
     failed: list[int] = []
 
@@ -517,7 +473,7 @@ def test_a_follower_whose_disk_fails_once_follows_again(
 
     monkeypatch.setattr(copy, "sync", fail)
     a.write("b")
-    wait_until(lambda: failed, "it failed", SECONDS)
+    whole.until(lambda: failed, "it failed")
     a.write("c")
-    all_have(whole)
+    whole.until_same()
     assert os.listdir(b.directory)
