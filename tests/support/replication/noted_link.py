@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
-import threading
-import time
+from collections.abc import Callable
 
 from tandemmq.broker.replication.messages import Bytes, Message
 from tandemmq.broker.replication.network import Member
+from tandemmq.store.threads import OS_THREADS, Threads
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
+POLL_SECONDS = 0.005
 
 
 class NotedLink:
-    def __init__(self, number: int = 2, life: int = 1) -> None:
+    def __init__(self, number: int = 2, life: int = 1, threads: Threads = OS_THREADS) -> None:
         self.member = Member(f"{number:032x}", f"n{number}", life, None, "")
         self.is_ours = False
         self.sent: list[Message] = []
         self.unsent_bytes = 0
         self.closed = ""
-        self.may_send = threading.Event()
+        self.may_send = threads.event()
         self.may_send.set()
-        self._changed = threading.Condition()
+        self._threads = threads
 
     def send(self, message: Message) -> None:
-        with self._changed:
-            self.sent.append(message)
-            self._changed.notify_all()
+        self.sent.append(message)
 
     def wait_sent(self, below: int, timeout: float) -> bool:
         return self.may_send.wait(timeout)
 
     def close(self, reason: str) -> None:
-        with self._changed:
-            self.closed = reason
-            self._changed.notify_all()
+        self.closed = reason
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = self._threads.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert self._threads.monotonic() < deadline, f"there is {self.sent}, and it ended by {self.closed!r}"
+            self._threads.sleep(POLL_SECONDS)
 
     def wait(self, kind: type, count: int = 1) -> list[Message]:
         """Until so many of a kind were sent."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        with self._changed:
-            while len(found := [each for each in self.sent if type(each) is kind]) < count:
-                assert self._changed.wait(deadline - time.monotonic()), f"{count} of {kind}; there is {self.sent}"
-            return found
-
-    def wait_closed(self) -> str:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.closed, PATIENCE_SECONDS)
-            return self.closed
+        self.until(lambda: sum(type(each) is kind for each in self.sent) >= count)
+        return [each for each in self.sent if type(each) is kind]
 
     def received(self) -> dict[int, bytearray]:
         """What the follower has of each file; fails where something does not follow."""

@@ -44,7 +44,7 @@ class SmallNode:
         self.directory = whole.path / name
         self.directory.mkdir(exist_ok=True)
         self._whole = whole
-        self._weight = weight
+        self.weight = weight
         self.sync = sync_of(sync)
         self.disk: Any = whole.disk if disk is None else disk()
         self.promise_disk: Any = whole.disk  # of its next start
@@ -61,7 +61,7 @@ class SmallNode:
             self.files,
             PromiseFile(str(self.directory), self.name, self.promise_disk),
             ReplicaSettings(
-                "set", self.name, whole.replicas, self.sync, self._weight, T, 0, boot_id=f"boot {self.boot}"
+                "set", self.name, whole.replicas, self.sync, self.weight, T, 0, boot_id=f"boot {self.boot}"
             ),
             network=whole.switch.network(self.name, whole.threads),
             members=self.members,

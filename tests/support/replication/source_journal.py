@@ -47,9 +47,9 @@ class SourceJournal:
             copy = Path(files.path(common[0]))
             content = copy.read_bytes()
             copy.write_bytes(content[: common[1]].ljust(len(content), b"\0"))
-            lineage = (*former.set.lineage, (former.epoch if former._is_of_set else 0, *common))
+            lineage = (*former.set.lineage, (former.epoch if former.is_of_set else 0, *common))
         self.set = SetHeader(SET, voters, {}, lineage)
-        self._is_of_set = is_of_set
+        self.is_of_set = is_of_set
         files.prepare("m", LENGTH)
         files.publish("m", epoch)
         self.writer = JournalWriter(files, "m", epoch, file_length_max=LENGTH, on_written=self._wrote)
@@ -61,7 +61,7 @@ class SourceJournal:
 
     def _header(self, reason: str, ends: dict[int, int], *following: int) -> bytes:
         here = (*self.files.list(), *following)
-        said = self.set if self._is_of_set else None
+        said = self.set if self.is_of_set else None
         return encode_header(Header(self.epoch, "m", reason, ends, here, length=LENGTH, set=said))
 
     @property

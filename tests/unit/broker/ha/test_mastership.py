@@ -42,17 +42,6 @@ async def test_a_lock_that_is_granted_twice_makes_one_master_and_one_standby(nod
     await first.stop()
 
 
-async def test_a_stolen_lock_demotes_at_the_next_keep_alive(node: NewNode, lock: MemoryLock) -> None:
-    a = node("a").start()
-    await a.become(Role.MASTER)
-    await a.send_and_wait()
-    lock.steal()
-    await until(lambda: Role.DEMOTED in a.roles, "the loss is noticed")
-    await a.become(Role.MASTER)  # nobody else wanted it
-    await a.send_and_wait()
-    await a.stop()
-
-
 async def test_a_lock_that_cannot_be_asked_demotes_when_the_last_proof_is_too_old(
     node: NewNode, lock: MemoryLock
 ) -> None:
@@ -150,20 +139,6 @@ async def test_a_stop_while_handing_over_is_the_end(node: NewNode) -> None:
     await handing_over
     assert a.mastership.phase is Phase.ENDED
     assert a.mastership.promotions == 1
-
-
-async def test_a_handover_of_one_who_is_deposed_meanwhile_says_so(node: NewNode, lock: MemoryLock) -> None:
-    first = node("a").start()
-    await first.become(Role.MASTER)
-    lock.grant_twice()
-    second = node("b").start()
-    await second.become(Role.MASTER)
-    if first.mastership.phase is Phase.MASTER:
-        with pytest.raises(NotMaster):
-            await first.mastership.handover()
-    await until(lambda: Trouble.DEPOSED in first.mastership.demotions, "the first is demoted for being deposed")
-    await second.stop()
-    await first.stop()
 
 
 class Faulty(MemoryLocker):

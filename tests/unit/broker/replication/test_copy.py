@@ -25,9 +25,10 @@ from tests.support.crash.crash_images import Disk as DiskModel
 from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.failing_disk import Failed, FailingDisk, Failure
 from tests.support.crash.recording_disk import Note, RecordingDisk
+from tests.support.prove import rounds
 from tests.support.replication.source_journal import LENGTH, SET, SourceJournal, texts_of
 
-FEW_IMAGES = 40
+FEW_IMAGES = rounds(10, 40)  # of those after each event
 
 
 @pytest.fixture
@@ -54,6 +55,10 @@ def copied(source: SourceJournal, directory: Path) -> JournalCopy:
     source.send(copy)
     copy.sync()
     return copy
+
+
+def files_in(directory: Path) -> JournalFiles:
+    return JournalFiles(str(directory))
 
 
 def content(files: JournalFiles, file: int, end: int) -> bytes:
@@ -83,7 +88,7 @@ def test_what_was_received_is_what_stands_there_after_a_start(tmp_path: Path) ->
     assert again.standing.header is not None
     assert again.standing.header.id == SET
     assert again.synced == copy.synced == end
-    assert texts_of(again._files) == ["a", "b", "c"]
+    assert texts_of(files_in(tmp_path / "own")) == ["a", "b", "c"]
 
 
 def test_a_journal_of_no_set_has_epoch_0(tmp_path: Path) -> None:
@@ -140,7 +145,9 @@ def test_what_the_kernel_has_after_a_failed_sync_does_not_stand_there(tmp_path: 
 
         def posix_fadvise(self, fd: int, offset: int, length: int, advice: int) -> None:
             if self.lost is not None:
-                Path(copy._files.path(1)).write_bytes(content(copy._files, 1, self.lost).ljust(LENGTH, b"\0"))
+                Path(files_in(tmp_path / "own").path(1)).write_bytes(
+                    content(files_in(tmp_path / "own"), 1, self.lost).ljust(LENGTH, b"\0")
+                )
 
     disk = Forgetful()
     copy = open_copy(tmp_path / "own", disk)
@@ -182,17 +189,17 @@ def test_what_is_behind_the_common_point_is_cut_and_kept_for_people(parted: Any)
     standing = copy.scan()
     assert common_point(new.lineage, standing.lineage) == common
     copy.begin(common, new.files.list(), ())
-    assert texts_of(copy._files) == ["a"]
+    assert texts_of(files_in(own)) == ["a"]
     assert copy.position == Position(1, *common)
     assert copy.standing.lineage == ((1, *common),)
-    assert list(copy._files.list()) == [1]
+    assert list(files_in(own).list()) == [1]
     assert (own / QUARANTINE / f"db-1.1.{common[1]}.cut").read_bytes() == before[common[1] :]
     assert (own / QUARANTINE / "db-2.1.0.cut").read_bytes() == Path(old.files.path(2)).read_bytes()
-    assert os.path.getsize(copy._files.path(1)) == LENGTH
+    assert os.path.getsize(files_in(own).path(1)) == LENGTH
     new.send(copy)
     copy.sync()
     copy.close()
-    assert texts_of(copy._files) == ["a", "x", "y"]
+    assert texts_of(files_in(own)) == ["a", "x", "y"]
     again = scanned(own)
     assert again.standing.lineage == new.lineage
     assert again.standing == copy.standing
@@ -207,7 +214,7 @@ def test_files_that_the_master_does_not_have_are_deleted(tmp_path: Path) -> None
     end = source.write("c")
     copy = copied(source, tmp_path / "own")
     copy.begin(end, [2, 3], ())
-    assert list(copy._files.list()) == [2, 3]
+    assert list(files_in(tmp_path / "own").list()) == [2, 3]
     assert copy.position == Position(1, *end)
     copy.close()
     assert not (tmp_path / "own" / QUARANTINE).exists()
@@ -230,7 +237,7 @@ def test_a_torn_batch_behind_the_common_point_is_cut_too(tmp_path: Path) -> None
     other = SourceJournal(tmp_path / "other", 2, former=source, common=end)
     other.send(copy)
     copy.close()
-    assert not any(Path(copy._files.path(1)).read_bytes()[end[1] + 5 :])
+    assert not any(Path(files_in(tmp_path / "own").path(1)).read_bytes()[end[1] + 5 :])
 
 
 def test_what_is_behind_a_damage_is_kept_for_people_and_cut(tmp_path: Path) -> None:
@@ -243,14 +250,14 @@ def test_what_is_behind_a_damage_is_kept_for_people_and_cut(tmp_path: Path) -> N
         file.write(b"rotten")
     copy = open_copy(tmp_path / "own")
     assert copy.scan().damage is not None
-    rotten = Path(copy._files.path(1)).read_bytes()
+    rotten = Path(files_in(tmp_path / "own").path(1)).read_bytes()
     copy.begin(end, [1], ())
     assert (tmp_path / "own" / QUARANTINE / f"db-1.1.{end[1]}.cut").read_bytes() == rotten[end[1] :]
     source.send(copy, end)
     copy.sync()
     copy.close()
     assert scanned(tmp_path / "own").standing.damage is None
-    assert texts_of(copy._files) == ["a", "b", "c"]
+    assert texts_of(files_in(tmp_path / "own")) == ["a", "b", "c"]
 
 
 def test_the_own_tail_ends_at_the_position(tmp_path: Path) -> None:
@@ -265,9 +272,38 @@ def test_the_own_tail_ends_at_the_position(tmp_path: Path) -> None:
     copy.scan()
     copy.end_tail()
     copy.close()
-    assert list(copy._files.list()) == [1]
-    assert not any(Path(copy._files.path(1)).read_bytes()[end[1] + 5 :])
+    assert list(source.files.list()) == [1]
+    assert not any(Path(source.files.path(1)).read_bytes()[end[1] + 5 :])
     assert copy.synced == end
+
+
+# ---- where it stands after that
+
+
+def three_files(tmp_path: Path) -> JournalCopy:
+    source = SourceJournal(tmp_path / "source")
+    for _ in range(2):
+        source.rotate()
+    return open_copy(tmp_path / "source")
+
+
+def test_who_let_a_file_go_that_was_given_up_is_not_forked(tmp_path: Path) -> None:
+    """It stands further back than what it knows as final, and the master agrees with all that it has."""
+    copy = three_files(tmp_path)
+    final = copy.scan().position[1:]
+    copy.begin(final, (1, 2), ())
+    common = copy.scan().position[1:]
+    assert common < final
+    assert not copy.is_forked(common, final)
+    copy.close()
+
+
+def test_who_has_what_the_master_has_not_is_forked(tmp_path: Path) -> None:
+    copy = three_files(tmp_path)
+    file, end = copy.scan().position[1:]
+    assert copy.is_forked((file, end - 1), (file, end))
+    assert not copy.is_forked((file, end), (file, end))
+    copy.close()
 
 
 # ---- what comes
@@ -323,7 +359,7 @@ def test_a_file_of_another_length_waits_for_the_one_that_is_prepared(tmp_path: P
     source.send(copy)
     threading.Timer(0.05, released.set).start()
     copy.write(2, 0, b"x", 0, 2 * LENGTH)
-    assert os.path.getsize(copy._files.path(2)) == 2 * LENGTH
+    assert os.path.getsize(files_in(tmp_path / "own").path(2)) == 2 * LENGTH
     copy.close()
 
 
@@ -358,10 +394,10 @@ def test_a_lacking_file_has_its_name_when_all_of_it_is_there(tmp_path: Path) -> 
     end = source.write("c")
     copy = copied(source, tmp_path / "own")
     data = content(source.files, 1, first[1])
-    os.unlink(copy._files.path(1))
+    os.unlink(files_in(tmp_path / "own").path(1))
     copy.begin(end, [1, 2], [1])
     copy.write(1, 0, data[:100], 0, LENGTH)
-    assert list(copy._files.list()) == [2], "a part is not taken for the whole"
+    assert list(files_in(tmp_path / "own").list()) == [2], "a part is not taken for the whole"
     copy.begin(end, [1, 2], [1])  # the link broke
     assert copy.lacking == {1}
     for at in range(0, len(data), 100):
@@ -369,12 +405,12 @@ def test_a_lacking_file_has_its_name_when_all_of_it_is_there(tmp_path: Path) -> 
     assert copy.position == Position(1, *end), "what it has counts up to there only"
     copy.sealed(1, first[1])
     assert not copy.lacking
-    assert list(copy._files.list()) == [1, 2]
+    assert list(files_in(tmp_path / "own").list()) == [1, 2]
     assert not list((tmp_path / "own").glob(f"*{PART_SUFFIX}"))
     source.write("d")
     source.send(copy, end)
     copy.close()
-    assert texts_of(copy._files) == ["a", "b", "c", "d"]
+    assert texts_of(files_in(tmp_path / "own")) == ["a", "b", "c", "d"]
 
 
 def test_a_file_does_not_end_before_its_last_bytes_came(tmp_path: Path) -> None:
@@ -411,7 +447,7 @@ def test_nothing_is_left_of_a_file_that_was_given_up_while_it_came(tmp_path: Pat
     source.write("c")
     if is_lacking:
         copy = copied(source, tmp_path / "own")
-        os.unlink(copy._files.path(1))
+        os.unlink(files_in(tmp_path / "own").path(1))
     else:
         copy = open_copy(tmp_path / "own")
     begin = source.place if is_lacking else (0, 0)
@@ -517,11 +553,11 @@ def images_hold(disk: RecordingDisk, scratch: Path, old: SourceJournal, new: Sou
             directory.mkdir(parents=True)
             image.put(str(directory))
             copy = scanned(directory)
-            found = texts_of(copy._files, copy.position)
+            found = texts_of(files_in(directory), copy.position)
             where = f"{found} at {copy.position} after {event}: {image.story}"
             assert copy.position[1:] >= have, where
             assert found == will[: len(found)] or (not is_cut and found == was[: len(found)]), where
-            assert copy.standing.damage is not None or texts_of(copy._files) == found, where
+            assert copy.standing.damage is not None or texts_of(files_in(directory)) == found, where
             if is_cut:
                 assert (directory / QUARANTINE / f"db-1.1.{common[1]}.cut").read_bytes().rstrip(b"\0"), where
             shutil.rmtree(directory)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,21 +115,3 @@ def test_what_is_on_a_disk_stays_there() -> None:
     marks.sync((5, 100))
     assert marks.final == (5, 100)
     assert marks.places() == {STORES[1]: (5, 100)}
-
-
-@pytest.mark.parametrize("sync", ["local_mem", "local_disk"])
-def test_without_a_remote_part_nobody_is_waited_for(sync: str) -> None:
-    marks = three(sync)
-    marks.wrote((5, 100))
-    assert marks.confirmed == ((5, 100) if sync == "local_mem" else NOWHERE)
-    marks.sync((5, 100))
-    assert marks.confirmed == (5, 100)
-    assert marks.final == NOWHERE
-
-
-def test_a_learner_counts_for_nothing() -> None:
-    marks = three()
-    marks.wrote((5, 100))
-    marks.sync((5, 100))
-    marks.have(STORES[4], (5, 100), on_disk=True)
-    assert marks.confirmed == marks.final == NOWHERE

@@ -41,7 +41,9 @@ from tests.support.crash.crash_images import Disk as DiskModel
 from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.failing_disk import Failed, FailingDisk, Failure
 from tests.support.crash.recording_disk import Note, RecordingDisk
+from tests.support.prove import rounds
 
+FEW_IMAGES = rounds(5, 1_000)  # of those after each event, where each call fails in turn
 A, B, C = ("a" * 32, "b" * 32, "c" * 32)
 FOUNDING = Founding("f" * 32, Voters((A, B), {A: "a1" * 100, B: "b1" * 100}))
 MANY_LIVES = {f"{n:032x}": n for n in range(LIVES_MAX)}
@@ -290,7 +292,8 @@ def scratch() -> Iterator[Path]:
         yield Path(directory)
 
 
-def images_hold(disk: RecordingDisk, scratch: Path, before: Promise | None) -> int:
+def images_hold(disk: RecordingDisk, scratch: Path, before: Promise | None, images_max: int = 1_000) -> int:
+    dice = random.Random(2)
     known: dict[tuple[Any, ...], bool] = {}
     model = DiskModel(random.Random(1))
     count = 0
@@ -299,7 +302,8 @@ def images_hold(disk: RecordingDisk, scratch: Path, before: Promise | None) -> i
         if number < disk.start:
             continue
         allowed, may_be_nothing = allowed_after(disk.events[: number + 1], before)
-        for image in model.images():
+        images = list(model.images())
+        for image in dice.sample(images, min(len(images), images_max)):
             key = (image.key, tuple(promise.epoch for promise in allowed))
             if key in known:
                 continue
@@ -364,7 +368,7 @@ def test_each_call_fails_then_the_process_starts_again_and_the_power_goes(
         is_over = disk.count < at
         live(directory, recording, recording)
         if disk.failed is None or not is_sync_of_a_name(disk.failed):
-            images_hold(recording, scratch / str(at) / "images", before)
+            images_hold(recording, scratch / str(at) / "images", before, FEW_IMAGES)
     assert at > 10
 
 

@@ -48,39 +48,6 @@ def test_what_is_free_elsewhere_is_known_though_nothing_is_written(three: SmallS
         three.until(lambda term=term, free=free: term.free_bytes == free, "the master knows")  # type: ignore[misc]
 
 
-def test_it_goes_on_over_rotations(three: SmallSet) -> None:
-    master = three.elect()
-    for number in range(40):
-        master.write(f"{number}-" + "x" * 5_000)
-    assert len(master.files.list()) > 2
-    three.until_same()
-
-
-def test_another_node_leads_with_all_that_was_confirmed(three: SmallSet) -> None:
-    first = three.elect()
-    first.write("a")
-    first.stop()
-    second = three.elect(*three.others(first))
-    second.write("b")
-    assert second.content() == ["a", "b"]
-    assert second.epoch > 1
-
-
-def test_a_master_without_a_quorum_confirms_nothing(three: SmallSet) -> None:
-    first = three.elect()
-    first.write("a")
-    three.switch.isolate(first.name)
-    with pytest.raises((NoProof, Deposed)):
-        write_for_ever(first)
-    second = three.elect(*three.others(first))
-    second.write("b")
-    three.switch.heal()
-    first.leave()
-    three.until_same()
-    assert first.content() == ["a", "b"]
-    assert list((first.directory / "quarantine").iterdir())
-
-
 def test_a_node_that_was_away_catches_up(three: SmallSet) -> None:
     master = three.elect()
     away = three.others(master)[0]
@@ -102,18 +69,6 @@ def test_a_node_that_starts_without_the_directory_is_found_by_those_that_know_it
     master.write("a")
     away.start()
     three.until_same()
-
-
-def test_an_empty_node_is_a_learner(three: SmallSet) -> None:
-    master = three.elect()
-    master.write("a")
-    away = three.others(master)[0]
-    away.stop()
-    for path in away.directory.iterdir():
-        path.unlink()
-    away.start()
-    three.until_same()
-    assert not away.replica.is_voter
 
 
 def test_a_disk_is_replaced_by_removing_and_adding(three: SmallSet) -> None:

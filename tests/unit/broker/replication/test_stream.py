@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from tandemmq.broker.replication.messages import Bytes, Sealed, Skipped
 from tandemmq.broker.replication.pace import BATCHES_MIN, LOOK_SECONDS, RATE_MIN, Pace
 from tandemmq.broker.replication.stream import WAITING_BYTES_MAX, Stream
 from tandemmq.journal.files import JournalFiles
-from tandemmq.store.threads import OS_THREADS
+from tandemmq.store.threads import OS_THREADS, Threads
 from tests.support.replication.noted_link import NotedLink
+from tests.support.virtual_time import VirtualTime
 
 EPOCH = 3
 
@@ -24,10 +24,11 @@ EPOCH = 3
 class Written:
     """A journal of plain bytes. ``written`` is where its master is."""
 
-    def __init__(self, directory: Path) -> None:
-        self.files = JournalFiles(str(directory))
+    def __init__(self, directory: Path, threads: Threads) -> None:
+        self.files = JournalFiles(str(directory), make_lock=threads.lock)
         self.epoch = EPOCH
-        self.pace = Pace(OS_THREADS.monotonic)
+        self.pace = Pace(threads.monotonic)
+        self.threads = threads
         self.ends: dict[int, int] = {}
         self.written = (0, 0)
         self.content: dict[int, bytearray] = {}
@@ -58,6 +59,10 @@ class Written:
         for stream in self.streams:
             stream.wrote([Bytes(EPOCH, file, 0, len(data), len(data), data)], self.written)
 
+    def until_live(self, stream: Stream) -> None:
+        while not stream.is_live:
+            self.threads.sleep(0.001)
+
     def end_of(self, file: int) -> int | None:
         return None if file == self.written[0] else self.ends[file]
 
@@ -65,28 +70,18 @@ class Written:
         return next((each for each in self.files.list() if file < each <= self.written[0]), None)
 
     def follow(self, start: tuple[int, int] = (0, 0), lacking: Any = (), **options: Any) -> tuple[NotedLink, Stream]:
-        link = options.pop("link", None) or NotedLink()
-        made = Stream(link, self, start, lacking, OS_THREADS, rate=0)
+        link = options.pop("link", None) or NotedLink(threads=self.threads)
+        made = Stream(link, self, start, lacking, self.threads, rate=0)
         self.streams.append(made)
         made.start()
         return link, made
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Written]:
-    made = Written(tmp_path)
+def journal(virtual: VirtualTime, tmp_path: Path) -> Written:
+    made = Written(tmp_path, virtual.threads)
     made.begin_file(1, b"header 1")
-    yield made
-    for stream in made.streams:
-        stream.end()
-        stream._wake.set()
-        stream._thread.join(20)
-        assert not stream._thread.is_alive()
-
-
-def until_live(stream: Stream) -> None:
-    while not stream.is_live:
-        OS_THREADS.sleep(0.001)
+    return made
 
 
 def test_who_is_behind_gets_all_files_and_then_each_batch(journal: Written) -> None:
@@ -94,7 +89,7 @@ def test_who_is_behind_gets_all_files_and_then_each_batch(journal: Written) -> N
     journal.begin_file(2, b"header 2")
     journal.begin_file(5, b"header 5")
     link, stream = journal.follow()
-    until_live(stream)
+    journal.until_live(stream)
     assert [message for message in link.sent if isinstance(message, Sealed)] == [
         Sealed(EPOCH, 1, 108),
         Sealed(EPOCH, 2, 8),
@@ -110,7 +105,7 @@ def test_it_begins_at_the_common_point(journal: Written) -> None:
     journal.write(b"abc")
     journal.begin_file(2, b"header 2")
     link, stream = journal.follow((1, 9))
-    until_live(stream)
+    journal.until_live(stream)
     assert [(message.file, message.offset, message.data) for message in link.sent if isinstance(message, Bytes)] == [
         (1, 9, b"bc"),
         (2, 0, b"header 2"),
@@ -130,21 +125,21 @@ def test_what_is_read_from_files_goes_at_the_pace(journal: Written) -> None:
         journal.pace.settled(0.001)
     journal.pace.seconds_for(1)
     journal.pace.settled(10.0)
-    OS_THREADS.sleep(LOOK_SECONDS)
+    journal.threads.sleep(LOOK_SECONDS)
     assert journal.pace.seconds_for(1) > 0
     journal.write(bytes(4 * stream_module.CHUNK_BYTES))
-    started = OS_THREADS.monotonic()
+    started = journal.threads.monotonic()
     _, stream = journal.follow((1, 8))
-    until_live(stream)
+    journal.until_live(stream)
     least = 4 * stream_module.CHUNK_BYTES / (2 * RATE_MIN)
-    assert OS_THREADS.monotonic() - started > least
+    assert journal.threads.monotonic() - started > least
 
 
 def test_lacking_files_come_first(journal: Written) -> None:
     journal.begin_file(2, b"header 2")
     journal.begin_file(3, b"header 3")
     link, stream = journal.follow((3, 8), (1, 2))
-    until_live(stream)
+    journal.until_live(stream)
     assert [type(message) for message in link.sent] == [Bytes, Sealed, Bytes, Sealed]
     journal.write(b"x")
     assert [message.data for message in link.sent if isinstance(message, Bytes)] == [b"header 1", b"header 2", b"x"]
@@ -156,11 +151,11 @@ def test_a_file_that_goes_meanwhile_is_skipped(journal: Written) -> None:
     journal.begin_file(3, b"header 3")
     Path(journal.files.path(1)).unlink()
     link, stream = journal.follow((1, 4), (2,))
-    until_live(stream)
+    journal.until_live(stream)
     assert Skipped(EPOCH, 1) in link.sent
     Path(journal.files.path(2)).unlink()
     other, stream = journal.follow((3, 8), (2,))
-    until_live(stream)
+    journal.until_live(stream)
     assert other.sent == [Skipped(EPOCH, 2)]
 
 
@@ -171,7 +166,7 @@ def test_of_each_file_between_that_was_given_up_it_is_said(journal: Written) -> 
     for number in (1, 2, 3):
         Path(journal.files.path(number)).unlink()
     link, stream = journal.follow((1, 4))
-    until_live(stream)
+    journal.until_live(stream)
     assert [each for each in link.sent if isinstance(each, Skipped)] == [Skipped(EPOCH, file) for file in (1, 2, 3)]
 
 
@@ -179,12 +174,12 @@ def test_a_file_that_is_shorter_than_its_end_ends_the_link(journal: Written) -> 
     journal.begin_file(2, b"header 2")
     journal.ends[1] = 50
     link, _ = journal.follow()
-    assert "shorter than its end" in link.wait_closed()
+    link.until(lambda: "shorter than its end" in link.closed)
 
 
 def test_a_follower_for_which_too_much_waits_is_behind_and_catches_up(journal: Written) -> None:
     link, stream = journal.follow()
-    until_live(stream)
+    journal.until_live(stream)
     link.unsent_bytes = WAITING_BYTES_MAX + 1
     link.may_send.clear()
     journal.write(b"a")
@@ -193,7 +188,7 @@ def test_a_follower_for_which_too_much_waits_is_behind_and_catches_up(journal: W
     journal.write(b"b")
     link.unsent_bytes = 0
     link.may_send.set()
-    until_live(stream)
+    journal.until_live(stream)
     journal.write(b"c")
     assert link.received() == journal.content
 
@@ -209,14 +204,14 @@ def test_a_follower_is_sent_no_more_than_its_window(journal: Written, monkeypatc
     link.wait(Bytes, 4)
     stream.had((6, 100))
     link.wait(Bytes, 5)
-    until_live(stream)
+    journal.until_live(stream)
     assert len(first) >= 3
 
 
 def test_a_live_follower_that_says_nothing_is_behind(journal: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_module, "WINDOW_BYTES", 250)
     link, stream = journal.follow((1, 8))
-    until_live(stream)
+    journal.until_live(stream)
     sent = 0
     while stream.is_live:
         journal.write(bytes(100))
@@ -224,7 +219,7 @@ def test_a_live_follower_that_says_nothing_is_behind(journal: Written, monkeypat
     assert sent <= 500
     stream.had(journal.written)
     link.wait(Bytes, sent // 100)
-    until_live(stream)
+    journal.until_live(stream)
     assert stream.sent == journal.written
 
 
@@ -236,13 +231,13 @@ def test_files_that_were_lacking_open_the_window_again(journal: Written, monkeyp
     for count in (3, 4, 5):
         link.wait(Bytes, count)
         stream.had((0, 0))
-    until_live(stream)
+    journal.until_live(stream)
 
 
 def test_an_ended_stream_sends_nothing_more(journal: Written) -> None:
     """On the same link another one begins, at another place."""
     link, stream = journal.follow()
-    until_live(stream)
+    journal.until_live(stream)
     stream.end()
     before = list(link.sent)
     journal.write(b"late")
@@ -251,23 +246,47 @@ def test_an_ended_stream_sends_nothing_more(journal: Written) -> None:
     assert not stream.is_live
 
 
-def test_a_stream_that_is_ended_while_it_waits_sends_nothing_more(journal: Written) -> None:
-    link = NotedLink()
+def test_a_stream_that_is_ended_while_it_waits_sends_nothing_more(journal: Written, virtual: VirtualTime) -> None:
+    link = NotedLink(threads=virtual.threads)
     link.may_send.clear()
     _, stream = journal.follow(link=link)
-    while not stream._thread.is_alive():
-        pass
+    virtual.sleep(0.01)
     stream.end()
     link.may_send.set()
-    stream._thread.join(20)
+    virtual.sleep(60)
     assert link.sent == []
 
 
-def test_it_is_live_only_where_the_master_is(journal: Written) -> None:
-    """A batch is written and marked while the stream finds out where it is: it comes from the file, or is handed."""
-    link, _stream = journal.follow()
+class EndedLink(NotedLink):
+    looks = 0
+
+    def wait_sent(self, below: int, timeout: float) -> bool:
+        self.looks += 1
+        assert self.looks < 1_000, "it spins"
+        return False
+
+
+def test_a_stream_whose_link_ended_waits_until_it_is_ended(journal: Written, virtual: VirtualTime) -> None:
+    """It would take all of the processor, for as long as a disk holds the replica up."""
+    link = EndedLink(threads=virtual.threads)
+    _, stream = journal.follow(link=link)
+    virtual.sleep(10)
+    assert 1 < link.looks < 1_000
+    stream.end()
+    virtual.sleep(10)
+    looks = link.looks
+    virtual.sleep(10)
+    assert link.looks == looks
+
+
+def test_it_is_live_only_where_the_master_is(tmp_path: Path) -> None:
+    """A batch is written and marked while the stream finds out where it is: it comes from the file, or is handed. On
+    real threads: they meet anywhere."""
+    journal = Written(tmp_path, OS_THREADS)
+    journal.begin_file(1, b"header 1")
+    link, stream = journal.follow()
     for _ in range(300):
         journal.write(b"z" * 10)
-    while len(link.received().get(1, b"")) < journal.written[1]:
-        OS_THREADS.sleep(0.001)
+    link.until(lambda: len(link.received().get(1, b"")) >= journal.written[1])
     assert link.received() == journal.content
+    stream.end()

@@ -58,10 +58,16 @@ def test_who_does_not_hear_the_master_disturbs_nobody(three: SmallSet, is_both_w
     three.switch.cut.add((a.name, c.name))
     if is_both_ways:
         three.switch.cut.add((c.name, a.name))
-    until = three.threads.monotonic() + 4 * T
-    while three.threads.monotonic() < until:
+    number = 0
+
+    def has_asked() -> bool:
+        nonlocal number
+        number += 1
+        a.write(f"m{number}")
         assert not c.replica.try_acquire()
-        three.threads.sleep(0.02)
+        return c.replica.candidate.rounds >= 3
+
+    three.until(has_asked, "it asked three times")
     assert (a.epoch, a.replica.is_ours) == (epoch, True)
     three.switch.heal()
     three.until_same()
@@ -75,7 +81,7 @@ def test_of_equals_the_heavier_leads_and_no_weight_blocks(make: NewSet) -> None:
     whole.until_same()
     light, heavy = whole.others(first)
     heavy.stop()
-    heavy._weight = 10
+    heavy.weight = 10
     heavy.start()
     whole.until(lambda: heavy.replica.status()["master"], "it follows")
     for node in (light, heavy):
