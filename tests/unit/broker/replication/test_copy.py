@@ -25,10 +25,11 @@ from tests.support.crash.crash_images import Disk as DiskModel
 from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.failing_disk import Failed, FailingDisk, Failure
 from tests.support.crash.recording_disk import Note, RecordingDisk
-from tests.support.prove import rounds
+from tests.support.prove import SEED, rounds
 from tests.support.replication.source_journal import LENGTH, SET, SourceJournal, texts_of
 
-FEW_IMAGES = rounds(10, 40)  # of those after each event
+FEW_IMAGES = 40  # of those after each event
+OF_EACH_FAILURE = rounds(3, FEW_IMAGES)  # where each call fails in turn
 
 
 @pytest.fixture
@@ -531,7 +532,9 @@ def follow(own: Path, disk: Any, note: RecordingDisk, new: SourceJournal, common
         copy.close()
 
 
-def images_hold(disk: RecordingDisk, scratch: Path, old: SourceJournal, new: SourceJournal, common: Any) -> int:
+def images_hold(
+    disk: RecordingDisk, scratch: Path, old: SourceJournal, new: SourceJournal, common: Any, few: int = FEW_IMAGES
+) -> int:
     was, will = texts_of(old.files), texts_of(new.files)
     model, dice = DiskModel(random.Random(1)), random.Random(2)
     known: set[tuple[bytes, bool, tuple[int, int]]] = set()
@@ -544,7 +547,7 @@ def images_hold(disk: RecordingDisk, scratch: Path, old: SourceJournal, new: Sou
         if number < disk.start:
             continue
         images = list(model.images())
-        for image in dice.sample(images, min(len(images), FEW_IMAGES)):
+        for image in dice.sample(images, min(len(images), few)):
             key = image.key, is_cut, have
             if key in known:
                 continue
@@ -578,12 +581,19 @@ def is_sync_of_a_name(failed: Failed) -> bool:
     return failed.call == "fsync" and failed.path in (".", QUARANTINE)
 
 
-@pytest.mark.parametrize("failure", [Failure.ONCE, pytest.param(Failure.KILLED, marks=pytest.mark.thorough)])
-def test_each_call_fails_then_it_begins_again(scratch: Path, parted: Any, failure: Failure) -> None:
+# By default every third call, from another one on each time.
+@pytest.mark.parametrize(
+    ("failure", "step"),
+    [
+        (Failure.ONCE, 3),
+        *[pytest.param(each, 1, marks=pytest.mark.thorough) for each in (Failure.ONCE, Failure.KILLED)],
+    ],
+)
+def test_each_call_fails_then_it_begins_again(scratch: Path, parted: Any, failure: Failure, step: int) -> None:
     own, old, new, common = parted
-    at, is_over = 0, False
+    at, is_over = -random.Random(SEED).randrange(step), False
     while not is_over:
-        at += 1
+        at += step
         directory = scratch / str(at)
         shutil.copytree(own, directory)
         recording = RecordingDisk(str(directory))
@@ -596,7 +606,7 @@ def test_each_call_fails_then_it_begins_again(scratch: Path, parted: Any, failur
         disk.fail_at = 0
         follow(directory, disk, recording, new, common)
         if disk.failed is None or not is_sync_of_a_name(disk.failed):
-            images_hold(recording, scratch / f"images-{at}", old, new, common)
+            images_hold(recording, scratch / f"images-{at}", old, new, common, OF_EACH_FAILURE)
         shutil.rmtree(directory)
     assert at > 20
 
