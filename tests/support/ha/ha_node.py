@@ -110,6 +110,14 @@ class Node:
         self.task = self._loop.create_task(self.mastership.run())
         return self
 
+    async def started(self, role: Role) -> Node:
+        """Start it, and wait until it has this role; a master confirms a message."""
+        self.start()
+        await self.become(role)
+        if role is Role.MASTER:
+            await self.send_and_wait()
+        return self
+
     async def live(self) -> None:
         """Start it in a loop of its own, which ends with it."""
         self.start()

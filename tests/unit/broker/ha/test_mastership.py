@@ -23,9 +23,7 @@ pytestmark = pytest.mark.promise("lost-lock-deposes", "silent-holder-is-reported
 
 
 async def test_a_lock_that_is_granted_twice_makes_one_master_and_one_standby(node: NewNode, lock: MemoryLock) -> None:
-    first = node("a").start()
-    await first.become(Role.MASTER)
-    await first.send_and_wait()
+    first = await node("a").started(Role.MASTER)
     lock.grant_twice()
     second = node("b").start()
     await second.become(Role.MASTER)
@@ -59,10 +57,8 @@ async def test_a_lock_that_cannot_be_asked_demotes_when_the_last_proof_is_too_ol
 
 
 async def test_a_standby_that_is_stopped_ends_and_the_master_goes_on(node: NewNode) -> None:
-    master = node("a").start()
-    await master.become(Role.MASTER)
-    standby = node("b").start()
-    await standby.become(Role.STANDBY)
+    master = await node("a").started(Role.MASTER)
+    standby = await node("b").started(Role.STANDBY)
     assert standby.mastership.holder is not None
     assert standby.mastership.holder.name == "a"
     await standby.stop()
@@ -71,11 +67,9 @@ async def test_a_standby_that_is_stopped_ends_and_the_master_goes_on(node: NewNo
 
 
 async def test_stopping_a_master_hands_over_with_everything(node: NewNode) -> None:
-    master = node("a").start()
-    await master.become(Role.MASTER)
-    standby = node("b").start()
-    await standby.become(Role.STANDBY)
-    for _ in range(20):
+    master = await node("a").started(Role.MASTER)
+    standby = await node("b").started(Role.STANDBY)
+    for _ in range(19):
         await master.send_and_wait()
     await master.stop()
     await standby.become(Role.MASTER)
@@ -108,9 +102,7 @@ async def test_a_handover_leaves_the_lock_to_the_standby(node: NewNode) -> None:
 
 
 async def test_a_handover_that_nobody_wants_is_taken_back(node: NewNode) -> None:
-    a = node("a", hands_off_seconds=0.2).start()
-    await a.become(Role.MASTER)
-    await a.send_and_wait()
+    a = await node("a", hands_off_seconds=0.2).started(Role.MASTER)
     await a.mastership.handover()
     await a.become(Role.MASTER)
     await a.send_and_wait()
@@ -130,9 +122,7 @@ async def test_a_standby_has_nothing_to_hand_over(node: NewNode) -> None:
 
 
 async def test_a_stop_while_handing_over_is_the_end(node: NewNode) -> None:
-    a = node("a").start()
-    await a.become(Role.MASTER)
-    await a.send_and_wait()
+    a = await node("a").started(Role.MASTER)
     handing_over = asyncio.create_task(a.mastership.handover())
     await asyncio.sleep(0)
     await a.stop()
@@ -155,9 +145,7 @@ class Faulty(MemoryLocker):
 
 async def test_a_fault_in_a_locker_costs_the_lock_and_not_the_broker(node: NewNode) -> None:
     """The broker is demoted, releases, and competes anew."""
-    a = node("a", make_locker=Faulty).start()
-    await a.become(Role.MASTER)
-    await a.send_and_wait()
+    a = await node("a", make_locker=Faulty).started(Role.MASTER)
     Faulty.fails = True
     await until(lambda: a.mastership.demotions == {Trouble.LOCK_LOST: 1}, "the fault demotes")
     await a.become(Role.MASTER)
@@ -167,8 +155,7 @@ async def test_a_fault_in_a_locker_costs_the_lock_and_not_the_broker(node: NewNo
 
 async def test_a_life_that_is_over_shows_no_proof_whatever_the_lock_says(node: NewNode, lock: MemoryLock) -> None:
     """What hung in it may wake up when this very process is master again: the proof is that of another life."""
-    a = node("a").start()
-    await a.become(Role.MASTER)
+    a = await node("a").started(Role.MASTER)
     first = a.store
     assert first is not None
     assert first.may_speak()
@@ -182,9 +169,7 @@ async def test_a_life_that_is_over_shows_no_proof_whatever_the_lock_says(node: N
 
 async def test_who_is_lost_reports_nothing_from_the_first_moment_on(node: NewNode) -> None:
     """The storage thread comes to the end of a batch before the loop has had another turn."""
-    a = node("a").start()
-    await a.become(Role.MASTER)
-    await a.send_and_wait()
+    a = await node("a").started(Role.MASTER)
     store, life = a.store, a.mastership._life
     assert store is not None
     assert life is not None
@@ -208,10 +193,8 @@ class Quiet(MemoryLocker):
 async def test_a_standby_tells_when_the_holder_falls_silent_and_when_it_is_heard_again(
     node: NewNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    master = node("a").start()
-    await master.become(Role.MASTER)
-    standby = node("b", make_locker=Quiet).start()
-    await standby.become(Role.STANDBY)
+    master = await node("a").started(Role.MASTER)
+    standby = await node("b", make_locker=Quiet).started(Role.STANDBY)
     standby.locker.silence = 8.2  # type: ignore[attr-defined]
     await until(lambda: "holder-silent" in standby.events, "it is told")
     assert standby.mastership.reason.endswith("; the holder has been silent for 8 s")

@@ -47,14 +47,6 @@ def test_every_row_of_the_table_is_hung_by_a_test() -> None:
     assert HUNG == set(Wait) == set(BOUNDS)
 
 
-async def started_as(role: Role, node: Node) -> Node:
-    node.start()
-    await node.become(role)
-    if role is Role.MASTER:
-        await node.send_and_wait()
-    return node
-
-
 async def gives_up(node: Node, trouble: Trouble = Trouble.STORAGE_HUNG) -> None:
     await until(lambda: node.mastership.demotions == {trouble: 1}, f"{node.name} gives up: {trouble.value}")
 
@@ -95,8 +87,8 @@ async def test_a_lock_that_may_be_ours_and_does_not_say_so_makes_the_broker_unwe
 
 
 async def test_a_standby_whose_lock_does_not_answer_can_be_stopped(node: NewNode, gate: Gate) -> None:
-    master = await started_as(Role.MASTER, node("a"))
-    standby = await started_as(Role.STANDBY, node("b", make_locker=gate.locker))
+    master = await node("a").started(Role.MASTER)
+    standby = await node("b", make_locker=gate.locker).started(Role.STANDBY)
     gate.close("try_acquire")
     await gate.hit()
     await standby.stop()
@@ -110,8 +102,8 @@ async def test_a_standby_whose_lock_does_not_answer_can_be_stopped(node: NewNode
 async def test_a_standby_that_hangs_when_it_gets_the_lock_lets_it_go(
     node: NewNode, disk: HangingDisk, verb: str
 ) -> None:
-    master = await started_as(Role.MASTER, node("m"))
-    hung = await started_as(Role.STANDBY, node("a", disk=disk))
+    master = await node("m").started(Role.MASTER)
+    hung = await node("a", disk=disk).started(Role.STANDBY)
     disk.gate.close(verb, thread="tandemmq-life")
     await master.send_and_wait()
     await disk.gate.hit()
@@ -125,7 +117,7 @@ async def test_a_standby_that_hangs_when_it_gets_the_lock_lets_it_go(
 async def test_a_broker_without_the_lock_that_hangs_can_be_stopped(
     virtual: VirtualTime, node: NewNode, disk: HangingDisk, is_starting: bool
 ) -> None:
-    master = await started_as(Role.MASTER, node("m"))
+    master = await node("m").started(Role.MASTER)
     hung = node("a", disk=disk).start()
     if not is_starting:
         await hung.become(Role.STANDBY)
@@ -150,10 +142,10 @@ def lives(virtual: VirtualTime) -> int:
 @pytest.mark.parametrize("verb", ["fsync", "link", "pread"])
 async def test_a_promotion_that_hangs_lets_the_lock_go(node: NewNode, disk: HangingDisk, verb: str) -> None:
     """Before the fence; in it; behind it."""
-    master = await started_as(Role.MASTER, node("m"))
+    master = await node("m").started(Role.MASTER)
     for _ in range(5):
         await master.send_and_wait()
-    hung = await started_as(Role.STANDBY, node("a", disk=disk))
+    hung = await node("a", disk=disk).started(Role.STANDBY)
     await until(lambda: hung.mastership.standby is not None and hung.mastership.standby.has_caught_up, "it follows")
     hung.when_promoting(lambda: disk.gate.close(verb, thread="tandemmq-life"))
     await master.stop()
@@ -165,8 +157,8 @@ async def test_a_promotion_that_hangs_lets_the_lock_go(node: NewNode, disk: Hang
 async def test_a_life_that_is_over_fences_nothing_though_the_lock_is_still_its_own(
     node: NewNode, directory: str, disk: HangingDisk, gate: Gate
 ) -> None:
-    master = await started_as(Role.MASTER, node("m"))
-    hung = await started_as(Role.STANDBY, node("a", disk=disk, make_locker=gate.locker))
+    master = await node("m").started(Role.MASTER)
+    hung = await node("a", disk=disk, make_locker=gate.locker).started(Role.STANDBY)
     gate.close("release")
     hung.when_promoting(lambda: disk.gate.close("fsync", thread="tandemmq-life"))
     await master.stop()
@@ -184,9 +176,9 @@ async def test_a_life_that_is_over_fences_nothing_though_the_lock_is_still_its_o
 
 async def test_a_promotion_that_is_slow_is_not_taken_for_hung(virtual: VirtualTime, node: NewNode) -> None:
     """It takes several times as long as it may be silent."""
-    master = await started_as(Role.MASTER, node("m"))
+    master = await node("m").started(Role.MASTER)
     disk = SlowDisk(virtual)
-    slow = await started_as(Role.STANDBY, node("a", disk=disk))
+    slow = await node("a", disk=disk).started(Role.STANDBY)
     slow.when_promoting(lambda: setattr(disk, "seconds", 1.0))
     await master.stop()
     await slow.become(Role.MASTER)
@@ -217,8 +209,8 @@ async def test_ports_that_do_not_open_cost_the_lock(node: NewNode) -> None:
 
 
 async def master_and_standby(node: NewNode, **options: Any) -> tuple[Node, Node]:
-    hung = await started_as(Role.MASTER, node("a", **options))
-    return hung, await started_as(Role.STANDBY, node("b"))
+    hung = await node("a", **options).started(Role.MASTER)
+    return hung, await node("b").started(Role.STANDBY)
 
 
 @hangs(Wait.STORAGE)
@@ -472,7 +464,7 @@ async def test_a_lock_that_answers_a_former_life_costs_the_next_one_nothing(
 ) -> None:
     """The keep-alive of the first says, when it comes back at last, that the lock was lost."""
     lock.lease_seconds = 5.0
-    hung = await started_as(Role.MASTER, node("a", make_locker=gate.locker))
+    hung = await node("a", make_locker=gate.locker).started(Role.MASTER)
     gate.close("keep_alive")
     await gate.hit()
     await gives_up(hung, Trouble.PROOF_EXPIRED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,10 +27,9 @@ def standbys(directory: str, index_root: str, broker: str, settings: StoreSettin
     return SeveralStandbys(directory, None, broker, settings, EACH_ITS_OWN, **system)
 
 
-async def started(node: NewNode, name: str, role: Role, **options: Any) -> Node:
-    made: Node = node(name, make_standby=standbys, **options).start()
-    await made.become(role)
-    return made
+@pytest.fixture
+def node(node: NewNode) -> NewNode:
+    return partial(node, make_standby=standbys)
 
 
 async def gives_up(node: Node) -> None:
@@ -40,21 +40,20 @@ async def gives_up(node: Node) -> None:
 async def test_a_promotion_of_which_one_store_hangs_lets_the_lock_go(
     node: NewNode, disk: HangingDisk, verb: str
 ) -> None:
-    first = await started(node, "a", Role.MASTER)
-    await first.send_and_wait()
-    hung = await started(node, "b", Role.STANDBY, disk=disk)
+    first = await node("a").started(Role.MASTER)
+    hung = await node("b", disk=disk).started(Role.STANDBY)
     hung.when_promoting(lambda: disk.gate.close(verb, thread="tandemmq-promoting"))
     await first.stop()
     await disk.gate.hit()
     await gives_up(hung)
-    await goes_on_elsewhere(hung, node("c", make_standby=standbys).start(), disk.gate.open)
+    await goes_on_elsewhere(hung, node("c").start(), disk.gate.open)
 
 
 async def test_a_promotion_is_not_taken_for_hung_while_one_store_gets_on(virtual: VirtualTime, node: NewNode) -> None:
     """The thread of this life waits for those that promote the stores, and computes nothing."""
-    first = await started(node, "a", Role.MASTER)
+    first = await node("a").started(Role.MASTER)
     disk = SlowDisk(virtual)
-    slow = await started(node, "b", Role.STANDBY, disk=disk)
+    slow = await node("b", disk=disk).started(Role.STANDBY)
     slow.when_promoting(lambda: setattr(disk, "seconds", 1.0))
     began = virtual.threads.monotonic()
     await first.stop()
@@ -68,8 +67,9 @@ async def test_a_promotion_is_not_taken_for_hung_while_one_store_gets_on(virtual
 async def test_a_master_that_hangs_while_it_makes_a_new_store_lets_the_lock_go(
     node: NewNode, disk: HangingDisk
 ) -> None:
-    hung = await started(node, "a", Role.MASTER, disk=disk)
-    other = await started(node, "b", Role.STANDBY)
+    hung = node("a", disk=disk).start()
+    await hung.become(Role.MASTER)
+    other = await node("b").started(Role.STANDBY)
     disk.gate.close("fsync", thread="tandemmq-founding")
     unsure = hung.send()
     await disk.gate.hit()
@@ -82,9 +82,8 @@ async def test_a_master_that_hangs_while_it_makes_a_new_store_lets_the_lock_go(
 async def test_a_handover_of_which_one_store_hangs_lets_the_lock_go(
     node: NewNode, disk: HangingDisk, thread: str
 ) -> None:
-    hung = await started(node, "a", Role.MASTER, disk=disk)
-    await hung.send_and_wait()
-    other = await started(node, "b", Role.STANDBY)
+    hung = await node("a", disk=disk).started(Role.MASTER)
+    other = await node("b").started(Role.STANDBY)
     disk.gate.close("close" if thread == "tandemmq-closing" else "fdatasync", thread=thread)
     hung.send()
     with pytest.raises(NotMaster):

@@ -344,8 +344,15 @@ def is_sync_of_a_name(failed: Failed) -> bool:
     return failed.call == "fsync" and failed.node == 0
 
 
-@pytest.mark.parametrize("failure", list(Failure))
-@pytest.mark.parametrize("is_there", [False, True])
+# Half of the table by default.
+@pytest.mark.parametrize(
+    ("failure", "is_there"),
+    [
+        pytest.param(failure, is_there, marks=[pytest.mark.thorough] if (number + is_there) % 2 else [])
+        for number, failure in enumerate(Failure)
+        for is_there in (False, True)
+    ],
+)
 def test_each_call_fails_then_the_process_starts_again_and_the_power_goes(
     scratch: Path, is_there: bool, failure: Failure
 ) -> None:
