@@ -202,6 +202,20 @@ def broker_of(cluster: Cluster, virtual: VirtualTime) -> BrokerOf:
     return lambda number: Broker(cluster, number, virtual)
 
 
+@pytest.fixture
+def broker(broker_of: BrokerOf) -> Broker:
+    return broker_of(0)
+
+
+@pytest.fixture
+def term(virtual: VirtualTime, broker: Broker) -> Iterator[Term]:
+    """The first term, of ``broker``."""
+    made: list[Term] = []
+    virtual.run(lambda: made.append(broker.rule()))
+    yield made[0]
+    virtual.run(made[0].crash if made[0].lost else made[0].close)
+
+
 def fill(term: Term) -> list[AddMessage]:
     """Forty messages in batches of five, which take three files."""
     return [add for _ in range(8) for add in term.add_durably(5, body=BODY)]
@@ -246,19 +260,14 @@ def test_each_epoch_begins_in_a_file_behind_all_others(broker_of: BrokerOf) -> N
     assert first_files == sorted(set(first_files))
 
 
-def test_every_header_of_an_epoch_says_what_the_authority_says_of_the_set(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_every_header_of_an_epoch_says_what_the_authority_says_of_the_set(broker: Broker, term: Term) -> None:
     fill(term)
     headers = read_headers(broker.files).headers
     assert len(headers) > 2
     assert all(header.set == broker.authority.set_header() for header in headers.values())
-    term.close()
 
 
-def test_a_new_file_is_begun_on_demand_and_its_header_is_final(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_a_new_file_is_begun_on_demand_and_its_header_is_final(broker: Broker, term: Term) -> None:
     term.add_durably(1)
     former = broker.authority.written[0]
     broker.authority.settled.clear()
@@ -268,12 +277,9 @@ def test_a_new_file_is_begun_on_demand_and_its_header_is_final(broker_of: Broker
     assert broker.authority.written[0] == former + 1
     assert read_headers(broker.files).headers[former + 1].set == broker.authority.set_header()
     term.add_durably(1)
-    term.close()
 
 
-def test_it_is_told_of_each_batch_before_the_sync_and_asked_after_the_fence_check(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_it_is_told_of_each_batch_before_the_sync_and_asked_after_the_fence_check(broker: Broker, term: Term) -> None:
     file = broker.authority.written[0]
     following = file + 1
     batch = [f"write {file}", f"told {file}", f"sync {file}", f"synced {file}", f"look for {following}"]
@@ -282,22 +288,16 @@ def test_it_is_told_of_each_batch_before_the_sync_and_asked_after_the_fence_chec
     steps.clear()
     term.add_durably(1)
     assert steps[steps.index(f"write {file}") :][:6] == [*batch, f"confirmed {file}"]
-    term.close()
 
 
-def test_a_promotion_asks_before_it_writes_its_header(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_a_promotion_asks_before_it_writes_its_header(broker: Broker, term: Term) -> None:
     steps = broker.disk.steps
     begun = steps.index(next(step for step in steps if step.startswith("begin")))
     assert "ask for the promotion" in steps[steps.index("ask for the first file") : begun]
     assert not [step for step in steps[:begun] if step.startswith("told")]
-    term.close()
 
 
-def test_what_it_was_told_makes_the_files_again(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_what_it_was_told_makes_the_files_again(broker: Broker, term: Term) -> None:
     fill(term)
     term.close()
     copies: dict[int, bytearray] = {}
@@ -315,21 +315,16 @@ def test_what_it_was_told_makes_the_files_again(broker_of: BrokerOf) -> None:
     assert broker.authority.written == (max(copies), last)
 
 
-def test_a_file_is_sealed_before_the_next_one_is_told_of(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_a_file_is_sealed_before_the_next_one_is_told_of(broker: Broker, term: Term) -> None:
     file = broker.authority.written[0]
     fill(term)
     steps = [step for step in broker.disk.steps if step.startswith(("told", "sealed"))]
     sealed = steps.index(f"sealed {file}")
     assert set(steps[:sealed]) == {f"told {file}"}
     assert steps[sealed + 1] == f"told {file + 1}"
-    term.close()
 
 
-def test_end_markers_stand_behind_ends_only_where_they_may(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_end_markers_stand_behind_ends_only_where_they_may(broker: Broker, term: Term) -> None:
     fill(term)
     term.close()
     ends = read_headers(broker.files).ends
@@ -338,17 +333,14 @@ def test_end_markers_stand_behind_ends_only_where_they_may(broker_of: BrokerOf) 
         assert behind(broker, file, end) == ([file + 1] if broker.authority.leaves_end_markers else [])
 
 
-def test_it_knows_from_any_thread_which_files_are_needed(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_it_knows_from_any_thread_which_files_are_needed(broker: Broker, term: Term) -> None:
     fill(term)
     assert broker.authority.files() == tuple(broker.files.list())
-    term.close()
 
 
-def test_a_file_that_was_given_up_is_not_needed_though_it_is_there(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_a_file_that_was_given_up_is_not_needed_though_it_is_there(
+    broker_of: BrokerOf, broker: Broker, term: Term
+) -> None:
     fill_and_empty(term)
     first = broker.files.list()[0]
     content = Path(broker.files.path(first)).read_bytes()
@@ -358,12 +350,9 @@ def test_a_file_that_was_given_up_is_not_needed_though_it_is_there(broker_of: Br
     later = broker_of(0)
     term = later.rule()
     assert first not in later.authority.files()
-    term.close()
 
 
-def test_a_checkpoint_and_a_removal_wait_until_all_is_final(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_a_checkpoint_and_a_removal_wait_until_all_is_final(broker: Broker, term: Term) -> None:
     fill_and_empty(term)
     settled = broker.authority.settled
     settled.clear()
@@ -430,9 +419,7 @@ def test_whoever_is_replaced_while_it_is_promoted_writes_no_header(broker_of: Br
     term.close()
 
 
-def test_the_end_comes_when_the_file_is_closed_and_may_come_again(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_the_end_comes_when_the_file_is_closed_and_may_come_again(broker: Broker, term: Term) -> None:
     term.add_durably(1)
     assert "end" not in broker.disk.steps
     term.close()
@@ -456,9 +443,7 @@ def test_a_promotion_that_comes_to_nothing_ends_what_it_began(broker_of: BrokerO
     broker_of(0).rule().close()
 
 
-def test_a_batch_that_is_not_confirmed_is_reported_to_nobody(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_a_batch_that_is_not_confirmed_is_reported_to_nobody(broker: Broker, term: Term) -> None:
     term.add_durably(2)
 
     def fail() -> None:
@@ -468,7 +453,6 @@ def test_a_batch_that_is_not_confirmed_is_reported_to_nobody(broker_of: BrokerOf
     term.add()
     assert isinstance(term.wait_lost(), NoProof)
     assert len(term.durable_operations) == 2
-    term.crash()
 
 
 def test_a_standby_reads_what_is_settled_and_a_promotion_the_rest(cluster: Cluster, broker_of: BrokerOf) -> None:
@@ -489,9 +473,7 @@ def test_a_standby_reads_what_is_settled_and_a_promotion_the_rest(cluster: Clust
     assert len(follower.rule().bodies()) == 40
 
 
-def test_a_failed_write_is_told_to_nobody(broker_of: BrokerOf) -> None:
-    broker = broker_of(0)
-    term = broker.rule()
+def test_a_failed_write_is_told_to_nobody(broker: Broker, term: Term) -> None:
     term.add_durably(1)
     told = len(broker.authority.told)
 
@@ -502,4 +484,3 @@ def test_a_failed_write_is_told_to_nobody(broker_of: BrokerOf) -> None:
     term.add()
     assert isinstance(term.wait_lost(), JournalFailed)
     assert len(broker.authority.told) == told
-    term.crash()

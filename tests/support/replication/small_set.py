@@ -260,6 +260,13 @@ class SmallSet:
         assert found is not None
         return found
 
+    def begun(self, text: str = "a") -> SmallNode:
+        """Whoever is elected first; all have what it wrote."""
+        master = self.elect()
+        master.write(text)
+        self.until_same()
+        return master
+
     def try_elect(self, *among: SmallNode) -> SmallNode | None:
         """Whoever of these was elected, serving; None: nobody yet, and all of them stand from now on."""
         for node in among:

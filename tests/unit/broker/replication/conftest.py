@@ -34,5 +34,6 @@ def make(virtual: VirtualTime, tmp_path: Path) -> Iterator[NewSet]:
 
 
 @pytest.fixture
-def three(make: NewSet) -> SmallSet:
+def whole(make: NewSet) -> SmallSet:
+    """Of three."""
     return make(3)

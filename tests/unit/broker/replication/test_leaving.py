@@ -21,8 +21,8 @@ def remember(node: SmallNode, *others: SmallNode) -> None:
     write_known(str(node.directory))(known.written(node.replica.status()))
 
 
-def test_a_directory_where_a_node_runs_stays_in_its_set(three: SmallSet) -> None:
-    directory = str(three.nodes[0].directory)
+def test_a_directory_where_a_node_runs_stays_in_its_set(whole: SmallSet) -> None:
+    directory = str(whole.nodes[0].directory)
     with pytest.raises(PromiseFileInUse, match="stop it first"), leaver(directory):
         pass
     with pytest.raises(BelongsToSet):
@@ -34,12 +34,10 @@ def test_a_directory_of_no_set_has_nothing_to_leave(tmp_path: Path) -> None:
         pass
 
 
-def test_who_left_belongs_to_no_set(three: SmallSet) -> None:
-    master = three.elect()
-    master.write("a")
-    three.until_same()
-    three.until(lambda: master.replica.status()["final"] == master.replica.status()["position"][1:], "it is final")
-    remember(master, *(node for node in three.nodes if node is not master))
+def test_who_left_belongs_to_no_set(whole: SmallSet) -> None:
+    master = whole.begun()
+    whole.until(lambda: master.replica.status()["final"] == master.replica.status()["position"][1:], "it is final")
+    remember(master, *(node for node in whole.nodes if node is not master))
     position = master.replica.position
     master.stop()
     with leaver(str(master.directory)) as leaving:
@@ -56,11 +54,9 @@ def test_who_left_belongs_to_no_set(three: SmallSet) -> None:
     demand_no_set(str(master.directory))
 
 
-def test_who_had_more_is_told(three: SmallSet) -> None:
-    master = three.elect()
-    master.write("a")
-    three.until_same()
-    away, other = (node for node in three.nodes if node is not master)
+def test_who_had_more_is_told(whole: SmallSet) -> None:
+    master = whole.begun()
+    away, other = (node for node in whole.nodes if node is not master)
     away.stop()
     master.write("b")
     remember(away, master)
@@ -70,9 +66,8 @@ def test_who_had_more_is_told(three: SmallSet) -> None:
         assert standing.unheard() == [other.name]
 
 
-def test_without_the_file_nothing_is_known_of_what_was_final(three: SmallSet) -> None:
-    master = three.elect()
-    master.write("a")
+def test_without_the_file_nothing_is_known_of_what_was_final(whole: SmallSet) -> None:
+    master = whole.begun()
     master.stop()
     (master.directory / FILE_NAME).unlink(missing_ok=True)
     with leaver(str(master.directory)) as leaving:

@@ -28,59 +28,56 @@ def write_for_ever(node: SmallNode) -> None:
         node.write(f"lost-{number}")
 
 
-def test_a_set_is_founded_and_everybody_has_what_is_written(three: SmallSet) -> None:
-    master = three.elect()
+def test_a_set_is_founded_and_everybody_has_what_is_written(whole: SmallSet) -> None:
+    master = whole.elect()
     for number in range(50):
         master.write(f"m{number}")
-    three.until_same()
+    whole.until_same()
     assert master.content() == [f"m{number}" for number in range(50)]
 
 
-def test_what_is_free_elsewhere_is_known_though_nothing_is_written(three: SmallSet) -> None:
-    master = three.elect()
-    master.write("a")
-    three.until_same()
+def test_what_is_free_elsewhere_is_known_though_nothing_is_written(whole: SmallSet) -> None:
+    master = whole.begun()
     for free in (5, 1 << 30):
-        for node in three.others(master):
+        for node in whole.others(master):
             node.free_bytes = free
         term = master.replica.term
         assert term is not None
-        three.until(lambda term=term, free=free: term.free_bytes == free, "the master knows")  # type: ignore[misc]
+        whole.until(lambda term=term, free=free: term.free_bytes == free, "the master knows")  # type: ignore[misc]
 
 
-def test_a_node_that_was_away_catches_up(three: SmallSet) -> None:
-    master = three.elect()
-    away = three.others(master)[0]
+def test_a_node_that_was_away_catches_up(whole: SmallSet) -> None:
+    master = whole.elect()
+    away = whole.others(master)[0]
     away.stop()
     for number in range(60):
         master.write(f"{number}-" + "y" * 3_000)
     away.start()
-    three.until_same()
+    whole.until_same()
 
 
-def test_a_node_that_starts_without_the_directory_is_found_by_those_that_know_it(three: SmallSet) -> None:
-    master = three.elect()
-    away = three.others(master)[0]
+def test_a_node_that_starts_without_the_directory_is_found_by_those_that_know_it(whole: SmallSet) -> None:
+    master = whole.elect()
+    away = whole.others(master)[0]
     away.kill()
-    for node in three.others(away):
+    for node in whole.others(away):
         node.members.cut_off()
-    three.shared.forget_everything()
-    three.shared.is_reachable = False
+    whole.shared.forget_everything()
+    whole.shared.is_reachable = False
     master.write("a")
     away.start()
-    three.until_same()
+    whole.until_same()
 
 
-def test_a_disk_is_replaced_by_removing_and_adding(three: SmallSet) -> None:
-    master = three.elect()
-    master.write("a")
-    away, stays = three.others(master)
+def test_a_disk_is_replaced_by_removing_and_adding(whole: SmallSet) -> None:
+    master = whole.begun()
+    away, stays = whole.others(master)
     lost = away.replica.store
     away.stop()
     for path in away.directory.iterdir():
         path.unlink()
     away.start()
-    three.until_same()
+    whole.until_same()
     with pytest.raises(ChangeRefused):
         master.replica.propose(remove="nobody")
     master.replica.propose(remove=lost)
@@ -88,125 +85,121 @@ def test_a_disk_is_replaced_by_removing_and_adding(three: SmallSet) -> None:
         master.replica.propose(add=away.name)
     master.begin_file()
     master.write("b")
-    three.until(lambda: away.replica.status()["position"] == master.replica.status()["position"], "caught up")
+    whole.until(lambda: away.replica.status()["position"] == master.replica.status()["position"], "caught up")
     master.replica.propose(add=away.name)
     master.begin_file()
     master.write("c")
-    three.until(lambda: away.replica.is_voter, "it votes")
+    whole.until(lambda: away.replica.is_voter, "it votes")
     stays.stop()
     master.write("d")
     master.stop()
     stays.start()
-    second = three.elect(away, stays)
+    second = whole.elect(away, stays)
     second.write("e")
     assert second.content() == list("abcde")
 
 
-def test_a_damaged_file_is_fetched_from_the_others(three: SmallSet) -> None:
+def test_a_damaged_file_is_fetched_from_the_others(whole: SmallSet) -> None:
     """The highest has a rotten file that another has whole: it stands back until it has it again."""
-    first = three.elect()
+    first = whole.elect()
     for number in range(30):
         first.write(f"{number}-" + "z" * 5_000)
     file = first.files.list()[0]
-    whole = (first.directory / f"db-{file}.log").read_bytes()
+    content = (first.directory / f"db-{file}.log").read_bytes()
     first.replica.give_up_files([file])
     first.leave()
-    second = three.elect(*three.others(first))
+    second = whole.elect(*whole.others(first))
     second.write("b")
-    three.until(lambda: first.replica.status()["is_whole"], "it is whole again")
-    assert (first.directory / f"db-{file}.log").read_bytes()[: len(whole)].rstrip(b"\0") == whole.rstrip(b"\0")
-    three.until_same()
+    whole.until(lambda: first.replica.status()["is_whole"], "it is whole again")
+    assert (first.directory / f"db-{file}.log").read_bytes()[: len(content)].rstrip(b"\0") == content.rstrip(b"\0")
+    whole.until_same()
 
 
-def test_a_directory_from_a_backup_is_refused_until_its_promise_file_is_gone(three: SmallSet, tmp_path: Path) -> None:
+def test_a_directory_from_a_backup_is_refused_until_its_promise_file_is_gone(whole: SmallSet, tmp_path: Path) -> None:
     """Between the backup and now it may have promised, and said that it has what it now lacks."""
-    master = three.elect()
-    master.write("a")
-    away, stays = three.others(master)
-    three.until_same()
+    master = whole.begun()
+    away, stays = whole.others(master)
     away.stop()
     shutil.copytree(away.directory, tmp_path / "backup")
     away.start()
     master.write("b")
-    three.until_same()
+    whole.until_same()
     away.stop()
     for _ in range(3):
         shutil.rmtree(away.directory)
         shutil.copytree(tmp_path / "backup", away.directory)
         away.start()
-        three.until(lambda: three.switch.refused[away.name] >= 3, "it asked to be let in")
+        whole.until(lambda: whole.switch.refused[away.name] >= 3, "it asked to be let in")
         assert away.replica.status()["links"] == []
         away.stop()
-        three.switch.refused.clear()
+        whole.switch.refused.clear()
     master.write("c")
     (away.directory / FILE_NAME).unlink()
     away.start()
-    three.until_same()
+    whole.until_same()
     assert not away.replica.is_voter
     assert stays.replica.is_voter
 
 
-def test_a_file_that_goes_between_follow_and_begin_is_asked_for_anew(three: SmallSet) -> None:
+def test_a_file_that_goes_between_follow_and_begin_is_asked_for_anew(whole: SmallSet) -> None:
     """The follower's standby removes what was given up; the master counted on it, and would send nothing."""
-    master = three.elect()
+    master = whole.elect()
     for number in range(30):
         master.write(f"{number}-" + "y" * 5_000)
-    three.until_same()
-    away = three.others(master)[0]
+    whole.until_same()
+    away = whole.others(master)[0]
     away.stop()
-    three.switch.slow[master.name, away.name] = 0.3  # BEGIN comes after the file went
+    whole.switch.slow[master.name, away.name] = 0.3  # BEGIN comes after the file went
     away.start()
     term = master.replica.term
     assert term is not None
-    three.until(lambda: term.stream(away.replica.store), "it asked")
-    three.switch.cut.add((away.name, master.name))  # what it asks before BEGIN comes is not heard
+    whole.until(lambda: term.stream(away.replica.store), "it asked")
+    whole.switch.cut.add((away.name, master.name))  # what it asks before BEGIN comes is not heard
     away.files.remove([away.files.list()[1]])
     assert not away.replica.status()["master"], "no BEGIN has come yet"
-    three.threads.sleep(0.5)
-    three.switch.heal()
-    three.until(lambda: away.replica.status()["master"] and away.replica.status()["is_whole"], "it follows, whole")
-    three.until_same()
+    whole.threads.sleep(0.5)
+    whole.switch.heal()
+    whole.until(lambda: away.replica.status()["master"] and away.replica.status()["is_whole"], "it follows, whole")
+    whole.until_same()
 
 
-def test_a_handover_names_who_is_next(three: SmallSet) -> None:
-    master = three.elect()
-    master.write("a")
-    wanted, other = three.others(master)
-    three.until(lambda: len(master.replica.status()["followers"]) == 2, "both follow")
+def test_a_handover_names_who_is_next(whole: SmallSet) -> None:
+    master = whole.begun()
+    wanted, other = whole.others(master)
+    whole.until(lambda: len(master.replica.status()["followers"]) == 2, "both follow")
     for refused in ("nobody", master.name):
         with pytest.raises(ChangeRefused, match="is no follower"):
             master.replica.choose_successor(refused)
     with pytest.raises(NotMaster):
         other.replica.choose_successor(wanted.name)
-    three.until(lambda: all(each["is_live"] for each in master.replica.status()["followers"].values()), "live")
+    whole.until(lambda: all(each["is_live"] for each in master.replica.status()["followers"].values()), "live")
     master.replica.choose_successor(wanted.name)
     for node in (wanted, other):
         node.replica.try_acquire()
     master.leave()
-    assert three.elect(wanted, other) is wanted
+    assert whole.elect(wanted, other) is wanted
 
 
-def test_each_knows_what_the_others_said_last(three: SmallSet) -> None:
-    master = three.elect()
-    master.write("a")
-    asked, other = three.others(master)
+def test_each_knows_what_the_others_said_last(whole: SmallSet) -> None:
+    master = whole.begun()
+    asked, other = whole.others(master)
 
     def said() -> dict[str, Any]:
         return {each["node"]: each["said"] or {} for each in asked.replica.overview()["members"]}
 
-    three.until(lambda: said()[other.name].get("position") == list(master.replica.position), "the other is known")
-    three.until(lambda: said()[master.name].get("role") == "master", "the master is known")
+    whole.until(lambda: said()[other.name].get("position") == list(master.replica.position), "the other is known")
+    whole.until(lambda: said()[master.name].get("role") == "master", "the master is known")
     lags = master.replica.status
-    three.until(lambda: {each["lag_bytes"] for each in lags()["followers"].values()} == {0}, "nobody is behind")
+    whole.until(lambda: {each["lag_bytes"] for each in lags()["followers"].values()} == {0}, "nobody is behind")
     other.stop()
     master.write("b" * 1_000)
-    three.until(lambda: asked.replica.status()["final"] == master.replica.status()["position"][1:], "it is final")
+    whole.until(lambda: asked.replica.status()["final"] == master.replica.status()["position"][1:], "it is final")
     members = asked.replica.overview()["members"]
     assert [each["is_linked"] for each in members if each["node"] == other.name] == [False]
 
 
-def test_a_follower_that_is_behind_has_its_bytes_counted(three: SmallSet) -> None:
-    master = three.elect()
+def test_a_follower_that_is_behind_has_its_bytes_counted(whole: SmallSet) -> None:
+    master = whole.elect()
     place = master.replica.status()["position"][1:]
     for number in range(40):
         master.write(f"{number}-" + "x" * 5_000)
@@ -220,20 +213,17 @@ def test_a_follower_that_is_behind_has_its_bytes_counted(three: SmallSet) -> Non
     assert term.lag(term.written) == 0
 
 
-def test_a_master_that_no_quorum_answers_counts_it_once(three: SmallSet) -> None:
-    first = three.elect()
-    first.write("a")
-    three.switch.isolate(first.name)
-    three.until(lambda: first.replica.status()["quorum_losses"], "it has noticed")
+def test_a_master_that_no_quorum_answers_counts_it_once(whole: SmallSet) -> None:
+    first = whole.begun()
+    whole.switch.isolate(first.name)
+    whole.until(lambda: first.replica.status()["quorum_losses"], "it has noticed")
     with pytest.raises((NoProof, Deposed)):
         write_for_ever(first)
-    three.switch.heal()
+    whole.switch.heal()
     first.leave()
-    second = three.elect()
-    second.write("b")
-    three.until_same()
+    whole.begun("b")
     assert first.replica.status()["quorum_losses"] == 1
-    assert [node.replica.status()["quorum_losses"] for node in three.others(first)] == [0, 0]
+    assert [node.replica.status()["quorum_losses"] for node in whole.others(first)] == [0, 0]
 
 
 def heard(node: SmallNode, kind: type[Any]) -> list[Any]:
@@ -272,23 +262,23 @@ def test_a_follower_says_what_it_has_only_where_that_moved(make: NewSet, sync: s
             assert own == sorted(own)
 
 
-def test_who_resigns_names_who_is_to_stand(three: SmallSet) -> None:
-    master = three.elect()
-    followers = three.others(master)
-    three.until(lambda: len(master.replica.status()["followers"]) == 2, "both follow")
+def test_who_resigns_names_who_is_to_stand(whole: SmallSet) -> None:
+    master = whole.elect()
+    followers = whole.others(master)
+    whole.until(lambda: len(master.replica.status()["followers"]) == 2, "both follow")
     resigned = [heard(node, Resign) for node in followers]
     master.write("a")
     master.leave()
-    three.until(lambda: all(resigned), "both are told")
+    whole.until(lambda: all(resigned), "both are told")
     ((_, first),), ((_, second),) = resigned
     assert first == second
     assert first.to in [node.replica.store for node in followers]
-    assert three.elect(*followers).replica.store == first.to
+    assert whole.elect(*followers).replica.store == first.to
 
 
-def test_a_node_that_is_far_behind_lets_its_standby_wait(three: SmallSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    master = three.elect()
-    away = three.others(master)[0]
+def test_a_node_that_is_far_behind_lets_its_standby_wait(whole: SmallSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    master = whole.elect()
+    away = whole.others(master)[0]
     away.stop()
     for number in range(60):
         master.write(f"{number}-" + "y" * 3_000)
@@ -303,27 +293,27 @@ def test_a_node_that_is_far_behind_lets_its_standby_wait(three: SmallSet, monkey
     monkeypatch.setattr(Follower, "_see_final", see_final)
     away.start()
     written = master.replica.term.marks.written  # type: ignore[union-attr]
-    three.until(lambda: away.replica.final >= written, "all is final")
+    whole.until(lambda: away.replica.final >= written, "all is final")
     assert len(seen) > 2
     assert all(final == (0, 0) or final >= end for final, end in seen)
 
 
-def test_a_mastership_that_was_let_go_in_order_is_not_lost(three: SmallSet) -> None:
+def test_a_mastership_that_was_let_go_in_order_is_not_lost(whole: SmallSet) -> None:
     """A handover closes the store, which ends the term: others lead before the lock thread was asked to release."""
-    master = three.elect()
+    master = whole.elect()
     locker = SetLocker(LockRequest("", Holder("set")), master.replica)
     assert master.writer is not None
     master.writer.close()
     master.writer = None
     master.authority.end()
-    three.elect(*three.others(master))
+    whole.elect(*whole.others(master))
     assert locker.keep_alive()
     locker.release()
     assert not locker.keep_alive()
 
 
-def test_a_mastership_that_another_took_is_lost(three: SmallSet) -> None:
-    master = three.elect()
+def test_a_mastership_that_another_took_is_lost(whole: SmallSet) -> None:
+    master = whole.elect()
     locker = SetLocker(LockRequest("", Holder("set")), master.replica)
     assert locker.keep_alive()
     term = master.replica.term

@@ -44,14 +44,10 @@ def write_until_deposed(node: SmallNode) -> int:
 @pytest.mark.parametrize("replicas", [1, 2, 3, 5])
 def test_sets_of_each_size_are_founded_and_survive_a_change_of_the_master(make: NewSet, replicas: int) -> None:
     whole = make(replicas)
-    first = whole.elect()
-    first.write("a")
-    whole.until_same()
+    first = whole.begun()
     first.stop()
     first.start()
-    second = whole.elect()
-    second.write("b")
-    whole.until_same()
+    second = whole.begun("b")
     assert second.content() == ["a", "b"]
 
 
@@ -83,8 +79,7 @@ def test_two_journals_found_no_set(make: NewSet, tmp_path: Path) -> None:
     assert [node.content() for node in whole.nodes] == [[], ["of n1"], ["of n2"]]
 
 
-def test_who_came_while_the_disk_failed_is_met_when_it_works_again(make: NewSet) -> None:
-    whole = make()
+def test_who_came_while_the_disk_failed_is_met_when_it_works_again(whole: SmallSet) -> None:
     a = whole.elect()
     b, c = whole.others(a)
     c.stop()
@@ -102,9 +97,8 @@ def test_who_came_while_the_disk_failed_is_met_when_it_works_again(make: NewSet)
     assert b.replica.state.promise.lives[c.replica.store] == c.replica.state.promise.life
 
 
-def test_a_replaced_disk_is_no_voice(make: NewSet) -> None:
+def test_a_replaced_disk_is_no_voice(whole: SmallSet) -> None:
     """B's disk is replaced, A pauses: B and C must not elect, for b is on A and B's old disk only."""
-    whole = make()
     a = whole.elect()
     b, c = whole.others(a)
     c.stop()
@@ -119,9 +113,7 @@ def test_a_replaced_disk_is_no_voice(make: NewSet) -> None:
     whole.until(lambda: _asks(c), "it stands")
     assert c.replica.term is None
     a.start()
-    again = whole.elect()
-    again.write("d")
-    whole.until_same()
+    again = whole.begun("d")
     assert again.content() == ["b", "d"]
     assert again is a
 
@@ -133,11 +125,8 @@ def _asks(node: SmallNode) -> bool:
 
 
 @pytest.mark.parametrize("how", ["lost", "copied"])
-def test_a_promise_file_that_is_not_its_own_makes_a_learner(make: NewSet, how: str) -> None:
-    whole = make()
-    a = whole.elect()
-    a.write("a")
-    whole.until_same()
+def test_a_promise_file_that_is_not_its_own_makes_a_learner(whole: SmallSet, how: str) -> None:
+    a = whole.begun()
     b, c = whole.others(a)
     b.stop()
     if how == "lost":
@@ -157,9 +146,7 @@ def test_who_follows_without_a_vote_goes_back_to_no_older_epoch(make: NewSet, st
     """C wins an epoch by {C, D, E} and sleeps; A wins the next by {A, D, E}; b is on A, B and D, and B was asked for
     no promise. C wakes, A and D die: B, C and E are a quorum, and only B has b."""
     whole = make(5)
-    e = whole.elect()
-    e.write("0")
-    whole.until_same()
+    e = whole.begun("0")
     a, b, c, d = whole.others(e)
     join = whole.switch.join
     join({a.name, b.name}, {c.name, d.name, e.name})
@@ -253,12 +240,9 @@ def test_who_lost_power_counts_as_far_as_its_disk_goes(make: NewSet, monkeypatch
     assert b.content() == ["0", "1", "2", "3"]
 
 
-def test_one_unconfirmed_batch_ahead_and_gone_blocks_nobody(make: NewSet) -> None:
+def test_one_unconfirmed_batch_ahead_and_gone_blocks_nobody(whole: SmallSet) -> None:
     """A is listed in the directory and cannot be reached: B and C elect all the same, and A cuts its batch later."""
-    whole = make()
-    a = whole.elect()
-    a.write("a")
-    whole.until_same()
+    a = whole.begun()
     whole.switch.isolate(a.name)
     assert write_until_deposed(a) == 0
     assert len(a.content()) == 2
@@ -271,11 +255,8 @@ def test_one_unconfirmed_batch_ahead_and_gone_blocks_nobody(make: NewSet) -> Non
     assert list((a.directory / QUARANTINE).iterdir())
 
 
-def test_a_link_that_works_one_way_is_enough_for_the_side_that_can_dial(make: NewSet) -> None:
-    whole = make()
-    a = whole.elect()
-    a.write("a")
-    whole.until_same()
+def test_a_link_that_works_one_way_is_enough_for_the_side_that_can_dial(whole: SmallSet) -> None:
+    a = whole.begun()
     b, c = whole.others(a)
     whole.switch.cut |= {(a.name, c.name), (c.name, a.name)}  # C reaches B, and A does not
     for number in range(5):
@@ -285,11 +266,8 @@ def test_a_link_that_works_one_way_is_enough_for_the_side_that_can_dial(make: Ne
     whole.until_same()
 
 
-def test_weight_decides_among_those_who_are_as_far_and_never_blocks(make: NewSet) -> None:
-    whole = make()
-    a = whole.elect()
-    a.write("a")
-    whole.until_same()
+def test_weight_decides_among_those_who_are_as_far_and_never_blocks(whole: SmallSet) -> None:
+    a = whole.begun()
     b, c = whole.others(a)
     b.weight = 5
     b.stop()
@@ -306,12 +284,9 @@ def test_weight_decides_among_those_who_are_as_far_and_never_blocks(make: NewSet
     assert later.content() == ["a", "b", "c"]
 
 
-def test_without_a_directory_a_master_goes_on_and_another_is_elected(make: NewSet) -> None:
+def test_without_a_directory_a_master_goes_on_and_another_is_elected(whole: SmallSet) -> None:
     """All sessions ended at once, the servers emptied, then out of reach."""
-    whole = make()
-    a = whole.elect()
-    a.write("a")
-    whole.until_same()
+    a = whole.begun()
     whole.shared.forget_everything()
     for node in whole.nodes:
         node.members.lose_session()
@@ -325,12 +300,9 @@ def test_without_a_directory_a_master_goes_on_and_another_is_elected(make: NewSe
     assert later.content() == ["a", "b", "c"]
 
 
-def test_a_half_open_link_is_left_and_the_set_goes_on(make: NewSet) -> None:
+def test_a_half_open_link_is_left_and_the_set_goes_on(whole: SmallSet) -> None:
     """What the master says is lost on its way to one follower; the other way works."""
-    whole = make()
-    a = whole.elect()
-    a.write("a")
-    whole.until_same()
+    a = whole.begun()
     b, _ = whole.others(a)
     whole.switch.cut.add((a.name, b.name))
     for number in range(5):
@@ -341,11 +313,8 @@ def test_a_half_open_link_is_left_and_the_set_goes_on(make: NewSet) -> None:
     whole.until_same()
 
 
-def test_a_follower_whose_disk_fails_once_follows_again(make: NewSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = make()
-    a = whole.elect()
-    a.write("a")
-    whole.until_same()
+def test_a_follower_whose_disk_fails_once_follows_again(whole: SmallSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = whole.begun()
     b, _ = whole.others(a)
     copy = b.replica.state.copy
     failed: list[int] = []
