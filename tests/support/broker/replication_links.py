@@ -15,7 +15,7 @@ from tandemmq.broker.replication.messages import FRAME_BYTES_MAX, FrameReader, H
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.tcp import TcpNetwork, TcpSettings, Tls, split_address
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 def store_id(number: int) -> str:
