@@ -21,7 +21,7 @@ from tandemmq.locker.contract import Clock
 from tandemmq.simulator.kernel import Killed, Process, World
 from tandemmq.simulator.loop import SimulatedLoop
 from tandemmq.simulator.threads import SimulatedClock, SimulatedThreads
-from tandemmq.store.threads import Threads
+from tandemmq.store.threads import OsThreads, Threads
 
 T = TypeVar("T")
 
@@ -103,6 +103,19 @@ class VirtualTime:
         assert not self.world.bugs, self.world.bugs
 
 
+class HandClock(OsThreads):
+    """The system's threads, beside a clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def boottime(self) -> float:
+        return self.now
+
+
 async def until(condition: Callable[[], T], what: str) -> T:
     """As ``VirtualTime.until``, in a loop. Also in one of real time."""
     time = asyncio.get_running_loop().time
@@ -122,8 +135,8 @@ def virtual() -> Iterator[VirtualTime]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    virtual: VirtualTime | None = pyfuncitem.funcargs.get("virtual")
-    if virtual is None:
+    virtual = pyfuncitem.funcargs.get("virtual")
+    if not isinstance(virtual, VirtualTime):
         return None
     arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     virtual.run(partial(inspect.unwrap(pyfuncitem.obj), **arguments))

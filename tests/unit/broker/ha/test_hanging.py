@@ -17,23 +17,12 @@ from typing import Any
 from tandemmq.broker.ha.states import Role, Trouble
 from tandemmq.broker.ha.waits import BOUNDS, HUNG_SECONDS_MAX, Bound, Wait
 from tandemmq.locker.memory import MemoryLock
-from tandemmq.store.threads import OsThreads
 from tests.support.ha.ha_node import Node
-from tests.support.virtual_time import until
+from tests.support.virtual_time import HandClock, until
 
 PATIENCE_SECONDS = 60.0
 
 pytestmark = pytest.mark.promise("waits-are-bounded")
-
-
-class HandClock(OsThreads):
-    """The system's threads; the monotonic clock stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 def only(wait: Wait) -> dict[Wait, Bound]:

@@ -8,7 +8,6 @@ import errno
 import os
 import random
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -20,13 +19,14 @@ from tandemmq.broker.replication.copy import PART_SUFFIX, QUARANTINE, Gap, Journ
 from tandemmq.broker.replication.positions import BEFORE_ALL, Position, common_point
 from tandemmq.disk import Disk
 from tandemmq.journal.files import JournalFiles
-from tandemmq.store.threads import OS_THREADS
+from tandemmq.store.threads import OS_THREADS, Threads
 from tests.support.crash.crash_images import Disk as DiskModel
 from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.failing_disk import Failed, FailingDisk, Failure
 from tests.support.crash.recording_disk import Note, RecordingDisk
 from tests.support.prove import SEED, rounds
 from tests.support.replication.source_journal import LENGTH, SET, SourceJournal, texts_of
+from tests.support.virtual_time import VirtualTime
 
 FEW_IMAGES = 40  # of those after each event
 OF_EACH_FAILURE = rounds(3, FEW_IMAGES)  # where each call fails in turn
@@ -38,9 +38,9 @@ def scratch() -> Iterator[Path]:
         yield Path(directory)
 
 
-def open_copy(directory: Path, disk: Any = os) -> JournalCopy:
+def open_copy(directory: Path, disk: Any = os, threads: Threads = OS_THREADS) -> JournalCopy:
     directory.mkdir(exist_ok=True)
-    return JournalCopy(JournalFiles(str(directory), disk=cast(Disk, disk)), OS_THREADS)
+    return JournalCopy(JournalFiles(str(directory), cast(Disk, disk), threads.lock), threads)
 
 
 def scanned(directory: Path) -> JournalCopy:
@@ -335,10 +335,10 @@ def test_bytes_behind_a_gap_are_not_written(tmp_path: Path, file: int, offset: i
     copy.close()
 
 
-def test_a_file_of_another_length_waits_for_the_one_that_is_prepared(tmp_path: Path) -> None:
+def test_a_file_of_another_length_waits_for_the_one_that_is_prepared(tmp_path: Path, virtual: VirtualTime) -> None:
     source = SourceJournal(tmp_path / "source")
     source.write("a")
-    released = threading.Event()
+    released = virtual.threads.event()
 
     class Slow:
         """The first prepared file is that which was needed; the next one takes its time."""
@@ -352,13 +352,18 @@ def test_a_file_of_another_length_waits_for_the_one_that_is_prepared(tmp_path: P
             if path.endswith(".next-replica") and flags & os.O_CREAT:
                 self.calls += 1
                 if self.calls == 2:
-                    released.wait(20)
+                    released.wait()
             return os.open(path, flags, mode)
 
-    copy = open_copy(tmp_path / "own", Slow())
+    copy = open_copy(tmp_path / "own", Slow(), virtual.threads)
     copy.begin((0, 0), [1], ())
     source.send(copy)
-    threading.Timer(0.05, released.set).start()
+
+    def release() -> None:
+        virtual.sleep(10)
+        released.set()
+
+    virtual.threads.thread(release, "later").start()
     copy.write(2, 0, b"x", 0, 2 * LENGTH)
     assert os.path.getsize(files_in(tmp_path / "own").path(2)) == 2 * LENGTH
     copy.close()

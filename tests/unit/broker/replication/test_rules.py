@@ -35,10 +35,11 @@ from tandemmq.broker.replication.settings import ReplicaSettings
 from tandemmq.broker.replication.term import Term
 from tandemmq.config.replication import sync_of
 from tandemmq.journal.files import JournalFiles
-from tandemmq.store.threads import OS_THREADS, Thread
+from tandemmq.store.threads import Thread
 from tests.support.replication.noted_link import NotedLink
 from tests.support.replication.shared_directory import SharedDirectory
 from tests.support.replication.source_journal import LENGTH, SET, SourceJournal, texts_of
+from tests.support.virtual_time import HandClock
 
 pytestmark = pytest.mark.promise("quorum-keeps-confirmed", "set-has-one-master")
 
@@ -46,22 +47,10 @@ T = 10.0
 M = TypeVar("M")
 
 
-class Clock:
-    """The real threads; the time is the test's."""
-
-    now = 1_000.0
-
-    def boottime(self) -> float:
-        return self.now
-
-    monotonic = boottime
-
+class Clock(HandClock):
     def thread(self, target: Callable[[], object], name: str) -> Thread:
         """What the replica's would do, the test does."""
-        return OS_THREADS.thread((lambda: None) if name == "tandemmq-replica" else target, name)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(OS_THREADS, name)
+        return super().thread((lambda: None) if name == "tandemmq-replica" else target, name)
 
 
 class NoNetwork:
@@ -103,7 +92,7 @@ class Case:
             ReplicaSettings("set", "n1", 3, sync_of(self.sync), 1, T, 0),
             network=cast(Any, NoNetwork()),
             members=SharedDirectory().member(),
-            threads=cast(Any, self.clock),
+            threads=self.clock,
             chance=random.Random(1),
         )
         self.replica.start()

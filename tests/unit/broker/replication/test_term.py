@@ -23,6 +23,7 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.store.threads import OS_THREADS
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.replication.noted_link import NotedLink
+from tests.support.virtual_time import HandClock
 
 OWN, TWO, THREE, FOUR = (f"{number:032x}" for number in (1, 2, 3, 4))
 VOTERS = Voters((OWN, TWO, THREE), {OWN: "n1", TWO: "n2", THREE: "n3"})
@@ -31,24 +32,9 @@ EPOCH = 5
 FIRST = (5, 100)
 
 
-class Clock:
-    """The real threads; the time is the test's."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def boottime(self) -> float:
-        return self.now
-
-    monotonic = boottime
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(OS_THREADS, name)
-
-
 class Case:
     def __init__(self, directory: Path, sync: str = "quorum_disk") -> None:
-        self.clock = Clock()
+        self.clock = HandClock()
         self.files = JournalFiles(str(directory))
         self.add_file(EPOCH)
         self.add_file(EPOCH + 1)
