@@ -14,15 +14,17 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tandemmq.broker.ha.states import Role, Trouble
 from tandemmq.broker.ha.waits import BOUNDS, HUNG_SECONDS_MAX, Bound, Wait
 from tandemmq.locker.memory import MemoryLock
 from tests.support.ha.ha_node import Node
 from tests.support.virtual_time import HandClock, until
 
-PATIENCE_SECONDS = 60.0
-
 pytestmark = pytest.mark.promise("waits-are-bounded")
+
+PATIENCE_SECONDS = 60.0
 
 
 def only(wait: Wait) -> dict[Wait, Bound]:

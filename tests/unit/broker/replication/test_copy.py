@@ -616,9 +616,14 @@ def test_each_call_fails_then_it_begins_again(scratch: Path, parted: Any, failur
     assert at > 20
 
 
-def test_what_comes_in_pieces_is_synced_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole file at once would hold up who else syncs on this disk; nothing more is claimed by it."""
+@pytest.fixture
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each hundred bytes are synced."""
     monkeypatch.setattr(copy_module, "UNSYNCED_BYTES_MAX", 100)
+
+
+def test_what_comes_in_pieces_is_synced_in_pieces(tmp_path: Path, in_pieces: None) -> None:
+    """A whole file at once would hold up who else syncs on this disk; nothing more is claimed by it."""
     source = SourceJournal(tmp_path / "source")
     end = source.write("x" * 1_000)
     data = content(source.files, 1, end[1])
@@ -648,11 +653,8 @@ def test_what_comes_in_pieces_is_synced_in_pieces(tmp_path: Path, monkeypatch: p
     copy.close()
 
 
-def test_a_sync_that_fails_beside_what_is_written_is_told_by_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sync_that_fails_beside_what_is_written_is_told_by_the_next_one(tmp_path: Path, in_pieces: None) -> None:
     """The system tells an error to one sync of a descriptor only."""
-    monkeypatch.setattr(copy_module, "UNSYNCED_BYTES_MAX", 100)
     source = SourceJournal(tmp_path / "source")
     end = source.write("x" * 1_000)
     data = content(source.files, 1, end[1])

@@ -36,6 +36,7 @@ from tandemmq.broker.replication.term import Term
 from tandemmq.config.replication import sync_of
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.threads import Thread
+from tests.support.crash.unwilling_disk import UnwillingDisk
 from tests.support.replication.noted_link import NotedLink
 from tests.support.replication.shared_directory import SharedDirectory
 from tests.support.replication.source_journal import LENGTH, SET, SourceJournal, texts_of
@@ -71,6 +72,8 @@ class Case:
         self.root, self.directory, self.clock = root, root / "own", Clock()
         self.directory.mkdir()
         self.sync = sync
+        self.promise_disk = UnwillingDisk("nothing")
+        self.promise_disk.is_unwilling = False
         promises = PromiseFile(str(self.directory), "n1")
         self.store = promises.promise.store
         promises.close()
@@ -88,7 +91,7 @@ class Case:
         self.files = JournalFiles(str(self.directory))
         self.replica = Replica(
             self.files,
-            PromiseFile(str(self.directory), "n1"),
+            PromiseFile(str(self.directory), "n1", self.promise_disk),
             ReplicaSettings("set", "n1", 3, sync_of(self.sync), 1, T, 0),
             network=cast(Any, NoNetwork()),
             members=SharedDirectory().member(),
@@ -306,11 +309,8 @@ def test_a_node_that_is_not_whole_promises_nothing(case: Case) -> None:
     assert case.count(case.two, Would) == 0
 
 
-def test_a_disk_that_takes_no_promise_lets_nothing_be_answered(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(5, "the disk is broken")
-
-    monkeypatch.setattr(PromiseFile, "write", fail)
+def test_a_disk_that_takes_no_promise_lets_nothing_be_answered(case: Case) -> None:
+    case.promise_disk.is_unwilling = True
     case.say(case.two, Promise(1, SET, 7, case.here, None, 10_000))
     assert not case.two.sent
 

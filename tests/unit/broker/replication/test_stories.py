@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -313,21 +315,26 @@ def test_a_half_open_link_is_left_and_the_set_goes_on(whole: SmallSet) -> None:
     whole.until_same()
 
 
-def test_a_follower_whose_disk_fails_once_follows_again(whole: SmallSet, monkeypatch: pytest.MonkeyPatch) -> None:
+class FailingOnce:
+    """The real disk, whose next sync fails when ``fails`` is set."""
+
+    fails = False
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(os, verb)
+
+    def fdatasync(self, fd: int, /) -> None:
+        if self.fails:
+            self.fails = False
+            raise OSError(errno.EIO, "the disk is broken")
+
+
+def test_a_follower_whose_disk_fails_once_follows_again(make: NewSet) -> None:
+    whole = make(disk=FailingOnce)
     a = whole.begun()
-    b, _ = whole.others(a)
-    copy = b.replica.state.copy
-    failed: list[int] = []
-
-    def fail() -> None:
-        if not failed:
-            failed.append(1)
-            raise OSError(5, "the disk is broken")
-        type(copy).sync(copy)
-
-    monkeypatch.setattr(copy, "sync", fail)
+    disk = whole.others(a)[0].disk
+    disk.fails = True
     a.write("b")
-    whole.until(lambda: failed, "it failed")
+    whole.until(lambda: not disk.fails, "it failed")
     a.write("c")
     whole.until_same()
-    assert os.listdir(b.directory)

@@ -84,6 +84,11 @@ def journal(virtual: VirtualTime, tmp_path: Path) -> Written:
     return made
 
 
+@pytest.fixture
+def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "WINDOW_BYTES", 250)
+
+
 def test_who_is_behind_gets_all_files_and_then_each_batch(journal: Written) -> None:
     journal.write(b"a" * 100)
     journal.begin_file(2, b"header 2")
@@ -193,8 +198,7 @@ def test_a_follower_for_which_too_much_waits_is_behind_and_catches_up(journal: W
     assert link.received() == journal.content
 
 
-def test_a_follower_is_sent_no_more_than_its_window(journal: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "WINDOW_BYTES", 250)
+def test_a_follower_is_sent_no_more_than_its_window(journal: Written, small_window: None) -> None:
     for number in range(5):
         journal.begin_file(2 + number, bytes(100))
     link, stream = journal.follow((1, 8))
@@ -208,8 +212,7 @@ def test_a_follower_is_sent_no_more_than_its_window(journal: Written, monkeypatc
     assert len(first) >= 3
 
 
-def test_a_live_follower_that_says_nothing_is_behind(journal: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "WINDOW_BYTES", 250)
+def test_a_live_follower_that_says_nothing_is_behind(journal: Written, small_window: None) -> None:
     link, stream = journal.follow((1, 8))
     journal.until_live(stream)
     sent = 0
@@ -223,8 +226,7 @@ def test_a_live_follower_that_says_nothing_is_behind(journal: Written, monkeypat
     assert stream.sent == journal.written
 
 
-def test_files_that_were_lacking_open_the_window_again(journal: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "WINDOW_BYTES", 250)
+def test_files_that_were_lacking_open_the_window_again(journal: Written, small_window: None) -> None:
     for number in range(6):
         journal.begin_file(2 + number, bytes(100))
     link, stream = journal.follow((7, 100), (2, 3, 4, 5, 6))
