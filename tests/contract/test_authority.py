@@ -188,8 +188,8 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, virtual: VirtualTime
     made: Cluster = request.param(tmp_path, virtual)
     yield made
     virtual.run(made.close)
-    for number in range(3):
-        report = check(made.node(number)[0])
+    for directory in {made.node(number)[0] for number in range(3)}:
+        report = check(directory)
         assert report.is_clean, report.problems
 
 

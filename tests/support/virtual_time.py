@@ -30,7 +30,7 @@ SEED: Final = int(os.environ.get("TANDEMMQ_SEED", "1"))
 #: In virtual time: what has not happened by then never happens.
 WAIT_SECONDS_MAX: Final = 300.0
 RUN_SECONDS_MAX: Final = 10_000.0
-POLL_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.1
 
 
 class UnsyncedDisk:

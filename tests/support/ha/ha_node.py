@@ -149,11 +149,11 @@ class Node:
         self.mastership.stop()
         await asyncio.wait_for(self.task, 60)
 
-    def when_promoting(self, function: Callable[[], object]) -> None:
-        """Have it called when the lock is this one's, the first time."""
+    def when(self, phase: Phase, function: Callable[[], object]) -> None:
+        """Have it called in this phase, the first time."""
 
         def moved() -> None:
-            if self.mastership.phase is Phase.PROMOTING:
+            if self.mastership.phase is phase:
                 self.on_role = lambda: None
                 function()
 

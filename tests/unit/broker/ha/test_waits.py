@@ -103,8 +103,9 @@ async def test_a_standby_that_hangs_when_it_gets_the_lock_lets_it_go(
     node: NewNode, disk: HangingDisk, verb: str
 ) -> None:
     master = await node("m").started(Role.MASTER)
-    hung = await node("a", disk=disk).started(Role.STANDBY)
-    disk.gate.close(verb, thread="tandemmq-life")
+    hung = node("a", disk=disk)
+    hung.when(Phase.STANDBY, lambda: disk.gate.close(verb, thread="tandemmq-life"))
+    await hung.started(Role.STANDBY)
     await master.send_and_wait()
     await disk.gate.hit()
     assert hung.mastership.role is Role.STANDBY, "without the lock nobody minds"
@@ -147,7 +148,7 @@ async def test_a_promotion_that_hangs_lets_the_lock_go(node: NewNode, disk: Hang
         await master.send_and_wait()
     hung = await node("a", disk=disk).started(Role.STANDBY)
     await until(lambda: hung.mastership.standby is not None and hung.mastership.standby.has_caught_up, "it follows")
-    hung.when_promoting(lambda: disk.gate.close(verb, thread="tandemmq-life"))
+    hung.when(Phase.PROMOTING, lambda: disk.gate.close(verb, thread="tandemmq-life"))
     await master.stop()
     await disk.gate.hit()
     await gives_up(hung)
@@ -160,7 +161,7 @@ async def test_a_life_that_is_over_fences_nothing_though_the_lock_is_still_its_o
     master = await node("m").started(Role.MASTER)
     hung = await node("a", disk=disk, make_locker=gate.locker).started(Role.STANDBY)
     gate.close("release")
-    hung.when_promoting(lambda: disk.gate.close("fsync", thread="tandemmq-life"))
+    hung.when(Phase.PROMOTING, lambda: disk.gate.close("fsync", thread="tandemmq-life"))
     await master.stop()
     await disk.gate.hit()
     await until(lambda: hung.mastership.is_release_overdue, "it gives up, and does not get rid of the lock")
@@ -179,7 +180,7 @@ async def test_a_promotion_that_is_slow_is_not_taken_for_hung(virtual: VirtualTi
     master = await node("m").started(Role.MASTER)
     disk = SlowDisk(virtual)
     slow = await node("a", disk=disk).started(Role.STANDBY)
-    slow.when_promoting(lambda: setattr(disk, "seconds", 1.0))
+    slow.when(Phase.PROMOTING, lambda: setattr(disk, "seconds", 1.0))
     await master.stop()
     await slow.become(Role.MASTER)
     assert disk.calls * disk.seconds > 2 * BOUNDS[Wait.PROMOTE].silence[1], "else it proves nothing"  # type: ignore[index]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.ha.states import NotMaster, Role, Trouble
+from tandemmq.broker.ha.states import NotMaster, Phase, Role, Trouble
 from tandemmq.broker.ha.waits import BOUNDS, Wait
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.several.filters import FilteredStore, Filters
@@ -42,7 +42,7 @@ async def test_a_promotion_of_which_one_store_hangs_lets_the_lock_go(
 ) -> None:
     first = await node("a").started(Role.MASTER)
     hung = await node("b", disk=disk).started(Role.STANDBY)
-    hung.when_promoting(lambda: disk.gate.close(verb, thread="tandemmq-promoting"))
+    hung.when(Phase.PROMOTING, lambda: disk.gate.close(verb, thread="tandemmq-promoting"))
     await first.stop()
     await disk.gate.hit()
     await gives_up(hung)
@@ -54,7 +54,7 @@ async def test_a_promotion_is_not_taken_for_hung_while_one_store_gets_on(virtual
     first = await node("a").started(Role.MASTER)
     disk = SlowDisk(virtual)
     slow = await node("b", disk=disk).started(Role.STANDBY)
-    slow.when_promoting(lambda: setattr(disk, "seconds", 1.0))
+    slow.when(Phase.PROMOTING, lambda: setattr(disk, "seconds", 1.0))
     began = virtual.threads.monotonic()
     await first.stop()
     await slow.become(Role.MASTER)
