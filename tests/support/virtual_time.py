@@ -29,6 +29,7 @@ T = TypeVar("T")
 SEED: Final = int(os.environ.get("TANDEMMQ_SEED", "1"))
 #: In virtual time: what has not happened by then never happens.
 WAIT_SECONDS_MAX: Final = 300.0
+REAL_SECONDS_MAX: Final = 30.0
 RUN_SECONDS_MAX: Final = 10_000.0
 POLL_SECONDS: Final = 0.1
 
@@ -117,9 +118,10 @@ class HandClock(OsThreads):
 
 
 async def until(condition: Callable[[], T], what: str) -> T:
-    """As ``VirtualTime.until``, in a loop. Also in one of real time."""
-    time = asyncio.get_running_loop().time
-    deadline = time() + WAIT_SECONDS_MAX
+    """As ``VirtualTime.until``, in a loop; in a real one it waits no longer than REAL_SECONDS_MAX."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    deadline = time() + (WAIT_SECONDS_MAX if isinstance(loop, SimulatedLoop) else REAL_SECONDS_MAX)
     while not (answer := condition()):
         assert time() < deadline, f"it does not happen: {what}"
         await asyncio.sleep(POLL_SECONDS)

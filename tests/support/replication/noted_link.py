@@ -8,7 +8,7 @@ from tandemmq.broker.replication.messages import Bytes, Message
 from tandemmq.broker.replication.network import Member
 from tandemmq.store.threads import OS_THREADS, Threads
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 30.0
 POLL_SECONDS = 0.005
 
 

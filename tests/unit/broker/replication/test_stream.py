@@ -60,8 +60,10 @@ class Written:
             stream.wrote([Bytes(EPOCH, file, 0, len(data), len(data), data)], self.written)
 
     def until_live(self, stream: Stream) -> None:
+        deadline = self.threads.monotonic() + 60
         while not stream.is_live:
-            self.threads.sleep(0.001)
+            assert self.threads.monotonic() < deadline, "it is never live"
+            self.threads.sleep(0.005)
 
     def end_of(self, file: int) -> int | None:
         return None if file == self.written[0] else self.ends[file]

@@ -61,6 +61,13 @@ class Case:
         self.links[link.member.store] = link
         return link
 
+    def until(self, condition: Callable[[], object]) -> None:
+        for _ in range(6_000):
+            if condition():
+                return
+            OS_THREADS.sleep(0.005)
+        raise AssertionError("it does not happen")
+
     def begin(self) -> None:
         """The first batch is written, and on the own disk."""
         self.term.begin(lambda: (EPOCH,))
@@ -301,8 +308,7 @@ def test_a_long_batch_is_sent_in_pieces(case: Case) -> None:
     data = bytes(range(256)) * (2 * CHUNK_BYTES // 256) + b"end"
     case.begin()
     link = case.follow(2)
-    while not case.term.streams[TWO].is_live:
-        pass
+    case.until(lambda: case.term.streams[TWO].is_live)
     case.term.wrote(5, 100, data, 100 + len(data) - 5)
     pieces = [piece for piece in link.wait(Bytes, 3) if isinstance(piece, Bytes)]
     assert b"".join(piece.data for piece in pieces) == data
