@@ -12,7 +12,7 @@ import pytest
 
 from tandemmq.client import Client
 from tests.support import forked
-from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.prove import IS_THOROUGH, rounds
 from tests.support.tree import ROOT
 
@@ -106,15 +106,18 @@ async def test_each_backup_of_a_broker_at_work_keeps_what_was_promised(tmp_path:
     seen: set[Path] = set()
     try:
         for number in range(BACKUPS):
-            await asyncio.sleep(0.3)  # so that it works on between two
             seen.update(data.rglob("db-*.log"))
+            before = len(work.acknowledged)
+            await asyncio.to_thread(wait_until, lambda before=before: len(work.acknowledged) > before, "work goes on")
+            if number == BACKUPS - 1:
+                reclaimed = "a file was reclaimed meanwhile"
+                await asyncio.to_thread(wait_until, lambda: seen - set(data.rglob("db-*.log")), reclaimed)
             sent, acknowledged = set(work.sent), set(work.acknowledged)
             target = tmp_path / f"backup-{number}"
             told = json.loads(await tandemmq("backup", str(target), "--data", str(data), "--json"))
             assert told["messages"] > 0
             asked.append((target, sent - work.acknowledging, acknowledged))
             assert not any(task.done() for task in tasks), "clients took no notice"
-        assert seen - set(data.rglob("db-*.log")), "files were reclaimed meanwhile"
     finally:
         for task in tasks:
             task.cancel()

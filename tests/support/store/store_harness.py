@@ -36,6 +36,7 @@ class Term:
     """One epoch of one broker: its store, and what came back from it. ``watching``: what the store is started with."""
 
     watching: Watching | None = None
+    threads: Threads = OS_THREADS
 
     def __init__(self, directory: str, broker: str = "a", settings: StoreSettings = SMALL, *, disk: Disk = os) -> None:
         self._begin(Standby(directory, f"{directory}/index", broker, settings, disk=disk))
