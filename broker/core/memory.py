@@ -53,7 +53,7 @@ class Memory:
     ``on_held_back`` is called when a holder is held back.
     """
 
-    __slots__ = ("_shares", "by_kind", "held_back", "limit", "on_held_back", "used", "window_max")
+    __slots__ = ("_shares", "by_kind", "committing", "held_back", "limit", "on_held_back", "used", "window_max")
 
     def __init__(self, limit: int) -> None:
         self._shares: dict[int, int] = {}  # how many have that piece of output, by its address
@@ -61,6 +61,7 @@ class Memory:
         self.used = 0
         self.window_max = limit * WINDOWS_PERCENT // 100
         self.by_kind = dict.fromkeys(Kind, 0)
+        self.committing = 0  # of the transactions whose end waits for room
         self.held_back: dict[Holder, None] = {}
         self.on_held_back: Callable[[], object] = lambda: None
 
@@ -71,9 +72,9 @@ class Memory:
 
     @property
     def free_for_destinations(self) -> int:
-        """What bounds each destination: what is left, and what sends hold that wait. They wait for nothing else, and
-        would wait for ever for memory that they fill themselves."""
-        return max(0, self.limit - self.used + self.by_kind[_WAITING_SENDS])
+        """The bound of each destination: the free bytes, and the bytes of the sends and transactions that wait for
+        room. These would wait for ever for memory that they fill themselves."""
+        return max(0, self.limit - self.used + self.by_kind[_WAITING_SENDS] + self.committing)
 
     @property
     def has_room_for_state(self) -> bool:

@@ -53,8 +53,8 @@ _DONE = 8
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Held:
-    """A command that waits. ``deadline``: when it fails (0: never). ``goes_to``: all destinations that get something
-    by it, if they may be several."""
+    """A command that waits. ``deadline``: when it fails (0: never). ``committing``: the bytes of the transaction that
+    it ends. ``goes_to``: all destinations that get something by it, if they may be several."""
 
     client: Client
     command: Waits
@@ -62,6 +62,7 @@ class _Held:
     since: int
     deadline: int
     weight: int
+    committing: int
     goes_to: frozenset[Destination]
     is_gone: bool = False
 
@@ -124,11 +125,13 @@ class FlowControl(Part):
         now = self._clock()
         timeout = policy.send_fail_if_no_space_after_timeout
         deadline = 0 if timeout is None else now + timeout
-        held = _Held(client, command, reason, now, deadline, weight, self._goes_to(client, command))
+        committing = 0 if isinstance(command, Send) else self._transactions.held(client, command.transaction)
+        held = _Held(client, command, reason, now, deadline, weight, committing, self._goes_to(client, command))
         if held.deadline and (not self._next_deadline or held.deadline < self._next_deadline):
             self._next_deadline = held.deadline
         self._stand(held)
         self._weight += weight
+        self._memory.committing += committing
         client.holder.add(Kind.WAITING_SENDS, weight)
         self.delayed += 1
         self.is_holding = True
@@ -248,6 +251,7 @@ class FlowControl(Part):
         self._since.clear()
         self._blocked.clear()
         self._weight = 0
+        self._memory.committing = 0
         self.is_holding = False
 
     # ---- room again
@@ -379,6 +383,7 @@ class FlowControl(Part):
             return
         held.is_gone = True
         self._weight -= held.weight
+        self._memory.committing -= held.committing
         client = held.client
         client.holder.add(Kind.WAITING_SENDS, -held.weight)
         blocked = self._blocked[client]

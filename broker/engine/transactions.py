@@ -190,6 +190,11 @@ class Transactions(Part):
         destinations = {message.destination for message in self._to_be_stored(client, name)}
         return frozenset(part for each in destinations if not client.owns(each) for part in names.split(each))
 
+    def held(self, client: Client, name: str) -> int:
+        """Return the bytes that a transaction holds, 0 if there is none."""
+        found = client.transactions.get(name) or self.branches.open(client, name)
+        return 0 if found is None else found.held
+
     def _needs_room(self, client: Client, message: Message) -> bool:
         """Whether it waits while the store is full. What a session keeps of its deliveries is as an acknowledgement is:
         without it nothing gets out."""

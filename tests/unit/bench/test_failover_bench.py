@@ -9,9 +9,9 @@ import pytest
 
 from tandemmq.bench.connection import BenchError
 from tandemmq.bench.failover import HANDOVER, Case, failover
+from tandemmq.bench.peers.tandemmq import TandemMQ
 from tandemmq.bench.witness import Acknowledger, drain, fill
 from tandemmq.store.tools.check import check
-from tests.support.services.pairs import TandemMQ
 
 pytestmark = pytest.mark.thorough
 

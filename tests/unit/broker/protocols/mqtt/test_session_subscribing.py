@@ -14,7 +14,6 @@ from tandemmq.broker.core.access import Credentials, Operation
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.names import MQTT_RETAINED
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.protocols.mqtt import subscribing
 from tandemmq.broker.protocols.mqtt.delivering import OWN_BYTES_MAX
 from tandemmq.broker.protocols.mqtt.messages import QOS, RETAIN
 from tandemmq.broker.protocols.mqtt.packets import (
@@ -29,6 +28,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
 from tandemmq.broker.protocols.mqtt.properties import NONE
 from tandemmq.broker.protocols.mqtt.retained_sending import AHEAD_MAX
 from tandemmq.broker.protocols.mqtt.session_records import queue_of
+from tandemmq.broker.protocols.mqtt.subscribing import SUBSCRIPTIONS_MAX
 from tandemmq.broker.protocols.mqtt.topics import destination_of
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, V5, MqttWire, payloads, types
@@ -314,16 +314,15 @@ def test_a_session_of_many_records_is_found_whole(lasting, writer, harness):
 
 
 @LASTING
-def test_subscriptions_have_a_bound(come, hooks, monkeypatch, clean):
+def test_subscriptions_have_a_bound(come, hooks, clean):
     """Beyond which retained messages still come to those that there are."""
-    monkeypatch.setattr(subscribing, "SUBSCRIPTIONS_MAX", 20)
     hooks.messages = [retained("0", "x")]
     wire = come(clean=clean)
     codes: list[int] = []
-    for start in range(0, 30, 10):
-        filters = [str(number) for number in range(start, start + 10)]
+    for start in range(0, SUBSCRIPTIONS_MAX + 500, 500):
+        filters = [str(number) for number in range(start, start + 500)]
         codes += wire.subscribe(*filters, qos=1, retain_handling=2)[0].codes
-    assert codes == [1] * 20 + [0x97] * 10
+    assert codes == [1] * SUBSCRIPTIONS_MAX + [0x97] * 500
     assert payloads(wire.subscribe("0", qos=1)) == ["x"]
 
 
