@@ -42,9 +42,9 @@ from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED
 
 # What the default run opens of each life.
 IMAGES = 12 if IS_THOROUGH else 8
-RECOVERIES = 2 if IS_THOROUGH else 1
+RECOVERIES = 1
 IMAGES_OF_A_RECOVERY = 5
-KILLS = 4 if IS_THOROUGH else 2
+KILLS = 2
 IMAGES_OF_A_KILL = 10
 # All lives in CI; in the default run one in so many.
 ONE_IN = 8

@@ -115,7 +115,7 @@ WRONG = {
 
 
 #: Each takes some seconds: so many of all run by default.
-SAMPLE = rounds(20, len(SCRIPTS) + len(WRONG))
+SAMPLE = rounds(12, len(SCRIPTS) + len(WRONG))
 
 
 def sampled(scripts: Collection[str]) -> list[object]:

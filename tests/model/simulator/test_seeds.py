@@ -22,8 +22,7 @@ pytestmark = [
     pytest.mark.promise("simulator-finds-nothing", "confirmed-survives", "one-master-counts"),
 ]
 
-DEFAULT_SEEDS = 120 if os.environ.get("CI", "").lower() in ("1", "true") else 60
-SEEDS = rounds(DEFAULT_SEEDS, 10_000)
+SEEDS = rounds(60, 10_000)
 FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))
 LOCKERS = {
     "shared-file": (),

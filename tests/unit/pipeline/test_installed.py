@@ -43,7 +43,8 @@ print(json.dumps([rows, tandemmq.__file__, worker]))
 
 
 @pytest.mark.service
-@pytest.mark.thorough  # a second Java, beside that of the other tests
+@pytest.mark.prove
+@pytest.mark.proof_only  # a second Java, beside that of the other tests
 @pytest.mark.timeout(300)
 def test_workers_find_the_package_of_a_wheel(store: Path, tmp_path: Path, spark_installed: None) -> None:
     site = tmp_path / "site"
