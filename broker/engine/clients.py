@@ -178,7 +178,8 @@ class Clients(Part):
         client: Client | None = connection.client
         if client is not None and client.is_open:
             client.waiting.append(command)
-            self._hold_back(client)
+            if not isinstance(command, Disconnect):  # nothing follows that: it is read on, so that its end is noticed
+                self._hold_back(client)
         elif not connection.session.survives_errors:
             return
         elif client is not None and client.is_there and (client.waiting or isinstance(command, Connect)):

@@ -420,8 +420,10 @@ class Engine:
         raise command.error
 
     def _disconnect(self, client: Client, command: commands.Disconnect) -> None:
-        """It waits behind what its client sent."""
+        """It waits behind what its client sent. The time for the next login begins anew meanwhile."""
         clients = self._clients
+        if command.is_awaited:
+            client.connection.await_login()
         if self.flow.is_holding and self.flow.holds_any_of(client):
             sent = partial(self.flow.tell_when_sent, client)
             clients.when_known(client, sent, lambda _: clients.disconnect(client, command), is_read=True)

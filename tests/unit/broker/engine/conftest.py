@@ -109,6 +109,7 @@ class Client:
         self.is_closed = False
         self.is_flushed = False  # what it was told last
         self.is_reading = True
+        self.logins_awaited = 0
         self.engine = harness.engine
         self._harness = harness
         self.sequence = 0
@@ -125,7 +126,8 @@ class Client:
         self.is_closed = True
         self.is_flushed = after_flush
 
-    def await_login(self) -> None: ...
+    def await_login(self) -> None:
+        self.logins_awaited += 1
 
     def await_hang_up(self) -> None: ...
 

@@ -202,6 +202,30 @@ def test_a_client_begins_anew_behind_a_disconnect_that_waits_for_room(narrow: Ha
     assert client.is_reading
 
 
+def test_the_end_of_a_client_that_hangs_up_behind_its_disconnect_is_noticed(narrow: Harness) -> None:
+    """JMS says RemoveInfo, then ShutdownInfo where no answer comes in time, and closes its socket."""
+    client = kept(narrow)
+    client.handle(Connect("me", connection_id="ID:own"))
+    client.send("y" * 500, persistent=False)
+    client.handle(Disconnect("bye", is_awaited=True))
+    client.handle(Disconnect())
+    assert client.is_reading
+    client.vanish()
+    again = kept(narrow)
+    again.handle(Connect("me", connection_id="ID:own"))
+    assert again.is_connected
+
+
+def test_a_disconnect_that_waits_for_room_is_no_login_that_does_not_come(narrow: Harness) -> None:
+    """A connection that lasts for longer than a login may would be hung up on at the next look at its clocks."""
+    client = kept(narrow)
+    client.handle(Connect("me"))
+    client.send("y" * 500, persistent=False)
+    client.handle(Disconnect("bye", is_awaited=True))
+    assert client.logins_awaited == 1
+    assert client.receipts == []
+
+
 def test_a_client_is_not_read_while_too_much_of_it_waits_for_room(
     narrow: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
