@@ -40,6 +40,12 @@ class _Progress:
     slow_since: int = 0
     slow_count: int = 0
 
+    def skip(self, milliseconds: int) -> None:
+        """So long its client waited for the broker."""
+        self.acknowledged_at += milliseconds
+        if self.slow_since:
+            self.slow_since += milliseconds
+
 
 class SlowConsumers:
     """Finds consumers that do not keep up, once a second."""
@@ -51,6 +57,7 @@ class SlowConsumers:
         self._abort = abort
         self._is_asked_for = policies.any(_concerns)
         self._paces: dict[Subscription, _Progress] = {}
+        self._looked_at = 0
 
     @property
     def count(self) -> int:
@@ -63,17 +70,21 @@ class SlowConsumers:
             return
         step = Pace()
         former, self._paces = self._paces, {}
+        milliseconds, self._looked_at = now - self._looked_at, now
         for client in list(clients):
             for subscription in list(client.subscriptions.values()):
                 if step.is_full(_LOOKED_AT + len(_sources(subscription)) // 64):
                     yield
-                if not client.is_ready:  # it waits for the broker, or leaves
-                    break
+                pace = former.get(subscription)
+                if not client.is_ready:  # it waits for the broker: that time does not count, and what was before does
+                    if pace is not None and subscription.is_open:
+                        pace.skip(milliseconds)
+                        self._paces[subscription] = pace
+                    continue
                 found = self._policy(subscription)
                 if found is None or not subscription.is_open:
                     continue
-                pace = former.get(subscription) or _Progress(now)
-                self._paces[subscription] = pace
+                pace = self._paces[subscription] = pace or _Progress(now)
                 self._look(client, subscription, pace, *found, now)
 
     def _policy(self, subscription: Subscription) -> tuple[Destination, DestinationPolicy] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tandemmq.broker.core.client import Event
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -39,6 +40,19 @@ def test_a_consumer_that_is_slow_for_too_long_is_closed_and_others_get_what_it_h
     assert not slow.is_closed
     other.subscribe("t")
     assert other.bodies == ["0", "1", "2"]
+    assert harness.counts["slow_consumers_aborted_total"] == 1
+
+
+def test_a_consumer_whose_client_often_waits_is_closed_too(build):
+    """The time in which its client waits for the broker does not count; the time before and after it does."""
+    harness = build(max_slow_duration=5_000)
+    slow = harness.consumer("s", prefetch=1)
+    fill(harness)
+    for _ in range(8):
+        harness.wait(2)
+        slow.client.move(Event.ASK)
+        harness.wait(1)
+        slow.client.move(Event.ANSWER)
     assert harness.counts["slow_consumers_aborted_total"] == 1
 
 
