@@ -63,3 +63,21 @@ def test_files_have_the_mode_that_was_asked_for(tmp_path: Path, asked: str | Non
     assert wrong == {}
     tandemmq("store", "export", str(data), "--to", str(tmp_path / "copy"))
     assert not [name for name, found in modes(tmp_path / "copy").items() if found & 0o077]
+
+
+def test_what_others_may_read_is_told(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    data.chmod(0o755)
+    (data / "notes").touch()
+    (data / "notes").chmod(0o644)
+    broker = BrokerProcess(data, "a").start()
+    try:
+        (warning,) = broker.wait_role("master")["warnings"]
+        assert warning.startswith(f"{data} and 1 more: open to more users than store.file_mode 0600 says")
+        os.system(warning.rpartition("to mend it: ")[2])
+        broker.terminate()
+        broker.start()
+        assert broker.wait_role("master")["warnings"] == []
+    finally:
+        broker.stop()

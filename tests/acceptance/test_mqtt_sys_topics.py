@@ -48,3 +48,20 @@ def test_figures_come_at_once_and_again(broker: MqttBroker) -> None:
         )
         other.publish("a/b", b"", retain=True)
         wait_until(lambda: figures()["retained messages/count"] == "0", "none is retained")
+
+
+def test_nothing_is_published_that_nobody_asked_for(broker: MqttBroker) -> None:
+    with PahoClient(broker.mqtt) as client, PahoClient(broker.mqtt) as asking:
+        client.subscribe("#")
+        asking.subscribe("$SYS/broker/uptime")
+        asking.wait_messages(3)
+        client.publish("a", b"1")
+        client.wait_messages(1)
+        assert [each.topic for each in client.messages] == ["a"]
+        assert {each.topic for each in asking.messages} == {"$SYS/broker/uptime"}
+        status = broker.status()
+        assert status is not None
+        topics = {topic["name"] for topic in status["topics"]}
+        assert "$SYS.broker.uptime" in topics
+        assert "$SYS.broker.version" not in topics
+        assert status["counts"]["mqtt_clients"] == 2

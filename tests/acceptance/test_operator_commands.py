@@ -75,3 +75,15 @@ def test_dead_letters_are_tried_and_retried(broker: BrokerProcess) -> None:
     assert (failed["task"]["state"], failed["task"]["counts"]) == ("stopped", {"retried": 1})
     assert shell.says("retry", DEAD, "--all") == "1 retried\n"
     assert clients.answer("orders", 2) == ["a", "b"]
+
+
+def test_what_is_wrong_ends_with_a_sentence(broker: BrokerProcess) -> None:
+    shell = Shell(broker)
+    assert "there is no queue://nothing" in shell.says("queues", "delete", "nothing", code=1)
+    assert "or --all" in shell.says("move", "a", "b", code=2)
+    assert "goes with no other choice" in shell.says("move", "a", "b", "--all", "--limit", "1", code=2)
+    assert shell.json("connections", "close", "nobody", code=1)["code"] == 1
+    assert shell.json("top", "--count", "1", "--interval", "0.2") == {"queues": []}
+    assert shell.json("consumers")["items"] == []
+    assert shell.json("subscriptions")["items"] == []
+    assert shell.json("subscriptions", "delete", "nobody", "none", code=1)["code"] == 1

@@ -263,3 +263,16 @@ def asked(
     broker: Encrypted, *options: str, environment: dict[str, str] | None = None, keep: tuple[int, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     return forked.run(asking(broker, *options), cwd=ROOT, env=environment, pass_fds=keep, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"), [("--cert", "its certificate is not trusted"), ("--ca-file", "does it want a certificate")]
+)
+def test_a_broker_that_does_not_trust_or_is_not_trusted_ends_with_3(
+    broker: Encrypted, option: str, reason: str
+) -> None:
+    how = (option, broker.own if option == "--cert" else broker.ca)
+    done = tandemmq("send", "ORDERS.TLS", "hello", "--url", broker.url, *how)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr

@@ -167,3 +167,38 @@ def test_a_silent_input_does_not_stop_the_heart_beats(broker: Server) -> None:
 
     assert sender.returncode == 0, output
     assert "lost" not in output
+
+
+@pytest.mark.thorough
+def test_both_commands_go_on_when_the_master_is_killed(pair: tuple[Server, Server]) -> None:
+    master, standby = pair
+    both = url(master, standby)
+    first, second = ([f"n {number}" for number in half] for half in (range(200), range(200, 400)))
+    pipe = subprocess.PIPE
+    send, receive = ([*COMMAND, verb, "cli.failover", "--url", both] for verb in ("send", "receive"))
+    with (
+        forked.Popen(send, stdin=pipe, stderr=pipe, text=True) as sender,
+        forked.Popen(receive, stdout=pipe, text=True) as receiver,
+    ):
+        assert sender.stdin is not None
+        sender.stdin.write("".join(f"{line}\n" for line in first))
+        sender.stdin.flush()
+        await_lines(receiver, first)
+        master.kill()
+        output = sender.communicate("".join(f"{line}\n" for line in second), timeout=60)[1]
+        await_lines(receiver, second)
+        receiver.send_signal(signal.SIGINT)
+
+    assert sender.returncode == 0, output
+    assert f"connection to stomp://{HOST}:{master.port} lost" in output
+    assert f"reconnected to stomp://{HOST}:{standby.port}" in output
+
+
+def await_lines(receiver: subprocess.Popen[str], lines: list[str]) -> None:
+    """Until each was printed, in whichever order, some perhaps twice."""
+    assert receiver.stdout is not None
+    missing = set(lines)
+    while missing:
+        line = receiver.stdout.readline()
+        assert line, f"it ended before it printed {sorted(missing)}"
+        missing.discard(line.rstrip("\n"))

@@ -140,21 +140,23 @@ def test_a_durable_subscription_gathers_while_nobody_is_there(harness):
     assert harness.stored() == 0
 
 
-def test_what_a_durable_subscription_asked_for_outlives_the_engine(harness):
-    client, sender = harness.client("me"), harness.client()
-    client.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+@pytest.mark.parametrize(("asked", "topics"), [(PRICES, [PRICES]), (ALL, [STOCK_A, STOCK_B])])
+def test_what_a_durable_subscription_asked_for_outlives_the_engine(harness, asked, topics):
+    """Of a pattern the last topic is new to the second engine, and known to the third."""
+    terms = {"durable_name": "d", "selector": "colour = 'red'", "client_id": "me"}
+    harness.consumer("s", asked, **terms)
+    harness.client().store("before", destination=topics[0], properties={"colour": "blue"})
+
+    for _ in range(2):
+        harness.fail_over()
+        for topic in topics:
+            for colour in ("blue", "red"):
+                harness.client().store(f"{colour} {topic.name}", destination=topic, properties={"colour": colour})
+    assert harness.stored() == 2 * len(topics)
+    client = harness.consumer("s", asked, **terms)
     harness.turn()
 
-    harness.fail_over()
-    sender = harness.client()
-    sender.send("blue", PRICES, properties={"colour": "blue"})
-    sender.send("red", PRICES, properties={"colour": "red"})
-    harness.turn()
-    assert harness.stored() == 1
-    client = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="me")
-    harness.turn()
-
-    assert client.bodies == ["red"]
+    assert sorted(client.bodies) == sorted(f"red {topic.name}" for topic in topics for _ in range(2))
 
 
 @pytest.mark.parametrize("change", [{"selector": "colour = 'blue'"}, {"selector": None}, {"no_local": True}])

@@ -131,6 +131,19 @@ async def test_a_stop_while_handing_over_is_the_end(node: NewNode) -> None:
     assert a.mastership.promotions == 1
 
 
+async def test_a_handover_of_one_who_is_deposed_meanwhile_says_so(node: NewNode, lock: MemoryLock) -> None:
+    first = await node("a").started(Role.MASTER)
+    lock.grant_twice()
+    second = node("b").start()
+    await second.become(Role.MASTER)
+    assert first.mastership.phase is Phase.MASTER, "it has not looked yet"
+    with pytest.raises(NotMaster):
+        await first.mastership.handover()
+    assert first.mastership.demotions == {Trouble.DEPOSED: 1}
+    await second.stop()
+    await first.stop()
+
+
 class Faulty(MemoryLocker):
     """A locker of somebody else's, with a fault in it as long as ``fails``."""
 

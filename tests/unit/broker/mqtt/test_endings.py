@@ -149,6 +149,20 @@ async def test_a_will_without_delay_is_published_though_its_client_comes_back_in
     assert terms.stored(queue_of("one")) == 0  # what it wrote itself is newer
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_will_is_published_when_its_session_ends_before_its_delay_is_over(
+    terms: Terms, watcher: Watcher, is_stored: bool
+) -> None:
+    """MQTT-3.1.2-8. A session that is not stored ends with its connection."""
+    will = Will("wills/one", b"gone", 1, False, Properties(will_delay=NEVER - 1))
+    if is_stored:
+        await _store(terms, "one", expiry=5)
+    terms.clients.came("one", is_resumed=is_stored)
+    terms.clients.left(_left("one", expiry=5, will=will, is_stored=is_stored))
+    await terms.until(lambda: watcher.seen and not terms.stored(queue_of("one")))
+    assert [message.destination.name for message in watcher.seen] == ["wills.one"]
+
+
 async def test_who_comes_and_goes_again_and_again_is_awaited_once(terms: Terms) -> None:
     before = terms.engine.memory.used
     later = Will("wills/one", b"x" * 1_000, 1, False, Properties(will_delay=3_000))

@@ -99,6 +99,23 @@ def test_a_broker_without_an_index_begins_with_a_copy_of_its_neighbours(
     master.close()
 
 
+def test_an_index_directory_that_is_a_link_is_not_used(
+    directory: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with Term(directory, "a") as master:
+        bodies = [operation.message.body for operation in master.add_durably(3)]
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "index"
+    own = Path(directory, "index", "a")
+    own.rename(elsewhere)
+    own.symlink_to(elsewhere)
+    before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in elsewhere.iterdir()}
+    with Term(directory, "a") as again:
+        assert again.bodies() == bodies
+        assert set(os.listdir(f"{directory}/index")) >= {"a", "a-2"}
+    assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in elsewhere.iterdir()} == before
+    own.unlink()
+
+
 def test_an_index_that_tells_of_another_journal_is_set_aside(directory: str) -> None:
     with Term(directory, "a") as master:
         master.add_durably(20)
