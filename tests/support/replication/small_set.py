@@ -28,7 +28,7 @@ from tests.support.replication.switch import Switch
 
 FILE_LENGTH = 1 << 16
 T = 0.5
-WAIAnswerSECONDS_MAX = 60.0
+WAIT_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.02
 
 Answer = TypeVar("Answer")
@@ -236,7 +236,7 @@ class SmallSet:
 
     def until(self, condition: Callable[[], Answer], what: str) -> Answer:
         """The first true answer of ``condition``; fails with ``what`` when none comes."""
-        deadline = self.threads.monotonic() + WAIAnswerSECONDS_MAX
+        deadline = self.threads.monotonic() + WAIT_SECONDS_MAX
         while not (answer := condition()):
             assert self.threads.monotonic() < deadline, f"it does not happen: {what}"
             self.threads.sleep(POLL_SECONDS)

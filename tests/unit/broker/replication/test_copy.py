@@ -29,7 +29,7 @@ from tests.support.replication.source_journal import LENGTH, SET, SourceJournal,
 from tests.support.virtual_time import VirtualTime
 
 FEW_IMAGES = 40  # of those after each event
-OF_EACH_FAILURE = rounds(3, FEW_IMAGES)  # where each call fails in turn
+OF_EACH_FAILURE = rounds(FEW_IMAGES, FEW_IMAGES, quick=3)  # where each call fails in turn
 
 
 @pytest.fixture

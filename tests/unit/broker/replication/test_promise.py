@@ -43,7 +43,7 @@ from tests.support.crash.failing_disk import Failed, FailingDisk, Failure
 from tests.support.crash.recording_disk import Note, RecordingDisk
 from tests.support.prove import rounds
 
-FEW_IMAGES = rounds(5, 1_000)  # of those after each event, where each call fails in turn
+FEW_IMAGES = rounds(1_000, 1_000, quick=5)  # of those after each event, where each call fails in turn
 A, B, C = ("a" * 32, "b" * 32, "c" * 32)
 FOUNDING = Founding("f" * 32, Voters((A, B), {A: "a1" * 100, B: "b1" * 100}))
 MANY_LIVES = {f"{n:032x}": n for n in range(LIVES_MAX)}
