@@ -18,10 +18,10 @@ import stomp
 from stomp.utils import Frame
 
 from tests.support.acceptance.compose_pair import Pair
-from tests.support.acceptance.docker_image import Image, base_image, run, size_of, until
+from tests.support.acceptance.docker_image import TREE, Image, base_image, run, size_of, until
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.reachable_database import reachable_postgres
-from tests.support.acceptance.under_load import demand_kept, under_load
+from tests.support.acceptance.under_load import demand_kept, under_load, wait_for_receipts
 from tests.support.prove import rounds
 
 QUEUE = "/queue/compose"
@@ -32,6 +32,7 @@ MESSAGES_AFTER = 200
 #: What an image is to take at most, and its base, for python:3.11-slim has about 125 MB.
 IMAGE_BYTES_MAX = 250_000_000
 BASE_BYTES_MAX = 130_000_000
+LEASE_FILE = TREE / "deploy" / "docker-compose.lease.yml"
 
 #: So many rounds of killing and stopping, and the stories that need a minute each; none: one round, without those.
 ROUNDS = rounds(0, 5)
@@ -222,6 +223,44 @@ def database(require_service: Callable[[object, str], None]) -> Iterator[str]:
         yield server.fresh("lease")
     finally:
         server.remove()
+
+
+@pytest.fixture
+def leased(image: str, database: str) -> Iterator[Pair]:
+    """The pair of deploy/docker-compose.lease.yml, on a network whose gateway, this machine, has the database."""
+    # docker0: an address of this machine that no container's network takes away.
+    gateway = json.loads(run("ip", "-json", "-4", "addr", "show", "docker0"))[0]["addr_info"][0]["local"]
+    url = database.replace("@127.0.0.1:", f"@{gateway}:")
+    yield from started(Pair(image, [LEASE_FILE], {"TANDEMMQ_DATA_SOURCE": url}), image)
+
+
+@pytest.mark.proof_only
+def test_a_master_with_a_lease_that_is_paused_or_cut_off_is_replaced_and_stands_by_afterwards(leased: Pair) -> None:
+    """First it is frozen; then neither clients nor the database reach its successor, which has the volume still."""
+    first, second = leased.until_settled()
+    epoch = leased.page(first, "status")[1]["epoch"]
+    network = f"{leased.project}_default"
+
+    def pause(books: Books) -> None:
+        run("docker", "pause", leased.container(first))
+        leased.until_role(second, "master")
+        wait_for_receipts(books)
+        run("docker", "unpause", leased.container(first))
+        leased.until_role(first, "standby")
+
+    def cut(books: Books) -> None:
+        container = leased.container(second)
+        run("docker", "network", "disconnect", network, container)
+        leased.until_role(first, "master")
+        wait_for_receipts(books)
+        run("docker", "network", "connect", "--alias", second, network, container)
+        leased.until_role(second, "standby")
+
+    books, outages = under_load(list(leased.stomp.values()), pause, cut)
+    print(f"without a receipt: {outages[0]:.3f} s when paused, {outages[1]:.3f} s when cut off")
+    demand_kept(books)
+    assert {leased.inspect(each, "{{.RestartCount}}") for each in (first, second)} == {"0"}, "they go on as they were"
+    assert leased.page(first, "status")[1]["epoch"] > epoch + 1
 
 
 def test_the_image_runs_as_a_plain_user_and_knows_its_command(image: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +31,7 @@ from tandemmq.store.tools.check import check
 from tests.support.pipeline.pipeline_journals import FILE_BYTES, NOW_MS, QUEUE, add, write_foreign, write_store
 from tests.support.pipeline.taken import taken
 from tests.support.services.pairs import failover_url, pair_in
+from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.service
 
@@ -98,6 +101,33 @@ def test_a_master_that_is_killed_meanwhile_changes_nothing(
         replay.run(spark, sources, out, request=ReplayRequest(only=UNACKNOWLEDGED), target=target)
     with pytest.raises(ValueError, match="choose another directory"):
         replay.run(spark, sources, out, request=ReplayRequest(), target=Target("stomp://elsewhere:61613"))
+
+
+@pytest.mark.proof_only
+@pytest.mark.timeout(900)
+def test_a_driver_that_is_killed_is_gone_on_from(
+    spark: SparkSession, pair: tuple[Server, Server], tmp_path: Path
+) -> None:
+    """In processes of its own, twice; and consumers take at once what comes."""
+    write_store(tmp_path / "store", 1500)
+    out = tmp_path / "out"
+    command = ["pipeline", "replay", str(tmp_path / "store"), "--tail", "--out", str(out), "--to", failover_url(*pair)]
+    own = ["--rate", "100", "--master", "local[2]", "--conf", "spark.driver.memory=768m"]
+    found: list[dict[str, Any]] = []
+    for wanted in (700, 1200):
+        with subprocess.Popen([sys.executable, "-m", "tandemmq", *command, *own], cwd=ROOT) as driver:
+            try:
+                while len(found) < wanted:
+                    assert driver.poll() is None, "it has not come so far"
+                    found += taken(failover_url(*pair), "/queue/orders", 50)
+            finally:
+                driver.kill()
+        assert Ledger(out / STATE).progress(0).confirmed < 1500, "it was killed in the middle"
+    done = CliRunner().invoke(main, [*command, "--json"])
+    assert done.exit_code == 0, done.output
+    found += taken(failover_url(*pair), "/queue/orders")
+    assert [each["originalMessageId"] for each in found] == [f"ID:tests-1:1:1:{n}" for n in range(1, 1501)]
+    assert "1,500" not in json.loads(done.stdout)["findings"][0], "the last run sent the rest only"
 
 
 @pytest.fixture

@@ -31,6 +31,11 @@ from tests.support.pipeline.pipeline_journals import add, write_foreign, write_s
 from tests.support.prove import IS_PROOF, SEED
 from tests.support.tree import ROOT
 
+SPARK = ["--master", "local[2]"]
+for setting in ("spark.sql.shuffle.partitions=2", "spark.sql.adaptive.enabled=false"):
+    SPARK += ["--conf", setting]
+SECONDS_MAX = 300.0
+
 
 def in_journals(store: Path, table: str) -> Counter[tuple[int, int]]:
     """(file, offset) of each row of closed files, as the decoder alone finds them."""
@@ -95,8 +100,21 @@ def test_what_a_lake_holds_is_read_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_killed_at_any_moment_and_run_again_each_message_is_there_once(tmp_path: Path) -> None:
-    """The real command; the last one runs for ever, and ends on SIGTERM."""
+@pytest.mark.parametrize(
+    ("engine", "seconds"),
+    [
+        pytest.param(["--engine", "local"], 0.5, id="local"),
+        pytest.param(
+            SPARK, 4.0, id="spark", marks=[pytest.mark.service, pytest.mark.proof_only, pytest.mark.timeout(1800)]
+        ),
+    ],
+)
+def test_killed_at_any_moment_and_run_again_each_message_is_there_once(
+    request: pytest.FixtureRequest, tmp_path: Path, engine: list[str], seconds: float
+) -> None:
+    """The real command; the last one runs for ever, and ends on SIGTERM. With Spark its Java is killed, too."""
+    if engine is SPARK:
+        request.getfixturevalue("spark_installed")
     print(f"TANDEMMQ_SEED={SEED}")
     chance = random.Random(SEED)
     store, lake = tmp_path / "store", tmp_path / "lake"
@@ -104,18 +122,21 @@ def test_killed_at_any_moment_and_run_again_each_message_is_there_once(tmp_path:
     wanted = {table: in_journals(store, table) for table in TABLES}
     named = [sys.executable, "-m", "tandemmq", "pipeline", "archive", str(store), "--out", str(lake)]
     for _ in range(5 if IS_PROOF else 1):
-        with subprocess.Popen([*named, "--engine", "local"], cwd=ROOT, stderr=subprocess.DEVNULL) as killed:
-            wait_until(partial(has_begun, killed, lake / LEDGER / "staging"), "it has begun")
-            time.sleep(chance.random() * 0.5)
-            killed.kill()
+        command = [*named, *engine]
+        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True) as killed:
+            try:
+                wait_until(partial(has_begun, killed, lake / LEDGER / "staging"), "it has begun", SECONDS_MAX)
+                time.sleep(chance.random() * seconds)
+            finally:
+                os.killpg(killed.pid, signal.SIGKILL)
         for table in TABLES:
             assert set(in_lake(lake, table).values()) <= {1}, "nothing is twice at any moment"
-    with subprocess.Popen([*named, "--engine", "local", "--every", "1s"], cwd=ROOT) as again:
+    with subprocess.Popen([*named, *engine, "--every", "1s"], cwd=ROOT) as again:
         try:
             # What was killed may have added all of them.
-            wait_until(lambda: committed(str(lake)) and is_ready(again), "it has added them")
+            wait_until(lambda: committed(str(lake)) and is_ready(again), "it has added them", SECONDS_MAX)
             os.kill(again.pid, signal.SIGTERM)
-            assert again.wait(60) == 0, "SIGTERM is no failure"
+            assert again.wait(120) == 0, "SIGTERM is no failure"
         finally:
             again.kill()
     for table, expected in wanted.items():
