@@ -135,6 +135,26 @@ def test_a_subscription_that_only_the_index_knows_is_written_anew(tmp_path: Path
     assert taken.report.corrected["messages that had been lost"] == 2
 
 
+def test_what_stands_behind_the_last_update_is_left_to_the_journal(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    first = [store.send(Q) for _ in range(4)]
+    open_then = XaTransactionId(1, b"g", b"b")
+    store.send(Q, transaction=open_then)
+    store.remove(Q, first[0], transaction=open_then)
+    store.send(R, transaction=LOCAL)
+    store.checkpoint()
+    store.prepare(open_then)
+    store.commit(LOCAL)
+    store.remove(Q, first[1])
+    store.send(Q)
+    store.delete(R)
+    store.send(R)
+    store.write()
+    taken = taken_exactly(store)
+    assert taken.prepared == [open_then.key]
+    assert taken.withheld == 1
+
+
 def test_a_damaged_index_is_set_aside_and_the_journal_believed(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     for _ in range(7):
