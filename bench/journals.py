@@ -47,8 +47,7 @@ def begin_journal(directory: Path, file_bytes: int) -> JournalWriter:
     directory.mkdir(parents=True, exist_ok=True)
     files = JournalFiles(str(directory))
     files.prepare(HOLDER, file_bytes)
-    files.publish(HOLDER, 1)
-    writer = JournalWriter(files, HOLDER, 1, file_length_max=file_bytes)
+    writer = JournalWriter(files, HOLDER, files.publish(HOLDER, 1), file_length_max=file_bytes)
     writer.append([encode_header(Header(1, HOLDER, "promotion", {}, (1,), length=file_bytes))])
     return writer
 

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from tandemmq.disk import Disk, open_regular, open_with_status, sync_directory, unlink_if_there, write_fully
+from tandemmq.disk import Disk, NotRegular, open_regular, open_with_status, sync_directory, unlink_if_there, write_fully
 from tandemmq.journal.errors import FenceTaken
 from tandemmq.journal.format import END_RECORD, FILE_ID_LIMIT
 from tandemmq.modes import NEW_FILE
@@ -45,6 +45,16 @@ def file_id(name: str) -> int | None:
 
 def identity_of(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFile:
+    """A journal file that this process writes. ``identity`` is that of the file that it created, and ``fd`` keeps the
+    file open for writing: while it is open, no other file gets its identity (safety.md 9). The holder closes ``fd``."""
+
+    file: int
+    fd: int
+    identity: Identity
 
 
 @dataclass(eq=False)
@@ -129,10 +139,10 @@ class JournalFiles:
             raise OSError(error.errno, error.strerror, path) from error
         self._prepared[broker] = fd, identity
 
-    def publish(self, broker: str, file: int) -> Identity:
+    def publish(self, broker: str, file: int) -> OwnFile:
         """Give the prepared file its name: db-``file``.log. On return the name is durable, and it is our file.
 
-        Raises FenceTaken when somebody else's file has that name. When the name is there already and it is the file
+        Raises FenceTaken when another broker's file has that name. When the name is there already and it is the file
         that we prepared (NFS: the reply was lost and the request sent again), that is success. The file behind the
         name is compared with what this process prepared, so that of two brokers by the same name only one goes on.
         Whatever the outcome, another publication needs another ``prepare``.
@@ -144,20 +154,30 @@ class JournalFiles:
                 self.disk.link(source, self.path(file))  # prove: fence-by-link
             except FileExistsError:
                 pass  # whose it is, is asked next
-            status = self.disk.stat(self.path(file))
+            fd, status = open_with_status(self.disk, self.path(file), os.O_WRONLY)
             # Two names, this one and the one to be unlinked. A third: a thread of a former life that hung between its
             # fence check and its link woke up, and gave our file the name that it wanted for its own. Asked before the
             # unlink, while the look-up is fresh: a host may remember the number of names for a while
             # (FUSE).
             if identity_of(status) != identity or status.st_nlink > 2:  # prove: fence-is-our-file
+                self.disk.close(fd)
                 raise FenceTaken(file)
-        except FileNotFoundError as error:  # what we prepared, or the name we gave it, was taken away
+        except (FileNotFoundError, NotRegular) as error:  # what we prepared, or the name we gave it, was taken away
             raise FenceTaken(file) from error
         finally:
             self.abandon(broker)  # before the unlink: NFS keeps an open file under a name of its own
-        unlink_if_there(self.disk, source)
-        self.sync_directory()  # prove: fence-name-durable
-        return identity
+        try:
+            unlink_if_there(self.disk, source)
+            self.sync_directory()  # prove: fence-name-durable
+        except BaseException:
+            self.disk.close(fd)
+            raise
+        return OwnFile(file, fd, identity)
+
+    def opened(self, file: int) -> OwnFile:
+        """Open db-``file``.log, to continue it where no other process can be writing. Raises OSError."""
+        fd, status = open_with_status(self.disk, self.path(file), os.O_WRONLY)
+        return OwnFile(file, fd, identity_of(status))
 
     def abandon(self, broker: str) -> None:
         """Forget what was prepared, if anything. The file stays, to be replaced: a deposed broker removes nothing."""

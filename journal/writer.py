@@ -24,9 +24,9 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from tandemmq.disk import not_opened, open_with_status, write_fully
+from tandemmq.disk import not_opened, write_fully
 from tandemmq.journal.errors import Deposed, FenceTaken, JournalFailed
-from tandemmq.journal.files import Identity, JournalFiles, identity_of
+from tandemmq.journal.files import Identity, JournalFiles, OwnFile
 from tandemmq.journal.format import (
     END_RECORD_SIZE,
     FILE_LENGTH_DEFAULT,
@@ -71,14 +71,14 @@ class JournalWriter:
         self,
         files: JournalFiles,
         broker: str,
-        file: int,
+        own: OwnFile,
         offset: int = 0,
         *,
         checksum: int = 0,
         file_length_max: int = FILE_LENGTH_DEFAULT,
         on_written: OnWritten | None = None,
     ) -> None:
-        """Go on writing db-``file``.log at ``offset``, the end of its last good batch. Raises OSError.
+        """Continue to write ``own`` at ``offset``, the end of its last good batch. Closes it with ``close``.
 
         The caller owns the fence: it published this file itself, or no other process can be writing.
         """
@@ -95,8 +95,9 @@ class JournalWriter:
         self.offset = offset
         self.checksum = checksum
         self.sync_seconds = 0.0
-        self._fd, self._identity = self._open(file)
-        self._take(file)
+        self._fd: int
+        self._identity: Identity
+        self._take(own)
 
     @property
     def position(self) -> tuple[int, int]:
@@ -268,32 +269,35 @@ class JournalWriter:
             self.prepare_next()
             with self._preparing:
                 self._is_prepared = False
-                published = files.publish(self._broker, following)
-            highest = files.list()[-1:]
+                own = files.publish(self._broker, following)
         except FenceTaken:
-            self._depose(f"db-{following}.log was made by somebody else")
+            self._depose(f"db-{following}.log was made by another broker")
         except OSError as error:
             self._fail("rotate", error)
+        try:
+            self._check_rotation(following)
+            if end_marker is None:
+                files.disk.close(self._fd)
+            else:
+                self._end_marker = self._fd, self.offset, end_marker
+        except BaseException as error:
+            files.disk.close(own.fd)
+            if isinstance(error, OSError) and not isinstance(error, JournalFailed):
+                self._fail("rotate", error)
+            raise
+        self.offset = 0
+        self.checksum = 0
+        self._take(own)
+        self.append((header,))
+
+    def _check_rotation(self, following: int) -> None:
+        """Raises Deposed when a successor came while the next file was made."""
+        highest = self._files.list()[-1:]
         if highest and highest[0] > following:
             self._depose(f"db-{highest[0]}.log exists")  # prove: rotation-second-listing
         # The first file of a successor's epoch stays until every file before it is gone (safety of reclaiming): a
         # successor whose files came and went while this process slept took ours away too.
         self._check_own_file()  # prove: rotation-own-file
-        try:
-            fd, identity = self._open(following)
-            ended, self._fd, self._identity = self._fd, fd, identity
-            if end_marker is None:
-                self._files.disk.close(ended)
-            else:
-                self._end_marker = ended, self.offset, end_marker
-        except OSError as error:
-            self._fail("rotate", error)
-        self.offset = 0
-        self.checksum = 0
-        self._take(following)
-        if identity != published:  # prove: rotation-file-is-published
-            self._depose("the file just made was replaced")
-        self.append((header,))
 
     def close(self) -> None:
         """Let go of the file; nothing is written or synced, and no other call may follow."""
@@ -323,12 +327,9 @@ class JournalWriter:
         except OSError as error:
             self._fail("end the former file", error)
 
-    def _open(self, file: int) -> tuple[int, Identity]:
-        fd, status = open_with_status(self._files.disk, self._files.path(file), os.O_WRONLY)
-        return fd, identity_of(status)
-
-    def _take(self, file: int) -> None:
-        self.file = file
+    def _take(self, own: OwnFile) -> None:
+        self._fd, self._identity = own.fd, own.identity
+        self.file = file = own.file
         self._origin = location(file, 0)
         self._own_path = self._files.path(file)
         self._next_path = self._files.path(file + 1)

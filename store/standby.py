@@ -234,9 +234,11 @@ class Standby:
         self._halted.set()
 
     def close(self) -> None:
-        """Let go of the index as it is; what was followed since its last checkpoint is followed again."""
+        """Let go of the index as it is, and of a fence that came to nothing. What was followed since the index's last
+        checkpoint is followed again."""
         self.follower.abandon_checkpoint()
         self.follower.index.close()
+        self._promotion.close()
 
     # ---- becoming master
 

@@ -76,12 +76,15 @@ class OfflineEpoch:
     def _promote(self, scratch: str, disk: Disk) -> JournalWriter:
         follower = self._follower
         promotion = Promotion(self._files, broker=self._name, max_file_length=self._max_file_length, sync="always")
-        promotion.fence(self._has_proof)
-        promotion.read(follower)
-        takeover = prepare_takeover(self._files, follower, scratch=scratch, disk=disk)
-        if takeover is None:
-            return promotion.begin(follower).writer
-        promoted = promotion.begin(follower, records=takeover.batches(), foreign_openwire=takeover.foreign_openwire)
+        try:
+            promotion.fence(self._has_proof)
+            promotion.read(follower)
+            takeover = prepare_takeover(self._files, follower, scratch=scratch, disk=disk)
+            if takeover is None:
+                return promotion.begin(follower).writer
+            promoted = promotion.begin(follower, records=takeover.batches(), foreign_openwire=takeover.foreign_openwire)
+        finally:
+            promotion.close()
         self.set_aside = takeover.finish().set_aside
         return promoted.writer
 

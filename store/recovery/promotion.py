@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tandemmq.journal.errors import Deposed, JournalError, JournalMissing
-from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.files import JournalFiles, OwnFile
 from tandemmq.journal.writer import JournalWriter
 from tandemmq.store.authority import SHARED_VOLUME, Authority
 from tandemmq.store.damage.report import JournalLost, encode_next, files_of
@@ -106,6 +106,7 @@ class Promotion:
         self._clock = threads.monotonic
         self._last = 0
         self._first = 0
+        self._own: OwnFile | None = None  # until ``begin`` gives it to the writer
         self._ends: dict[int, int] = {}
         self.records_read = 0
         self._seconds = 0.0
@@ -127,7 +128,7 @@ class Promotion:
         assert first > self._last, "an epoch begins behind all that is there"
         if not has_proof():  # prove: no-proof-no-fence
             raise NoProof("the locker's last proof of ownership is too old to put up a fence")
-        files.publish(self._broker, first)  # prove: fence-before-second-listing
+        self._own = files.publish(self._broker, first)  # prove: fence-before-second-listing
         highest = files.list()[-1]
         if highest > first:  # prove: fence-second-listing
             raise Deposed(first, f"db-{highest}.log exists")
@@ -143,8 +144,14 @@ class Promotion:
         self._authority.check_promotion()  # prove: promotion-asks-the-authority
         if self._files.exists(self._first + 1):
             raise Deposed(self._first, f"db-{self._first + 1}.log exists")  # prove: promotion-sees-successor
-        if not self._files.exists(self._first):
-            raise Deposed(self._first, "its name is gone")  # prove: promotion-sees-own-file-gone
+        assert self._own is not None, "the fence comes first"
+        try:
+            identity = self._files.identity_now(self._first)
+        except FileNotFoundError as error:
+            raise Deposed(self._first, "its name is gone") from error
+        # The number of a file that was reclaimed can be free again, and a broker that was late may link its own.
+        if identity != self._own.identity:  # prove: promotion-sees-own-file-replaced
+            raise Deposed(self._first, "another file has its name")
 
     def read(self, follower: Follower) -> None:
         """Read what was written before the fence, to the end: afterwards ``follower.state`` is exact.
@@ -228,10 +235,12 @@ class Promotion:
         assert said is None or epoch == self._first, "an epoch of a set has the number of its first file"
         # Who slept since the fence writes nothing, and may not find its file.
         self._check_fence()  # prove: fence-check-before-header
+        assert self._own is not None, "the fence comes first"
+        own, self._own = self._own, None
         writer = JournalWriter(
             self._files,
             self._broker,
-            self._first,
+            own,
             file_length_max=self._max_file_length,
             on_written=authority.wrote,
         )
@@ -271,6 +280,15 @@ class Promotion:
             raise
         self._seconds += self._clock() - started
         return Promoted(writer, authority, epoch, self._seconds, self.records_read, len(rollbacks))
+
+    def close(self) -> None:
+        """Let go of the file that ``fence`` made, as it is, unless ``begin`` gave it to a writer."""
+        own, self._own = self._own, None
+        if own is not None:
+            try:
+                self._files.disk.close(own.fd)
+            except OSError:
+                pass  # nothing was written by it
 
     def _write_more(self, writer: JournalWriter, follower: Follower, epoch: int, batch: Sequence[bytes]) -> None:
         """A batch that may need a file more, and that a checkpoint may have to make room for."""

@@ -91,8 +91,7 @@ def test_each_name_that_is_set_aside_is_so_for_good_before_the_next(tmp_path: Pa
 def test_a_journal_file_that_is_ended_where_its_header_says(tmp_path: Path) -> None:
     files = JournalFiles(str(tmp_path))
     files.prepare("a", 4096)
-    files.publish("a", 1)
-    writer = JournalWriter(files, "a", 1, file_length_max=4096)
+    writer = JournalWriter(files, "a", files.publish("a", 1), file_length_max=4096)
     for number in range(3):
         writer.append([b"record %d" % number])
     writer.close()

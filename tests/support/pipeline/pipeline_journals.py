@@ -34,8 +34,7 @@ def write_store(directory: Path, messages: int, *, removed_behind: int = 10) -> 
     directory.mkdir(parents=True)
     files = JournalFiles(str(directory))
     files.prepare("a", FILE_BYTES)
-    files.publish("a", 1)
-    writer = JournalWriter(files, "a", 1, file_length_max=FILE_BYTES)
+    writer = JournalWriter(files, "a", files.publish("a", 1), file_length_max=FILE_BYTES)
     writer.append([encode_header(Header(3, "a", "promotion", {}, (1,), length=FILE_BYTES))])
     batch: list[bytes] = []
     for number in range(1, messages + 1):

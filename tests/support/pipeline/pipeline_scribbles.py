@@ -42,8 +42,8 @@ class Scribble:
         self._files = JournalFiles(str(directory))
         self._chance = chance
         self._files.prepare("a", FILE_BYTES)
-        self._files.publish("a", 1)
-        self._writer = JournalWriter(self._files, "a", 1, file_length_max=FILE_BYTES)
+        own = self._files.publish("a", 1)
+        self._writer = JournalWriter(self._files, "a", own, file_length_max=FILE_BYTES)
         self._writer.append([encode_header(Header(1, "a", "promotion", {}, (1,), length=FILE_BYTES))])
         self._added: dict[tuple[Destination, str], int] = {}  # the places of the last plain adds
         self._open: dict[XaTransactionId, list[tuple[int, bytes]]] = {}

@@ -90,7 +90,7 @@ class SmallNode:
         listed = files.list()
         first = authority.first_file(listed[-1] if listed else 0)
         files.prepare(self.name, FILE_LENGTH)
-        files.publish(self.name, first)
+        own = files.publish(self.name, first)
         ends = {}
         for file in listed:
             end = 0
@@ -98,7 +98,7 @@ class SmallNode:
                 end = batch.end
             ends[file] = end
         authority.begin(first, lambda: tuple(files.list()))
-        self.writer = JournalWriter(files, self.name, first, file_length_max=FILE_LENGTH)
+        self.writer = JournalWriter(files, self.name, own, file_length_max=FILE_LENGTH)
         header = Header(
             first, self.name, "promotion", ends, tuple(files.list()), length=FILE_LENGTH, set=authority.set_header()
         )

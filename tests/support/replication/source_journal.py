@@ -51,8 +51,8 @@ class SourceJournal:
         self.set = SetHeader(SET, voters, {}, lineage)
         self.is_of_set = is_of_set
         files.prepare("m", LENGTH)
-        files.publish("m", epoch)
-        self.writer = JournalWriter(files, "m", epoch, file_length_max=LENGTH, on_written=self._wrote)
+        own = files.publish("m", epoch)
+        self.writer = JournalWriter(files, "m", own, file_length_max=LENGTH, on_written=self._wrote)
         ends = {common[0]: common[1]} if former is not None else {}
         self.writer.append([self._header("promotion", ends)])
 

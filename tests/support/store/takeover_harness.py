@@ -48,8 +48,8 @@ def take_over(
     """One promotion with its take-over; the broker then dies. ``batches_max``: it died after so many batches."""
     files = JournalFiles(str(directory))
     follower = Follower(files, Index.open(f"{directory}/index/{broker}"), records_per_checkpoint=100_000)
+    promotion = Promotion(files, broker=broker, max_file_length=FILE_BYTES_MAX, sync="always")
     try:
-        promotion = Promotion(files, broker=broker, max_file_length=FILE_BYTES_MAX, sync="always")
         promotion.fence(lambda: True)
         promotion.read(follower)
         takeover = prepare_takeover(files, follower, scratch=f"{directory}/index/{broker}.takeover")
@@ -69,6 +69,7 @@ def take_over(
         }
         return Taken(held_by(follower), withheld, prepared, report, records, selectors)
     finally:
+        promotion.close()
         follower.index.close()
 
 

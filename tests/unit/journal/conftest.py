@@ -63,8 +63,8 @@ def new_writer(tmp_path: Path) -> Iterator[Callable[..., JournalWriter]]:
         files = JournalFiles(str(tmp_path), disk)
         following = max(files.list(), default=0) + 1
         files.prepare(broker, file_length)
-        files.publish(broker, following)
-        writers.append(JournalWriter(files, broker, following, file_length_max=file_length))
+        own = files.publish(broker, following)
+        writers.append(JournalWriter(files, broker, own, file_length_max=file_length))
         return writers[-1]
 
     yield promote

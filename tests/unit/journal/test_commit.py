@@ -65,8 +65,7 @@ def make(directory: Path) -> JournalWriter:
     directory.mkdir()
     files = JournalFiles(str(directory))
     files.prepare("a", 1 << 16)
-    files.publish("a", 1)
-    return JournalWriter(files, "a", 1)
+    return JournalWriter(files, "a", files.publish("a", 1))
 
 
 BATCHES = st.lists(st.lists(st.binary(max_size=7_000), min_size=1, max_size=5), min_size=1, max_size=6)
@@ -218,6 +217,7 @@ def test_nothing_and_too_much_are_refused(native: ModuleType) -> None:
 def test_who_is_told_what_is_written_is_told_before_the_sync(tmp_path: Path) -> None:
     """Then it is not one step."""
     make(tmp_path / "journal").close()
-    writer = JournalWriter(JournalFiles(str(tmp_path / "journal")), "a", 1, on_written=lambda *batch: None)
+    files = JournalFiles(str(tmp_path / "journal"))
+    writer = JournalWriter(files, "a", files.opened(1), on_written=lambda *batch: None)
     assert not writer.is_one_step
     writer.close()

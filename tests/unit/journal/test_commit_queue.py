@@ -34,8 +34,7 @@ class Serving:
     def __init__(self, directory: Path) -> None:
         files = JournalFiles(str(directory))
         files.prepare("a", FILE_BYTES)
-        files.publish("a", 1)
-        self.writer = JournalWriter(files, "a", 1, file_length_max=FILE_BYTES)
+        self.writer = JournalWriter(files, "a", files.publish("a", 1), file_length_max=FILE_BYTES)
         queue = self.writer.commit_queue((0.0, LONG), (1.0, 2.0))
         assert queue is not None
         self.queue: CommitQueue = queue

@@ -34,9 +34,9 @@ def test_a_prepared_file_is_whole_and_not_yet_a_fence(files: JournalFiles) -> No
 
 def test_a_published_file_has_its_name_alone(files: JournalFiles) -> None:
     files.prepare("a", LENGTH)
-    identity = files.publish("a", 4)
+    own = files.publish("a", 4)
     assert os.listdir(files.directory) == ["db-4.log"]
-    assert files.identity(4) == identity
+    assert files.identity(4) == own.identity
     assert files.size(4) == LENGTH
     assert files.exists(4)
     assert not files.exists(5)
@@ -85,7 +85,7 @@ def test_a_name_that_is_ours_already_is_success(files: JournalFiles, watched_dis
 
     files = JournalFiles(files.directory, LostReply())
     files.prepare("a", 4096)
-    assert files.publish("a", 1) == files.identity(1)
+    assert files.publish("a", 1).identity == files.identity(1)
 
 
 def test_of_two_brokers_one_publishes(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_file_that_could_not_be_prepared_leaves_nothing(
         watched.prepare("a", LENGTH)
     assert os.listdir(files.directory) == []
     watched.prepare("a", 4096)
-    assert watched.publish("a", 1) == files.identity(1)
+    assert watched.publish("a", 1).identity == files.identity(1)
 
 
 def test_removed_files_are_gone_for_good_when_it_returns(files: JournalFiles, watched_disk: Any) -> None:

@@ -673,7 +673,7 @@ def test_whatever_happens_every_message_is_read_once(
                 store.take_over()
                 store.files = JournalFiles(str(store.directory))
                 store.close()
-                store._writer = JournalWriter(store.files, "a", store.file, store.end)
+                store._writer = JournalWriter(store.files, "a", store.files.opened(store.file), store.end)
             case "poll":
                 if stream.plan():
                     batches.append(ids(stream.batch()))

@@ -327,7 +327,7 @@ def test_what_is_read_of_a_file_in_use_is_a_beginning_of_what_is_written(tmp_pat
 
     with ThreadPoolExecutor(1) as pool:
         looking = pool.submit(look)
-        writer = JournalWriter(files, "a", 1, end, file_length_max=FILE_BYTES)
+        writer = JournalWriter(files, "a", files.opened(1), end, file_length_max=FILE_BYTES)
         for number in range(2, 80):
             writer.append([add(number)])
             writer.sync()

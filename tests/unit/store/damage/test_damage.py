@@ -419,8 +419,7 @@ def test_a_message_whose_copy_is_damaged_is_rescued_from_its_older_record(
     moved = added[4]
     files = JournalFiles(str(tmp_path))
     files.prepare("x", 8 * KIB)
-    files.publish("x", 4)
-    writer = JournalWriter(files, "x", 4)
+    writer = JournalWriter(files, "x", files.publish("x", 4))
     ends = {3: batches(tmp_path, 3)[-1].end}
     writer.append([encode_header(Header(4, "x", "promotion", ends, (1, 2, 3, 4), length=8 * KIB))])
     copy = encode_update(moved.message, encode_message(moved.message))

@@ -26,7 +26,7 @@ from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
 from tandemmq.store.takeover.take_over import Takeover, prepare_takeover
 from tandemmq.store.tools.inspect import read_headers
-from tests.support.store.store_harness import SMALL, Q, Term
+from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
 pytestmark = [pytest.mark.fence, pytest.mark.promise("one-master-counts")]
 
@@ -35,7 +35,9 @@ def standby(directory: str, name: str) -> Standby:
     return Standby(directory, f"{directory}/index", name, SMALL)
 
 
-def begin(late: Standby) -> None:
+def begin(late: Standby, *, reads: bool = False) -> None:
+    if reads:
+        late.read()
     late.begin(
         has_proof=lambda: True, call_soon=lambda _: None, call_later=lambda _, function: None, on_lost=lambda _: None
     )
@@ -75,6 +77,30 @@ def test_whose_fence_came_and_went_while_it_slept_is_deposed(directory: str) -> 
         with pytest.raises(Deposed):
             begin(late)
         late.close()
+
+
+@pytest.mark.parametrize("when", ["before it reads", "before its header"])
+def test_a_file_of_a_late_linker_is_not_the_fence_of_a_master_that_slept(directory: str, when: str) -> None:
+    """Its own file was reclaimed, and so was its successor's first; another broker linked a file into the gap."""
+    Term(directory, "a").crash()
+    linker = JournalFiles(directory)
+    linker.prepare("z", 64 * KIB)
+    late = standby(directory, "late")
+    late.fence(lambda: True)
+    if when == "before its header":
+        late.read()
+    with Term(directory, "b") as successor:
+        while os.path.exists(f"{directory}/db-3.log"):
+            successor.take(successor.add_durably(20, body=bytes(4 * KIB)))
+            successor.store.checkpoint()
+            successor.step()
+        linker.publish("z", 2)
+        with pytest.raises(Deposed, match="another file has its name"):
+            begin(late, reads=when == "before it reads")
+        late.close()
+        assert len(successor.add_durably(10)) == 10
+    with Term(directory, "c") as third:
+        assert len(third.bodies()) == 10
 
 
 @pytest.mark.parametrize("has_successor", [True, False])
