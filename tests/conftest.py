@@ -122,7 +122,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where only fast tests are requested, files without any are not even read."""
+    """Skip the files without fast tests where only fast tests are requested."""
     if config.getoption("markexpr") != "fast" or collection_path == TESTS or TESTS not in collection_path.parents:
         return None
     path = _below(collection_path) + ("/" if collection_path.is_dir() else "")
@@ -215,7 +215,7 @@ def _below(path: Path) -> str:
 
 
 def _is_fast(path: str) -> bool:
-    """Whether the file may have fast tests."""
+    """Return whether the file may have fast tests."""
     return not path.startswith(SLOW) and (path not in MEASURED or MEASURED[path].is_fast)
 
 

@@ -31,7 +31,7 @@ NOBODY = Principal("nobody")
 
 
 class State(Enum):
-    """Where a client is in its life."""
+    """The states of a client's life."""
 
     READY = "its commands are carried out as they come"
     ASKING = "an answer is being waited for, and its commands wait"
@@ -44,7 +44,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens in a client's life, with the rule for it."""
+    """The events of a client's life, each with its rule."""
 
     ASK = "a client waits for one thing at a time, while it is open"
     ANSWER = "a question has one answer"
@@ -111,7 +111,7 @@ class Connection(Outlet, Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Client:
-    """What the engine knows of one connection. ``state`` says where it is in its life, and from it follow ``is_ready``
+    """The engine's view of one connection. ``state`` is its state of life, and from it follow ``is_ready``
     (commands are carried out at once), ``is_open`` (commands count) and ``is_there`` (it can be sent something): plain
     values, because they are read for each message. ``move`` alone writes them."""
 
@@ -158,13 +158,13 @@ class Client:
         return state
 
     def stop_reading(self) -> None:
-        """Nothing more is read from its connection, until each that asked for that calls ``resume_reading``."""
+        """Stop reading from its connection until each caller of this has called ``resume_reading``."""
         self._unread += 1
         if self._unread == 1:
             self.connection.stop_reading()
 
     def resume_reading(self) -> None:
-        """As ``stop_reading`` says it."""
+        """Take back one ``stop_reading``."""
         self._unread -= 1
         if not self._unread:
             self.connection.resume_reading()

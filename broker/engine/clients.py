@@ -154,13 +154,13 @@ class Clients(Part):
             self._hold_back(client)
 
     def _hold_back(self, client: Client) -> None:
-        """Nothing more is read from it while its commands wait."""
+        """Read nothing more from it while its commands wait."""
         if not client.is_ready and client.is_there and not client.is_held:
             client.is_held = True
             client.stop_reading()
 
     def _go_on(self, client: Client, then: Callable[[], None]) -> None:
-        """What it waited for is there: ``then`` is called, and the commands that waited are carried out."""
+        """Call ``then``, and carry out the commands that waited: the answer is there, or the work is done."""
         waiting, client.waiting = client.waiting, []
         try:
             then()
@@ -336,7 +336,8 @@ class Clients(Part):
         self._leave(client, Event.DISCONNECT, partial(self._append, Atomic((), None, Then(client, answer))))
 
     def _part(self, client: Client, *, is_closed: bool) -> None:
-        """It was told its receipt: what waited behind its disconnect begins anew, if its connection is kept."""
+        """End the client, which has its receipt. If the connection is kept, the commands behind the disconnect begin a
+        new client."""
         connection = client.connection
         connection.client = None
         waiting, client.waiting = client.waiting, []

@@ -420,7 +420,7 @@ class Engine:
         raise command.error
 
     def _disconnect(self, client: Client, command: commands.Disconnect) -> None:
-        """It waits behind what its client sent. The time for the next login begins anew meanwhile."""
+        """Let it wait behind what its client sent. The time limit for the next login begins anew meanwhile."""
         clients = self._clients
         if command.is_awaited:
             client.connection.await_login()

@@ -213,7 +213,7 @@ class FlowControl(Part):
         return blocked is not None and any(held.command is command for held in blocked.held)
 
     def holds_any_of(self, client: Client) -> bool:
-        """Whether anything waits that ``client`` sent."""
+        """Return whether a command of ``client`` waits."""
         return client in self._blocked
 
     def tell_when_sent(self, client: Client, then: Callable[[None], None]) -> None:

@@ -41,7 +41,7 @@ class _Progress:
     slow_count: int = 0
 
     def skip(self, milliseconds: int) -> None:
-        """So long its client waited for the broker."""
+        """Note for how long its client waited for the broker."""
         self.acknowledged_at += milliseconds
         if self.slow_since:
             self.slow_since += milliseconds

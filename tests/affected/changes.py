@@ -1,4 +1,4 @@
-"""What changed: files, and in each the lines that are new."""
+"""The files of a change, and the new lines of each."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _functions(
 
 
 def names_in(root: Path, change: Change) -> set[str]:
-    """What a test of a change may name: the functions that it touches, their classes, and what its lines name."""
+    """Return the names that a test of a change may use: its functions, their classes, and the names in its lines."""
     names: set[str] = set()
     for qualified, function in functions_in(root, change):
         names.update(qualified.split("::"))

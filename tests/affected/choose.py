@@ -1,4 +1,4 @@
-"""Which tests run first for a change, and how many of them fit into a budget.
+"""The choice of the tests that run for a change, the likeliest first, within a budget.
 
 Nearly every test needs nearly every module over some steps. So those that are likeliest to notice come first:
 
@@ -47,7 +47,7 @@ _PROMISE = re.compile(r'mark\.promise\("([\w-]+)"')
 
 
 class Kind(enum.IntEnum):
-    """Why a test may notice a change, the likeliest first."""
+    """The reasons why a test may notice a change, the likeliest first."""
 
     CHANGED = enum.auto()
     MIRROR = enum.auto()
@@ -196,7 +196,7 @@ def _proofs(root: Path, path: str) -> set[str]:
 
 
 def _alike(path: str, test: str) -> float:
-    """How many words of the changed path are in the other text, as a part of all of them."""
+    """Return the share of the words of the changed path that are in the other text."""
     ours, others = set(re.findall(r"[a-z]+", path.rpartition(".")[0])), set(re.findall(r"[a-z]+", test))
     ours -= {"tandemmq", "broker", "protocols", "init"}
     return len(ours & others) / len(ours) if ours else 0.0

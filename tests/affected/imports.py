@@ -1,4 +1,4 @@
-"""Which file of the tree needs which other one, without running any: found in the sources.
+"""The imports between the files of the tree, found in the sources without running them.
 
 A Python file needs the modules that it imports, also inside functions, and what a text of it names: a module
 (``"tandemmq.locker.memory"``), any module of a package (``f"tandemmq.locker.{kind}"``), a file by its path or by its
@@ -56,7 +56,7 @@ class Graph:
         return {path: frozenset(users) for path, users in found.items()}
 
     def distances(self, path: str) -> dict[str, int]:
-        """Of all that need ``path``, over how many files they do: 0 is ``path`` itself, 1 a direct import."""
+        """Return all files that need ``path``, each with its distance: 0 is ``path`` itself, 1 a direct import."""
         found = {path: 0}
         edge = [path]
         while edge:
@@ -70,7 +70,7 @@ class Graph:
 
 
 def files_of(root: Path) -> list[str]:
-    """What git tracks, and what is new and not ignored."""
+    """Return the files that git tracks, and new ones that it does not ignore."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
     return sorted(path for path in set(listed) if (root / path).is_file() and not (root / path).is_symlink())
@@ -97,7 +97,7 @@ def graph_of(root: Path) -> Graph:
 
 
 def _named(source: str) -> Iterator[str]:
-    """What a source names, each with its kind: ``module a.b``, ``package a.b``, ``file c/d.e``, ``pattern *.e``."""
+    """Yield the names in a source by kind: ``module a.b``, ``package a.b``, ``file c/d.e``, ``pattern *.e``."""
     tree = ast.parse(source)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

@@ -136,7 +136,7 @@ def _mutants(root: Path, changes: Sequence[Change], chance: random.Random) -> It
 
 
 def _lines(tree: ast.Module, change: Change) -> set[int]:
-    """Of the changed ones, those with a statement of a function that does something."""
+    """Return the changed files that have a changed statement in a function."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return {
         node.lineno

@@ -1,4 +1,4 @@
-"""How long the tests of each file took when that was last recorded, in seconds.txt.
+"""The recorded seconds of the tests of each file, in seconds.txt.
 
     python -m tests.affected --record JUNIT.XML       writes the table anew
 

@@ -1,4 +1,4 @@
-"""Which tests a change selects, in a small tree of its own."""
+"""The tests that a change selects, in a small tree of its own."""
 
 from __future__ import annotations
 

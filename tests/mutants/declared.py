@@ -1,4 +1,4 @@
-"""Which tests prove a marked line: each test declares it.
+"""The tests that prove a marked line: each test declares it.
 
     # proves: journal, copied-*, fence-by-link
 
@@ -80,7 +80,7 @@ def _tests(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[int, 
 
 @cache
 def declarations(root: Path = ROOT) -> tuple[Declaration, ...]:
-    """Of all tests of a tree, the quickest first."""
+    """Return the declarations of all tests of a tree, the quickest first."""
     found: list[Declaration] = []
     for file in sorted((root / "tests").rglob("test_*.py")):
         source = file.read_text(encoding="utf-8")

@@ -58,7 +58,7 @@ class Record:
         )
 
     def forget(self, outcomes: Iterable[Outcome]) -> None:
-        """So that these are tried again."""
+        """Remove these, so that they are tried again."""
         for outcome in outcomes:
             del self._entries[outcome.mutant.name, _key_of_mutant(outcome.mutant)]
 

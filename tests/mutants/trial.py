@@ -40,7 +40,7 @@ SEED = "20"
 
 
 class How(enum.StrEnum):
-    """What caught a mutant."""
+    """The way in which a mutant was detected."""
 
     TEST = "test"
     LIMIT = "limit"  # of time: a mutant that hangs, or a machine that is too busy

@@ -202,7 +202,7 @@ def _serve(requests: socket.socket) -> None:
 
 
 def _become(request: Mapping[str, Any], streams: Sequence[int], between: int) -> None:
-    """What a new interpreter would be: its streams, directory, environment, arguments; nothing else is open."""
+    """Make the child equal to a new interpreter: streams, directory, environment, arguments; nothing else is open."""
     if request["new_session"]:
         os.setsid()
     for number, descriptor in enumerate(streams):
@@ -233,7 +233,7 @@ def _await_end(between: int) -> None:
 
 
 def _stream(number: int, former: io.TextIOWrapper) -> io.TextIOWrapper:
-    """As the interpreter makes them at its start."""
+    """Make the streams as the interpreter does at its start."""
     is_unbuffered = former.write_through
     stream = io.TextIOWrapper(
         open(number, f"{former.mode}b", 0 if is_unbuffered and number else -1, closefd=False),  # noqa: SIM115
@@ -254,7 +254,7 @@ def _run(option: str, program: str, *words: str) -> None:
 
 
 def _end(code: int) -> None:
-    """What an interpreter does at its end that others see; it then takes apart each module, for 45 ms."""
+    """End as an interpreter does, in what others see. An interpreter then also clears each module, for 45 ms."""
     threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

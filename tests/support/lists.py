@@ -69,7 +69,7 @@ def begin(name: str) -> str:
 
 
 def written(name: str) -> str:
-    """What the page says."""
+    """Return the text of the page."""
     text = (ROOT / "docs" / LISTS[name].page).read_text(encoding="utf-8")
     _, found, rest = text.partition(f"{begin(name)}\n")
     assert found, f"docs/{LISTS[name].page} has no {begin(name)}"
@@ -157,7 +157,7 @@ COUNTED: Final[Mapping[str, Callable[[], list[str]]]] = {
 
 
 def sizes_of_functions(listing: str) -> dict[str, int]:
-    """Of the parts of the list of functions."""
+    """Return the titles of the parts of the list of functions."""
     return {f"functions: {title}": int(count) for title, count in _COUNT.findall(listing)}
 
 

@@ -25,7 +25,7 @@ REQUIRE_SERVICES: Final = "TANDEMMQ_REQUIRE_SERVICES"
 
 
 def is_set(name: str) -> bool:
-    """Whether this variable of the environment says yes."""
+    """Return whether this variable of the environment is set to a true value."""
     return os.environ.get(name, "").lower() not in ("", "0", "false")
 
 
@@ -34,7 +34,7 @@ IS_THOROUGH: Final = IS_PROOF or any(map(is_set, ("CI", THOROUGH, REQUIRE_SERVIC
 
 
 def rounds(sample: int, full: int, *, quick: int | None = None) -> int:
-    """How many there are to be: ``full`` of a proof, or the number that was requested; else ``sample``, or ``quick`` in
+    """Return the number of rounds: ``full`` of a proof, or the requested number; else ``sample``, or ``quick`` in
     the default run."""
     if not IS_PROOF:
         return sample if quick is None or IS_THOROUGH else quick

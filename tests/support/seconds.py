@@ -1,4 +1,4 @@
-"""How long the tests of a file take, as measured: tests/seconds.txt has the files that take half a second or more.
+"""The measured seconds of the tests of a file: tests/seconds.txt has the files that take half a second or more.
 
 To measure again, on a quiet machine: ``pytest --junit-xml=REPORT``, then
 ``python -m tests.support.seconds REPORT > tests/seconds.txt``.
@@ -43,7 +43,7 @@ def measured() -> Mapping[str, Measured]:
 
 
 def of_report(report: Path) -> dict[str, Measured]:
-    """What a report in JUnit's format says of each file."""
+    """Return the seconds of each file in a report in JUnit's format."""
     times: dict[str, list[float]] = defaultdict(list)
     for case in ElementTree.parse(report).iter("testcase"):
         parts = case.get("classname", "").split(".")

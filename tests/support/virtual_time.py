@@ -118,7 +118,7 @@ class HandClock(OsThreads):
 
 
 async def until(condition: Callable[[], T], what: str) -> T:
-    """As ``VirtualTime.until``, in a loop; in a real one it waits no longer than REAL_SECONDS_MAX."""
+    """Wait as ``VirtualTime.until`` does, in a loop; in a real one at most REAL_SECONDS_MAX."""
     loop = asyncio.get_running_loop()
     time = loop.time
     deadline = time() + (WAIT_SECONDS_MAX if isinstance(loop, SimulatedLoop) else REAL_SECONDS_MAX)

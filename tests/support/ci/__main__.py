@@ -1,4 +1,4 @@
-"""What .ci/run does with tests.
+"""The commands of .ci/run for tests.
 
     python -m tests.support.ci run plain                               a leg: plain, services, docker or compiled
     python -m tests.support.ci run plain -- tests/unit/journal         a part of it

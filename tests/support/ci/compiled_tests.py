@@ -1,4 +1,4 @@
-"""Which tests concern the compiled modules: those of the compiled leg of CI.
+"""The tests of the compiled modules: those of the compiled leg of CI.
 
 For each module that pyproject.toml names for compilation: the files that mirror it, `tests/unit/<path>/test_<module>*`,
 and each file below tests/ that imports it directly. From the acceptance tests, `sample` takes some.

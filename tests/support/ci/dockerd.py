@@ -23,11 +23,11 @@ FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 class NoDaemon(Exception):
-    """It did not start; the text says why."""
+    """The daemon did not start; the text has the cause."""
 
 
 def answers(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a daemon does."""
+    """Return whether a daemon answers."""
     if shutil.which("docker") is None:
         return False
     return subprocess.run(["docker", "info"], capture_output=True, env=dict(environment), check=False).returncode == 0
@@ -82,7 +82,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _unmount(place: Path) -> None:
-    """What a daemon that was killed left mounted, the innermost first."""
+    """Return the mounts that a killed daemon left, the innermost first."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for mount in sorted((each for each in mounts if each.startswith(f"{place}/")), reverse=True):
         subprocess.run(["umount", "--lazy", mount], check=False)

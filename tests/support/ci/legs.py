@@ -80,7 +80,7 @@ def compiled_wheel(directory: Path) -> Path:
 
 
 def arguments_of(leg: Leg, tree: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What pytest gets for the whole leg."""
+    """Return the arguments of pytest for the whole leg."""
     if leg is not COMPILED:
         return leg.arguments
     acceptance = _collected(tree, environment, "promise and not (service or thorough or prove)")

@@ -80,7 +80,7 @@ class _Writer:
 
 
 class Recorded:
-    """What the record of a leg, LEG.jsonl, says. ``is_whole``: the tests ended in order. A test has one failure."""
+    """The content of the record of a leg, LEG.jsonl. ``is_whole``: the tests ended in order. A test has one failure."""
 
     def __init__(self, path: Path) -> None:
         self.failures: list[Failure] = []

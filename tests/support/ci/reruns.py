@@ -56,7 +56,7 @@ def listed_now() -> Mapping[str, int]:
 
 
 def run_again(leg: Leg, test: str, seed: int, log: Path | None = None) -> bool:
-    """Whether a test passes alone, with this seed. What it prints goes to ``log``, or to the terminal."""
+    """Run a test alone, with this seed, and return whether it passes. It prints to ``log``, or to the terminal."""
     with prepared(leg) as (tree, environment), tempfile.TemporaryDirectory() as directory:
         record = Path(directory, f"{leg.name}.jsonl")
         command = [*pytest_command(), "-p", "tests.support.ci.record", "-n", "0", test]

@@ -1,4 +1,4 @@
-"""What becomes of a test that failed in CI: whether it is run again, and what the second run means.
+"""The rules for a test that failed in CI: whether it is run again, and what the second run means.
 
 Nothing here runs a test. `reruns.py` does, and reads docs/ROADMAP.md.
 """
@@ -34,14 +34,14 @@ class Failure:
 
 
 def listed(roadmap: str) -> Mapping[str, int]:
-    """How often the roadmap lists each test as unstable."""
+    """Return how often the roadmap lists each test as unstable."""
     _, _, section = roadmap.partition(f"\n{SECTION}\n")
     section, _, _ = section.partition("\n## ")
     return Counter(_LISTED.findall(section))
 
 
 def why_final(failure: Failure, listings: Mapping[str, int]) -> str | None:
-    """Why a failure counts without a second run; None: the test is run again."""
+    """Return the reason why a failure counts without a second run, or None if the test is run again."""
     if failure.is_verdict:  # prove: promise-is-believed-once
         return "a promise was broken"
     if listings.get(failure.test, 0) >= LISTINGS_MAX:  # prove: listed-twice-is-final
@@ -50,7 +50,7 @@ def why_final(failure: Failure, listings: Mapping[str, int]) -> str | None:
 
 
 def can_be_saved(failures: Collection[Failure], listings: Mapping[str, int]) -> bool:
-    """Whether CI can still pass."""
+    """Return whether CI can still pass."""
     return len(failures) <= UNSTABLE_MAX and not any(why_final(each, listings) for each in failures)
 
 
@@ -64,5 +64,5 @@ def judged(failures: Iterable[Failure], passed_again: Collection[Failure]) -> tu
 
 
 def is_passed(failed: Collection[object], unstable: Collection[object]) -> bool:
-    """Whether a run of CI with these tests of all its legs passes."""
+    """Return whether a run of CI with these tests of all its legs passes."""
     return not failed and len(unstable) <= UNSTABLE_MAX  # prove: few-unstable-tests

@@ -46,7 +46,7 @@ def verdict(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def is_verdict(error: BaseException, *, is_about_the_fence: bool = False) -> bool:
-    """Whether a test that ended with this error has shown a broken promise."""
+    """Return whether a test that ended with this error has shown a broken promise."""
     return any(_is_verdict(each, is_about_the_fence) for each in _leaves(error))
 
 

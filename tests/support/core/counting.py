@@ -1,4 +1,4 @@
-"""How often something is done: the bound of a step is counted, not timed."""
+"""A count of calls: the bound of a step is counted, not timed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 class Times:
-    """How often it was done; a test may set it back."""
+    """The number of calls; a test may reset it."""
 
     count = 0
 

@@ -1,4 +1,4 @@
-"""What becomes of a test that failed in CI."""
+"""The rules for a test that failed in CI."""
 
 # proves: ci-rules
 

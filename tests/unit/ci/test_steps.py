@@ -1,4 +1,4 @@
-"""What .ci/run uses beside pytest: the table of its steps, the end of its processes, the tests that run compiled."""
+"""The parts of .ci/run beside pytest: the table of its steps, the end of its processes, the tests that run compiled."""
 
 from __future__ import annotations
 

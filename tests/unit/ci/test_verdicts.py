@@ -1,4 +1,4 @@
-"""Which failures show a broken promise."""
+"""The failures that show a broken promise."""
 
 # proves: ci-verdicts
 

@@ -1,4 +1,4 @@
-"""How many functions one message crosses has a bound."""
+"""The bound of the number of functions that one message crosses."""
 
 from __future__ import annotations
 

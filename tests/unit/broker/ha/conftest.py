@@ -1,4 +1,4 @@
-"""What tests of mastership share: brokers over one directory, with one lock, in virtual time."""
+"""The fixtures of the tests of mastership: brokers over one directory, with one lock, in virtual time."""
 
 from __future__ import annotations
 
