@@ -352,14 +352,14 @@ class JournalCopy:
     def _make(self, file: int, length: int, *, is_whole: bool) -> None:
         if is_whole:  # zeros would be written over at once
             self._files.prepare(BULK_PREPARER, length, has_zeros=False)
-            self._files.publish(BULK_PREPARER, file)
+            self._files.disk.close(self._files.publish(BULK_PREPARER, file).fd)
             return
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             self._threads.wait([prepared])
         if prepared is None or length != self._length or prepared.exception() is not None:
             self._files.prepare(PREPARER, length)
-        self._files.publish(PREPARER, file)
+        self._files.disk.close(self._files.publish(PREPARER, file).fd)
 
     def _prepare_next(self, length: int) -> None:
         """Ahead of need: to write a whole file of zeros takes its time."""

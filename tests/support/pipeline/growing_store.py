@@ -58,14 +58,14 @@ class GrowingStore:
         """Another master has published the next file, and nothing stands in it yet."""
         self.files.prepare("b", FILE_BYTES)
         self.known.append(self.file + 1)
-        self._next = self.files.publish("b", self.file + 1)
+        os.close(self.files.publish("b", self.file + 1).fd)
 
     def take_over(self, end: int | None = None) -> None:
         """The other master says that the file before ends at ``end`` (by default where it does), and writes on."""
         file, real = self._writer.position
         self._writer.close()
         self._epoch += 1
-        self._writer = JournalWriter(self.files, "b", self._next, file_length_max=FILE_BYTES)
+        self._writer = JournalWriter(self.files, "b", self.files.opened(file + 1), file_length_max=FILE_BYTES)
         self._writer.append([self._header("promotion", {file: real if end is None else end})])
 
     def write_behind(self, file: int, end: int) -> None:
