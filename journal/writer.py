@@ -276,18 +276,22 @@ class JournalWriter:
             self._fail("rotate", error)
         try:
             self._check_rotation(following)
-            if end_marker is None:
-                files.disk.close(self._fd)
-            else:
-                self._end_marker = self._fd, self.offset, end_marker
         except BaseException as error:
             files.disk.close(own.fd)
-            if isinstance(error, OSError) and not isinstance(error, JournalFailed):
+            if isinstance(error, OSError):
                 self._fail("rotate", error)
             raise
+        ended, end = self._fd, self.offset
         self.offset = 0
         self.checksum = 0
-        self._take(own)
+        self._take(own)  # before the close: a number is not closed twice
+        if end_marker is None:
+            try:
+                files.disk.close(ended)
+            except OSError as error:
+                self._fail("rotate", error)
+        else:
+            self._end_marker = ended, end, end_marker
         self.append((header,))
 
     def _check_rotation(self, following: int) -> None:
