@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import LocalTransactionId
 from tandemmq.store.settings import StoreSettings
-from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import Q, Term
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("bytes-are-activemqs")]
@@ -48,27 +46,6 @@ def held_there(lines: list[Owner]) -> dict[str, list[str]]:
                 name = f"{line['clientId']}:{line['name']}"
             found[name] = [message["id"] for message in line["messages"]]
     return found
-
-
-@pytest.mark.parametrize("ending", ["stopped", "halted"])
-def test_a_directory_of_activemq_opens_here_with_all_that_it_holds(
-    activemq: ActiveMQ, tmp_path: Path, ending: str
-) -> None:
-    directory = tmp_path / "data"
-    activemq("produce", directory, *(["halt"] if ending == "halted" else []))
-    for name in ("db.data", "db.redo", "db.free"):
-        (directory / name).unlink(missing_ok=True)  # the journal alone
-    copy = tmp_path / "copy"
-    shutil.copytree(directory, copy)
-    theirs = held_there(activemq("dump", copy))
-    assert theirs, "ActiveMQ stored something"
-    term = Term(str(directory))
-    mine = held_here(term)
-    term.close()
-    assert mine.keys() == theirs.keys()
-    for name in theirs:
-        assert sorted(mine[name]) == sorted(theirs[name]), name
-    assert check(str(directory)).is_clean
 
 
 def test_a_directory_of_ours_opens_in_activemq_with_all_that_it_holds(activemq: ActiveMQ, tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.interop.jms.jvm import JmsConnection, JmsSession, Jvm
 from tests.support.interop.jms.peers import ActiveMQ, Peer, TandemMQ
 from tests.support.prove import IS_PROOF
 
+Connect = Callable[..., JmsConnection]
 _numbers = itertools.count(1)
 
 
@@ -51,3 +55,32 @@ def only_tandemmq(request: pytest.FixtureRequest) -> Peer:
 def name() -> str:
     """A destination's name that no other test uses."""
     return f"JMS.{next(_numbers)}"
+
+
+@pytest.fixture
+def queue(name: str) -> str:
+    """The queue of that name, as the JMS client is told of it."""
+    return f"queue://{name}"
+
+
+@pytest.fixture
+def connect(jvm: Jvm, broker: Peer) -> Iterator[Connect]:
+    """`connect(options, **fields)`: a connection to the broker, which is closed at the end of the test."""
+    with ExitStack() as ends:
+
+        def connect(options: str = "", **fields: Any) -> JmsConnection:
+            made = jvm.connect(broker.url(options), **fields)
+            ends.callback(made.close)
+            return made
+
+        yield connect
+
+
+@pytest.fixture
+def connection(connect: Connect) -> JmsConnection:
+    return connect()
+
+
+@pytest.fixture
+def session(connection: JmsConnection) -> JmsSession:
+    return connection.session()

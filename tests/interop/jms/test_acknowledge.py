@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.interop.jms.jvm import JmsConnection, Jvm
-from tests.support.interop.jms.peers import Peer
+from tests.interop.jms.conftest import Connect
+from tests.support.interop.jms.jvm import JmsConnection
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("jms-works-unmodified", "acknowledged-stays-gone")]
 
@@ -25,54 +25,48 @@ def left_in(connection: JmsConnection, queue: str) -> list[object]:
 
 
 @pytest.mark.parametrize("mode", ["AUTO", "DUPS_OK"])
-def test_what_was_received_is_acknowledged(jvm: Jvm, broker: Peer, name: str, mode: str) -> None:
-    connection = jvm.connect(broker.url())
+def test_what_was_received_is_acknowledged(connection: JmsConnection, queue: str, mode: str) -> None:
     session = connection.session(mode)
-    session.send(f"queue://{name}", *"abc")
-    consumer = session.consumer(f"queue://{name}")
+    session.send(queue, *"abc")
+    consumer = session.consumer(queue)
     assert consumer.bodies(2) == ["a", "b"]
     session.close()
-    assert left_in(connection, f"queue://{name}") == [("c", 1)]
-    connection.close()
+    assert left_in(connection, queue) == [("c", 1)]
 
 
-def test_client_acknowledges_all_that_its_session_received(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url())
+def test_client_acknowledges_all_that_its_session_received(connection: JmsConnection, queue: str) -> None:
     session = connection.session("CLIENT")
-    session.send(f"queue://{name}", *"abcde")
-    consumer = session.consumer(f"queue://{name}")
+    session.send(queue, *"abcde")
+    consumer = session.consumer(queue)
     consumer.receive()
     consumer.receive()
     consumer.receive().acknowledge()
     assert consumer.receive().body == "d"
     session.close()
-    assert left_in(connection, f"queue://{name}") == [("d", 2), ("e", 1)]
-    connection.close()
+    assert left_in(connection, queue) == [("d", 2), ("e", 1)]
 
 
-def test_individual_acknowledges_one(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url())
+def test_individual_acknowledges_one(connection: JmsConnection, queue: str) -> None:
     session = connection.session("INDIVIDUAL")
-    session.send(f"queue://{name}", *"abcd")
-    consumer = session.consumer(f"queue://{name}")
+    session.send(queue, *"abcd")
+    consumer = session.consumer(queue)
     messages = [consumer.receive() for _ in range(3)]
     messages[1].acknowledge()
     session.close()
-    assert left_in(connection, f"queue://{name}") == [("a", 2), ("c", 2), ("d", 1)]
-    connection.close()
+    assert left_in(connection, queue) == [("a", 2), ("c", 2), ("d", 1)]
 
 
-def test_a_transaction_takes_all_or_nothing(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url(PROMPT))
+def test_a_transaction_takes_all_or_nothing(connect: Connect, queue: str) -> None:
+    connection = connect(PROMPT)
     session = connection.session("TRANSACTED")
-    session.send(f"queue://{name}", *"abc")
-    other = connection.session().consumer(f"queue://{name}")
+    session.send(queue, *"abc")
+    other = connection.session().consumer(queue)
     assert other.take() is None, "nothing is there before the commit"
     session.commit()
     other.close()
-    consumer = session.consumer(f"queue://{name}")
+    consumer = session.consumer(queue)
     assert consumer.bodies(2) == ["a", "b"]
-    session.send(f"queue://{name}", "never")
+    session.send(queue, "never")
     session.rollback()
     again = [consumer.receive() for _ in range(3)]
     assert [(message.body, message["redelivered"], message["deliveries"]) for message in again] == [
@@ -82,53 +76,27 @@ def test_a_transaction_takes_all_or_nothing(jvm: Jvm, broker: Peer, name: str) -
     ]
     session.commit()
     session.close()
-    assert left_in(connection, f"queue://{name}") == []
-    connection.close()
+    assert left_in(connection, queue) == []
 
 
-def test_what_a_transaction_received_comes_back_when_its_session_ends(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url())
-    session = connection.session("TRANSACTED")
-    connection.session().send(f"queue://{name}", *"abc")
-    assert session.consumer(f"queue://{name}").bodies(2) == ["a", "b"]
-    session.close()
-    assert [body for body, _ in left_in(connection, f"queue://{name}")] == ["a", "b", "c"]
-    connection.close()
-
-
-def test_a_transaction_moves_messages_from_queue_to_queue(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url())
-    connection.session().send(f"queue://{name}.A", *"ab")
-    session = connection.session("TRANSACTED")
-    consumer = session.consumer(f"queue://{name}.A")
-    for _ in range(2):
-        session.send(f"queue://{name}.B", consumer.receive().body.upper())
-    session.commit()
-    session.close()
-    assert left_in(connection, f"queue://{name}.A") == []
-    assert left_in(connection, f"queue://{name}.B") == [("A", 1), ("B", 1)]
-    connection.close()
-
-
-def test_recover_delivers_again_in_order(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url(PROMPT))
+def test_recover_delivers_again_in_order(connect: Connect, queue: str) -> None:
+    connection = connect(PROMPT)
     session = connection.session("CLIENT")
-    session.send(f"queue://{name}", *"abc")
-    consumer = session.consumer(f"queue://{name}")
+    session.send(queue, *"abc")
+    consumer = session.consumer(queue)
     assert consumer.bodies(2) == ["a", "b"]
     session.recover()
     again = [consumer.receive() for _ in range(3)]
     assert [(message.body, message["deliveries"]) for message in again] == [("a", 2), ("b", 2), ("c", 1)]
     assert again[0]["redelivered"]
     again[2].acknowledge()
-    connection.close()
 
 
-def test_what_is_rolled_back_too_often_is_a_dead_letter_with_its_cause(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url(ONCE))
+def test_what_is_rolled_back_too_often_is_a_dead_letter_with_its_cause(connect: Connect, queue: str, name: str) -> None:
+    connection = connect(ONCE)
     session = connection.session("TRANSACTED")
-    connection.session().send(f"queue://{name}", "poison", "good", properties={"n": 7})
-    consumer = session.consumer(f"queue://{name}")
+    connection.session().send(queue, "poison", "good", properties={"n": 7})
+    consumer = session.consumer(queue)
     for deliveries in (1, 2):
         message = consumer.receive()
         assert (message.body, message["deliveries"]) == ("poison", deliveries)
@@ -138,81 +106,39 @@ def test_what_is_rolled_back_too_often_is_a_dead_letter_with_its_cause(jvm: Jvm,
 
     dead = connection.session().consumer(f"queue://ActiveMQ.DLQ.Queue.{name}").receive()
 
-    assert (dead.body, dead["originalDestination"]) == ("poison", f"queue://{name}")
+    assert (dead.body, dead["originalDestination"]) == ("poison", queue)
     assert dead.properties["n"] == 7
     assert "exceeds redelivery policy limit" in dead.properties["dlqDeliveryFailureCause"]
     assert (dead["redelivered"], dead["persistent"]) == (False, True)
-    connection.close()
 
 
-def test_a_listener_that_fails_is_given_the_message_again(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url(PROMPT))
+def test_a_listener_that_fails_is_given_the_message_again(connect: Connect, queue: str) -> None:
+    connection = connect(PROMPT)
     session = connection.session()
-    listener = connection.session().listener(f"queue://{name}", throws=2)
-    session.send(f"queue://{name}", "a")
+    listener = connection.session().listener(queue, throws=2)
+    session.send(queue, "a")
     heard = listener.heard(3)
     assert [(message["body"], message["deliveries"]) for message in heard] == [("a", 1), ("a", 2), ("a", 3)]
     listener.close()
-    assert left_in(connection, f"queue://{name}") == []
-    connection.close()
+    assert left_in(connection, queue) == []
 
 
-def test_a_listener_that_always_fails_makes_a_dead_letter(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url(ONCE))
-    listener = connection.session().listener(f"queue://{name}", throws=2)
-    connection.session().send(f"queue://{name}", "poison", "good")
-    assert [message["body"] for message in listener.heard(3)] == ["poison", "poison", "good"]
-    assert connection.session().consumer(f"queue://ActiveMQ.DLQ.Queue.{name}").receive().body == "poison"
-    connection.close()
-
-
-def test_a_dead_letter_that_was_not_persistent_is_dropped(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url(ONCE))
-    listener = connection.session().listener(f"queue://{name}", throws=2)
+def test_a_dead_letter_that_was_not_persistent_is_dropped(connect: Connect, queue: str, name: str) -> None:
+    connection = connect(ONCE)
+    listener = connection.session().listener(queue, throws=2)
     session = connection.session()
-    session.send(f"queue://{name}", "poison", persistent=False)
-    session.send(f"queue://{name}", "good")
+    session.send(queue, "poison", persistent=False)
+    session.send(queue, "good")
     assert [message["body"] for message in listener.heard(3)] == ["poison", "poison", "good"]
     listener.close()
     assert session.consumer(f"queue://ActiveMQ.DLQ.Queue.{name}").take() is None
-    assert session.consumer(f"queue://{name}").take() is None
-    connection.close()
+    assert session.consumer(queue).take() is None
 
 
-def test_a_broken_connection_gives_back_what_it_had(jvm: Jvm, broker: Peer, name: str) -> None:
-    sender = jvm.connect(broker.url())
-    sender.session().send(f"queue://{name}", *"abc")
-    connection = jvm.connect(broker.url())
-    consumer = connection.session("CLIENT").consumer(f"queue://{name}")
+def test_a_broken_connection_gives_back_what_it_had(connect: Connect, connection: JmsConnection, queue: str) -> None:
+    sender = connect()
+    sender.session().send(queue, *"abc")
+    consumer = connection.session("CLIENT").consumer(queue)
     assert consumer.bodies(2) == ["a", "b"]
     connection.close()
-    assert left_in(sender, f"queue://{name}") == [("a", 2), ("b", 2), ("c", 1)]
-    sender.close()
-
-
-def test_many_messages_are_acknowledged_in_batches(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url("jms.optimizeAcknowledge=true&jms.prefetchPolicy.queuePrefetch=20"))
-    bodies = [str(number) for number in range(200)]
-    sending = connection.session()
-    sending.send(f"queue://{name}", *bodies)
-    session = connection.session()
-    assert session.consumer(f"queue://{name}").bodies(200) == bodies
-    session.close()
-    assert left_in(connection, f"queue://{name}") == []
-    connection.close()
-
-
-def test_two_consumers_share_a_queue_and_no_message(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url("jms.prefetchPolicy.queuePrefetch=1"))
-    listeners = [connection.session().listener(f"queue://{name}") for _ in range(2)]
-    bodies = [str(number) for number in range(50)]
-    connection.session().send(f"queue://{name}", *bodies)
-    end = connection.session()
-    while sum(len(listener.heard(0)) for listener in listeners) < 50:
-        assert listeners[0].heard(1), "both take part"
-    got = [[int(message["body"]) for message in listener.heard(1)] for listener in listeners]
-    assert sorted(got[0] + got[1]) == list(range(50))
-    assert got == [sorted(got[0]), sorted(got[1])]
-    assert all(got)
-    end.close()
-    connection.close()
+    assert left_in(sender, queue) == [("a", 2), ("b", 2), ("c", 1)]

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.interop.jms.jvm import Jvm
+from tests.interop.jms.conftest import Connect
+from tests.support.interop.jms.jvm import JmsConnection, JmsSession
 from tests.support.interop.jms.peers import TRANSFORMING, Peer
 from tests.support.interop.jms.stomp_side import StompSide
 
@@ -45,45 +46,32 @@ def transforming(broker: Peer, require_service: Callable[[object, str], None]) -
 
 
 @pytest.mark.parametrize("kind", BODIES)
-@pytest.mark.parametrize("persistent", [True, False])
-def test_a_body_arrives_as_it_was(jvm: Jvm, broker: Peer, name: str, kind: str, persistent: bool) -> None:
-    connection = jvm.connect(broker.url())
-    session = connection.session()
+@pytest.mark.parametrize(
+    ("persistent", "options"), [(True, ""), (False, ""), (True, "jms.useCompression=true")], ids=str
+)
+def test_a_body_arrives_as_it_was(connect: Connect, queue: str, kind: str, persistent: bool, options: str) -> None:
+    session = connect(options).session()
     session.send(
-        f"queue://{name}", BODIES[kind], kind=kind, properties=PROPERTIES, persistent=persistent, priority=7,
+        queue, BODIES[kind], kind=kind, properties=PROPERTIES, persistent=persistent, priority=7,
         replyTo="queue://reply.here", correlation="c-1", type="order", ttl=100_000,
     )  # fmt: skip
-    message = session.consumer(f"queue://{name}").receive()
-    assert (message["kind"], message["body"]) == (kind, BODIES[kind])
+    message = session.consumer(queue).receive()
+    assert (message["kind"], message["body"], message["compressed"]) == (kind, BODIES[kind], bool(options))
     assert message.properties == PROPERTIES
     assert (message["persistent"], message["priority"], message["type"]) == (persistent, 7, "order")
     assert (message["replyTo"], message["correlation"]) == ("queue://reply.here", "c-1")
     assert message["expiration"] - message["timestamp"] == 100_000
-    connection.close()
 
 
 @pytest.mark.parametrize("kind", ["text", "message"])
-def test_a_message_may_have_no_body(jvm: Jvm, broker: Peer, name: str, kind: str) -> None:
-    connection = jvm.connect(broker.url())
-    session = connection.session()
-    session.send(f"queue://{name}", None, kind=kind)
-    message = session.consumer(f"queue://{name}").receive()
+def test_a_message_may_have_no_body(session: JmsSession, queue: str, kind: str) -> None:
+    session.send(queue, None, kind=kind)
+    message = session.consumer(queue).receive()
     assert (message["kind"], message.body) == (kind, None)
-    connection.close()
 
 
-def test_a_large_body_arrives(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url())
-    session = connection.session()
-    body = "0123456789abcdef" * (3 * 65_536)
-    session.send(f"queue://{name}", body)
-    assert session.consumer(f"queue://{name}").receive().body == body
-    connection.close()
-
-
-def test_text_from_stomp_is_a_text_message(jvm: Jvm, broker: Peer, name: str, stomp: StompSide) -> None:
-    connection = jvm.connect(broker.url())
-    consumer = connection.session().consumer(f"queue://{name}")
+def test_text_from_stomp_is_a_text_message(connection: JmsConnection, queue: str, name: str, stomp: StompSide) -> None:
+    consumer = connection.session().consumer(queue)
     stomp.send(
         f"/queue/{name}", "grüße", persistent="true", priority="7", correlation_id="c-1", type="order",
         reply_to="/queue/reply.here", colour="red", content_type="text/plain",
@@ -95,31 +83,29 @@ def test_text_from_stomp_is_a_text_message(jvm: Jvm, broker: Peer, name: str, st
     assert message["replyTo"] == "queue://reply.here"
     assert message.properties["colour"] == "red"
     assert message.properties["content-type"] == "text/plain"
-    connection.close()
 
 
-def test_bytes_from_stomp_are_a_bytes_message(jvm: Jvm, broker: Peer, name: str, stomp: StompSide) -> None:
-    connection = jvm.connect(broker.url())
+def test_bytes_from_stomp_are_a_bytes_message(
+    connection: JmsConnection, queue: str, name: str, stomp: StompSide
+) -> None:
     stomp.send(f"/queue/{name}", bytes(range(256)))
-    message = connection.session().consumer(f"queue://{name}").receive()
+    message = connection.session().consumer(queue).receive()
     assert (message["kind"], message.body, message["persistent"]) == ("bytes", bytes(range(256)), False)
-    connection.close()
 
 
-def test_a_jms_selector_chooses_among_messages_from_stomp(jvm: Jvm, broker: Peer, name: str, stomp: StompSide) -> None:
-    connection = jvm.connect(broker.url())
-    consumer = connection.session().consumer(f"queue://{name}", selector="colour = 'red' AND JMSPriority > 5")
+def test_a_jms_selector_chooses_among_messages_from_stomp(
+    connection: JmsConnection, queue: str, name: str, stomp: StompSide
+) -> None:
+    consumer = connection.session().consumer(queue, selector="colour = 'red' AND JMSPriority > 5")
     stomp.send(f"/queue/{name}", "no", colour="red", priority="3")
     stomp.send(f"/queue/{name}", "no", colour="blue", priority="8")
     stomp.send(f"/queue/{name}", "yes", colour="red", priority="8")
     assert consumer.receive().body == "yes"
-    connection.close()
 
 
-def test_a_text_message_for_stomp(jvm: Jvm, broker: Peer, name: str, stomp: StompSide) -> None:
-    connection = jvm.connect(broker.url())
+def test_a_text_message_for_stomp(connection: JmsConnection, queue: str, name: str, stomp: StompSide) -> None:
     [message_id] = connection.session().send(
-        f"queue://{name}", "grüße", properties=PROPERTIES, priority=7, correlation="c-1", type="order",
+        queue, "grüße", properties=PROPERTIES, priority=7, correlation="c-1", type="order",
         replyTo="queue://reply.here",
     )  # fmt: skip
     stomp.subscribe(f"/queue/{name}")
@@ -134,55 +120,31 @@ def test_a_text_message_for_stomp(jvm: Jvm, broker: Peer, name: str, stomp: Stom
     assert (headers["string"], headers["int"], headers["short"], headers["byte"]) == ("grün", "1", "-2", "-3")
     assert headers["long"] == str(-(1 << 40))
     assert (headers["bool"], headers["double"], headers["float"]) == ("true", "1.5", "2.5")
-    connection.close()
 
 
-def test_a_bytes_message_for_stomp_has_its_length(jvm: Jvm, broker: Peer, name: str, stomp: StompSide) -> None:
-    connection = jvm.connect(broker.url())
-    connection.session().send(f"queue://{name}", bytes(range(256)), kind="bytes")
+def test_a_bytes_message_for_stomp_has_its_length(
+    connection: JmsConnection, queue: str, name: str, stomp: StompSide
+) -> None:
+    connection.session().send(queue, bytes(range(256)), kind="bytes")
     stomp.subscribe(f"/queue/{name}")
     frame = stomp.read()
     assert (frame.body, frame.headers["content-length"]) == (bytes(range(256)), "256")
-    connection.close()
 
 
-def test_a_compressed_text_is_text_for_stomp(jvm: Jvm, broker: Peer, name: str, stomp: StompSide) -> None:
-    connection = jvm.connect(broker.url("jms.useCompression=true"))
-    connection.session().send(f"queue://{name}", "long " * 1000)
-    stomp.subscribe(f"/queue/{name}")
-    assert stomp.read().body.decode() == "long " * 1000
-    connection.close()
-
-
-def test_a_stomp_selector_sees_jms_numbers(jvm: Jvm, broker: Peer, name: str, stomp: StompSide) -> None:
-    connection = jvm.connect(broker.url())
-    session = connection.session()
-    session.send(f"queue://{name}", "no", properties={"size": 1})
-    session.send(f"queue://{name}", "yes", properties={"size": 3})
-    stomp.subscribe(f"/queue/{name}", selector="size > 2")
-    assert stomp.read().body == b"yes"
-    connection.close()
-
-
-def test_request_from_jms_and_reply_from_stomp(jvm: Jvm, broker: Peer, name: str, stomp: StompSide) -> None:
-    connection = jvm.connect(broker.url())
-    session = connection.session()
+def test_request_from_jms_and_reply_from_stomp(session: JmsSession, queue: str, name: str, stomp: StompSide) -> None:
     reply_to = session.temporary_queue()
     answers = session.consumer(reply_to)
     stomp.subscribe(f"/queue/{name}")
-    [message_id] = session.send(f"queue://{name}", "question", replyTo=reply_to)
+    [message_id] = session.send(queue, "question", replyTo=reply_to)
     request = stomp.read()
     assert request.headers["reply-to"].startswith("/remote-temp-queue/")
     stomp.send(request.headers["reply-to"], "answer", correlation_id=request.headers["message-id"])
     answer = answers.receive()
     assert (answer.body, answer["correlation"]) == ("answer", message_id)
-    connection.close()
 
 
-def test_request_from_stomp_and_reply_from_jms(jvm: Jvm, broker: Peer, name: str, stomp: StompSide) -> None:
-    connection = jvm.connect(broker.url())
-    session = connection.session()
-    requests = session.consumer(f"queue://{name}")
+def test_request_from_stomp_and_reply_from_jms(session: JmsSession, queue: str, name: str, stomp: StompSide) -> None:
+    requests = session.consumer(queue)
     stomp.subscribe("/temp-queue/answers")
     stomp.send(f"/queue/{name}", "question", reply_to="/temp-queue/answers")
     request = requests.receive()
@@ -190,21 +152,13 @@ def test_request_from_stomp_and_reply_from_jms(jvm: Jvm, broker: Peer, name: str
     session.send(request["replyTo"], "answer", correlation="c-1")
     answer = stomp.read()
     assert (answer.body, answer.headers["correlation-id"]) == (b"answer", "c-1")
-    connection.close()
-
-
-def test_a_group_from_stomp_is_a_group(jvm: Jvm, broker: Peer, name: str, stomp: StompSide) -> None:
-    connection = jvm.connect(broker.url())
-    stomp.send(f"/queue/{name}", "a", JMSXGroupID="g")
-    message = connection.session().consumer(f"queue://{name}").receive()
-    assert (message["group"], message["isFirstOfGroup"]) == ("g", True)
-    connection.close()
 
 
 @pytest.mark.parametrize("kind", ["map", "stream", "object"])
-def test_a_body_that_stomp_cannot_have_is_empty(jvm: Jvm, broker: Peer, name: str, stomp: StompSide, kind: str) -> None:
-    connection = jvm.connect(broker.url())
-    connection.session().send(f"queue://{name}", BODIES[kind], kind=kind, properties={"n": 1})
+def test_a_body_that_stomp_cannot_have_is_empty(
+    connection: JmsConnection, broker: Peer, queue: str, name: str, stomp: StompSide, kind: str
+) -> None:
+    connection.session().send(queue, BODIES[kind], kind=kind, properties={"n": 1})
     stomp.subscribe(f"/queue/{name}")
     frame = stomp.read()
     if kind == "map" and frame.body:
@@ -213,19 +167,18 @@ def test_a_body_that_stomp_cannot_have_is_empty(jvm: Jvm, broker: Peer, name: st
     else:
         assert frame.body == b""
     assert frame.headers["n"] == "1"
-    connection.close()
 
 
-def test_a_map_for_stomp_by_transformation(jvm: Jvm, transforming: Peer, name: str, stomp: StompSide) -> None:
-    connection = jvm.connect(transforming.url())
-    connection.session().send(f"queue://{name}", {"name": "Dejan", "size": 3}, kind="map")
+def test_a_map_for_stomp_by_transformation(
+    connection: JmsConnection, transforming: Peer, queue: str, name: str, stomp: StompSide
+) -> None:
+    connection.session().send(queue, {"name": "Dejan", "size": 3}, kind="map")
     stomp.subscribe(f"/queue/{name}", transformation="jms-map-json")
     frame = stomp.read()
     assert frame.headers["transformation"] == "jms-map-json"
     [entries] = json.loads(frame.body)["map"].values()
     assert {"string": ["name", "Dejan"]} in entries
     assert {"string": "size", "int": 3} in entries
-    connection.close()
 
 
 @pytest.mark.parametrize(
@@ -240,10 +193,8 @@ def test_a_map_for_stomp_by_transformation(jvm: Jvm, transforming: Peer, name: s
     ],
 )
 def test_a_map_from_stomp_by_transformation(
-    jvm: Jvm, transforming: Peer, name: str, stomp: StompSide, form: str, body: str
+    connection: JmsConnection, transforming: Peer, queue: str, name: str, stomp: StompSide, form: str, body: str
 ) -> None:
-    connection = jvm.connect(transforming.url())
     stomp.send(f"/queue/{name}", body, transformation=form)
-    message = connection.session().consumer(f"queue://{name}").receive()
+    message = connection.session().consumer(queue).receive()
     assert (message["kind"], message["body"]) == ("map", {"name": "Dejan", "size": 3})
-    connection.close()

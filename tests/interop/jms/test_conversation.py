@@ -7,32 +7,25 @@ import pytest
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.types import ConnectionId, SessionId
 from tandemmq.store.records.message import Destination, DestinationKind
+from tests.interop.jms.conftest import Connect
 from tests.support.acceptance.openwire_wire import OpenWire
-from tests.support.interop.jms.jvm import JmsError, Jvm
+from tests.support.interop.jms.jvm import JmsConnection, JmsError, JmsSession
 from tests.support.interop.jms.peers import Peer
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("jms-works-unmodified")]
 
 
-def test_a_message_goes_from_one_connection_to_another(jvm: Jvm, broker: Peer, name: str) -> None:
-    sender, receiver = jvm.connect(broker.url()), jvm.connect(broker.url())
-    consumer = receiver.session().consumer(f"queue://{name}")
+def test_a_message_goes_from_one_connection_to_another(connect: Connect, queue: str) -> None:
+    sender, receiver = connect(), connect()
+    consumer = receiver.session().consumer(queue)
 
-    [message_id] = sender.session().send(f"queue://{name}", "hello")
+    [message_id] = sender.session().send(queue, "hello")
 
     message = consumer.receive()
-    assert (message.body, message["id"], message["destination"]) == ("hello", message_id, f"queue://{name}")
+    assert (message.body, message["id"], message["destination"]) == ("hello", message_id, queue)
     assert message_id.startswith(sender.connection_id)
     assert (message["redelivered"], message["deliveries"], message["priority"]) == (False, 1, 4)
     assert consumer.take() is None
-    sender.close()
-    receiver.close()
-
-
-def test_the_broker_tells_its_name(jvm: Jvm, broker: Peer) -> None:
-    connection = jvm.connect(broker.url())
-    assert connection.broker_name not in ("", "null")
-    connection.close()
 
 
 @pytest.mark.parametrize(
@@ -54,38 +47,26 @@ def test_the_broker_tells_its_name(jvm: Jvm, broker: Peer) -> None:
         "wireFormat.version=10",
     ],
 )
-def test_clients_may_set_their_options(jvm: Jvm, broker: Peer, name: str, options: str) -> None:
-    connection = jvm.connect(broker.url(options))
+def test_clients_may_set_their_options(connect: Connect, queue: str, options: str) -> None:
+    connection = connect(options)
     session = connection.session()
-    consumer = session.consumer(f"queue://{name}")
-    session.send(f"queue://{name}", "one", "two", properties={"colour": "red"})
+    consumer = session.consumer(queue)
+    session.send(queue, "one", "two", properties={"colour": "red"})
     assert consumer.bodies(2) == ["one", "two"]
-    connection.close()
 
 
-def test_a_wrong_selector_is_an_invalid_selector_exception(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url())
-    session = connection.session()
+def test_a_client_id_is_for_one_connection(connect: Connect, name: str) -> None:
+    first = connect(clientId=name)
     with pytest.raises(JmsError) as raised:
-        session.consumer(f"queue://{name}", selector="colour = = 'red'")
-    assert raised.value.kind == "InvalidSelectorException"
-    session.send(f"queue://{name}", "the connection is as good as before")
-    assert session.consumer(f"queue://{name}").receive().body == "the connection is as good as before"
-    connection.close()
-
-
-def test_a_client_id_is_for_one_connection(jvm: Jvm, broker: Peer, name: str) -> None:
-    first = jvm.connect(broker.url(), clientId=name)
-    with pytest.raises(JmsError) as raised:
-        jvm.connect(broker.url(), clientId=name)
+        connect(clientId=name)
     assert raised.value.kind == "InvalidClientIDException"
     assert name in raised.value.text
     first.close()
-    jvm.connect(broker.url(), clientId=name).close()
+    connect(clientId=name).close()
 
 
-def test_a_durable_subscription_in_use_is_refused(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url(), clientId=name)
+def test_a_durable_subscription_in_use_is_refused(connect: Connect, name: str) -> None:
+    connection = connect(clientId=name)
     session = connection.session()
     first = session.durable(f"topic://{name}", "news")
     with pytest.raises(JmsError) as raised:
@@ -94,11 +75,10 @@ def test_a_durable_subscription_in_use_is_refused(jvm: Jvm, broker: Peer, name: 
     assert "in use" in raised.value.text
     first.close()
     session.unsubscribe("news")
-    connection.close()
 
 
-def test_an_active_durable_subscription_cannot_be_removed(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url(), clientId=name)
+def test_an_active_durable_subscription_cannot_be_removed(connect: Connect, name: str) -> None:
+    connection = connect(clientId=name)
     session = connection.session()
     consumer = session.durable(f"topic://{name}", "news")
     with pytest.raises(JmsError) as raised:
@@ -106,54 +86,45 @@ def test_an_active_durable_subscription_cannot_be_removed(jvm: Jvm, broker: Peer
     assert raised.value.kind == "JMSException"
     consumer.close()
     session.unsubscribe("news")
-    connection.close()
 
 
-def test_an_unknown_durable_subscription_cannot_be_removed(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url(), clientId=name)
+def test_an_unknown_durable_subscription_cannot_be_removed(connect: Connect, name: str) -> None:
+    connection = connect(clientId=name)
     with pytest.raises(JmsError) as raised:
         connection.session().unsubscribe("never was")
     assert raised.value.kind == "InvalidDestinationException"
-    connection.close()
 
 
-def test_a_queue_in_use_cannot_be_destroyed(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url())
-    session = connection.session()
-    consumer = session.consumer(f"queue://{name}")
+def test_a_queue_in_use_cannot_be_destroyed(connection: JmsConnection, session: JmsSession, queue: str) -> None:
+    consumer = session.consumer(queue)
     with pytest.raises(JmsError) as raised:
-        connection.destroy(f"queue://{name}")
+        connection.destroy(queue)
     assert raised.value.kind == "JMSException"
     consumer.close()
-    session.send(f"queue://{name}", "goes with it")
-    connection.destroy(f"queue://{name}")
-    assert session.consumer(f"queue://{name}").take() is None
-    connection.close()
+    session.send(queue, "goes with it")
+    connection.destroy(queue)
+    assert session.consumer(queue).take() is None
 
 
-def test_a_stopped_connection_receives_nothing_and_loses_nothing(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url(), start=False)
+def test_a_stopped_connection_receives_nothing_and_loses_nothing(connect: Connect, queue: str) -> None:
+    connection = connect(start=False)
     session = connection.session()
-    consumer = session.consumer(f"queue://{name}")
-    session.send(f"queue://{name}", "kept")
+    consumer = session.consumer(queue)
+    session.send(queue, "kept")
     assert consumer.take() is None
     connection.start()
     assert consumer.receive().body == "kept"
-    connection.close()
 
 
-def test_what_a_closed_consumer_did_not_take_goes_to_the_next(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url())
-    session = connection.session()
-    session.send(f"queue://{name}", *"abcd")
-    first = session.consumer(f"queue://{name}")
+def test_what_a_closed_consumer_did_not_take_goes_to_the_next(session: JmsSession, queue: str) -> None:
+    session.send(queue, *"abcd")
+    first = session.consumer(queue)
     assert first.receive().body == "a"
     first.close()
-    second = session.consumer(f"queue://{name}")
+    second = session.consumer(queue)
     message = second.receive()
     assert (message.body, message["deliveries"]) == ("b", 1)
     assert second.bodies(2) == ["c", "d"]
-    connection.close()
 
 
 def test_a_socket_may_carry_one_connection_after_the_other(broker: Peer, name: str) -> None:

@@ -1,5 +1,4 @@
-"""Limits that a broker of ours tells its JMS clients of: sends that fail, producers that are seen to wait, consumers
-that are cut off."""
+"""Limits of a broker of ours, as JMS clients meet them: sends that fail, producers that wait, slow consumers."""
 
 from __future__ import annotations
 
@@ -9,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.peers.ports import free_port
+from tests.interop.jms.conftest import Connect
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
-from tests.support.interop.jms.jvm import JmsError, Jvm
+from tests.support.interop.jms.jvm import JmsError, JmsSession, Jvm
 from tests.support.interop.jms.peers import TandemMQ
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("limits-after-login", "bombs-stay-small")]
+
 
 BODY = "x" * 10_000
 FRAME_BYTES_MAX = 1 << 20
@@ -44,7 +45,7 @@ max_slow_duration = 1000
 
 
 @pytest.fixture(scope="module")
-def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TandemMQ]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TandemMQ]:
     peer = TandemMQ(tmp_path_factory.mktemp("limited") / "data", settings=SETTINGS)
     peer.wait()
     yield peer
@@ -53,9 +54,9 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TandemMQ]:
 
 @pytest.mark.parametrize(("kind", "told"), [("FAILING", "memory_limit is 65536"), ("LATE", "no room since 20")])
 def test_a_send_without_room_fails_by_the_name_of_the_limit(
-    jvm: Jvm, limited: TandemMQ, name: str, kind: str, told: str
+    broker: TandemMQ, connect: Connect, name: str, kind: str, told: str
 ) -> None:
-    connection = jvm.connect(limited.url("jms.alwaysSyncSend=true"))
+    connection = connect("jms.alwaysSyncSend=true")
     session = connection.session()
     producer = session.producer(f"queue://{kind}.{name}")
     with pytest.raises(JmsError) as raised:
@@ -66,28 +67,27 @@ def test_a_send_without_room_fails_by_the_name_of_the_limit(
     assert set(consumer.rest()) == {BODY}
     producer.send("there is room again", persistent=False)
     assert consumer.receive().body == "there is room again"
-    connection.close()
 
 
 @pytest.mark.parametrize("options", ["jms.useAsyncSend=true&jms.producerWindowSize=20000", "jms.useAsyncSend=true"])
 def test_who_waits_stands_in_status_and_nothing_is_lost_at_its_close(
-    jvm: Jvm, limited: TandemMQ, name: str, options: str
+    broker: TandemMQ, connect: Connect, name: str, options: str
 ) -> None:
-    connection = jvm.connect(limited.url(options))
+    connection = connect(options)
     producer = connection.session().producer(f"queue://WAITING.{name}")
     sending = producer.send_later(*[BODY] * 20, persistent=False)
 
     def waiting() -> list[dict[str, str]]:
-        status = limited.process.status() or {}
+        status = broker.process.status() or {}
         return [each for each in status["blocked_producers"] if each["destination"] == f"queue://WAITING.{name}"]
 
     wait_until(lambda: bool(waiting()), "a producer is seen to wait")
     (told,) = waiting()
     assert (told["limit"], told["of"]) == ("memory_limit", f"queue://WAITING.{name}")
-    status = limited.process.status()
+    status = broker.process.status()
     assert status is not None
     assert any(f"queue://WAITING.{name}" in warning for warning in status["warnings"])
-    other = jvm.connect(limited.url())
+    other = connect()
     consumer = other.session().consumer(f"queue://WAITING.{name}")
     if "Window" not in options:
         assert len(sending.result()) == 20  # the broker has read more than it has room for
@@ -97,36 +97,37 @@ def test_who_waits_stands_in_status_and_nothing_is_lost_at_its_close(
         assert len(sending.result()) == 20
         connection.close()
     wait_until(lambda: not waiting(), "nobody waits any more")
-    other.close()
 
 
-def test_a_slow_consumer_is_closed_and_its_messages_go_to_another(jvm: Jvm, limited: TandemMQ, name: str) -> None:
-    connection = jvm.connect(limited.url("jms.prefetchPolicy.queuePrefetch=2"))
+def test_a_slow_consumer_is_closed_and_its_messages_go_to_another(
+    broker: TandemMQ, connect: Connect, name: str
+) -> None:
+    connection = connect("jms.prefetchPolicy.queuePrefetch=2")
     slow = connection.session("CLIENT").consumer(f"queue://SLOW.{name}")
     connection.session().send(f"queue://SLOW.{name}", *"abcd")
     assert slow.receive().body == "a"
 
     def aborted() -> bool:
-        status = limited.process.status()
+        status = broker.process.status()
         return status is not None and status["counts"]["slow_consumers_aborted_total"] == 1
 
     wait_until(aborted, "it was cut off")
     other = connection.session().consumer(f"queue://SLOW.{name}")
     assert other.bodies(4) == list("abcd")
-    connection.close()
 
 
-def test_a_message_that_can_never_fit_is_refused_at_once_and_logged(jvm: Jvm, limited: TandemMQ, name: str) -> None:
-    connection = jvm.connect(limited.url("jms.alwaysSyncSend=true"))
-    producer = connection.session().producer(f"queue://{name}")
+def test_a_message_that_can_never_fit_is_refused_at_once_and_logged(
+    broker: TandemMQ, connect: Connect, queue: str
+) -> None:
+    connection = connect("jms.alwaysSyncSend=true")
+    producer = connection.session().producer(queue)
     with pytest.raises(JmsError) as raised:
         producer.send("x" * (17 << 20), persistent=False)
     assert raised.value.kind == "ResourceAllocationException"
     assert "never has room" in raised.value.text
     assert "later" not in raised.value.text
-    limited.process.wait_log("never has room")
+    broker.process.wait_log("never has room")
     producer.send("what fits", persistent=False)
-    connection.close()
 
 
 def test_who_sends_a_frame_over_the_limit_is_told_the_limit(jvm: Jvm, tmp_path: Path, name: str) -> None:
@@ -155,20 +156,17 @@ def test_who_sends_a_frame_over_the_limit_is_told_the_limit(jvm: Jvm, tmp_path: 
 
 @pytest.mark.parametrize(("repeat", "is_taken"), [(2_000, True), (2_001, False)])
 def test_the_bound_of_repetitions_is_a_setting(
-    jvm: Jvm, limited: TandemMQ, name: str, repeat: int, is_taken: bool
+    broker: TandemMQ, session: JmsSession, queue: str, repeat: int, is_taken: bool
 ) -> None:
-    connection = jvm.connect(limited.url())
     repeated = {
         "AMQ_SCHEDULED_DELAY": {"long": 3_600_000},
         "AMQ_SCHEDULED_PERIOD": {"long": 1_000},
         "AMQ_SCHEDULED_REPEAT": repeat,
     }
-    session = connection.session()
     if is_taken:
-        session.send(f"queue://{name}", "x", properties=repeated)
+        session.send(queue, "x", properties=repeated)
     else:
         with pytest.raises(JmsError) as raised:
-            session.send(f"queue://{name}", "x", properties=repeated)
+            session.send(queue, "x", properties=repeated)
         assert raised.value.kind == "MessageFormatException"
         assert "2000" in raised.value.text
-    connection.close()

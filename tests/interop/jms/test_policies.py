@@ -1,17 +1,16 @@
-"""Policies of single destinations, as a JMS client meets them."""
+"""Policies of destinations, and producers that are held back, as a JMS client meets them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.interop.jms.jvm import Jvm
-from tests.support.interop.jms.peers import Peer
+from tests.interop.jms.conftest import Connect
+from tests.support.interop.jms.jvm import JmsConnection, JmsError
 
 pytestmark = pytest.mark.service
 
 
-def test_who_asks_for_what_it_missed_is_given_what_the_topic_kept(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url())
+def test_who_asks_for_what_it_missed_is_given_what_the_topic_kept(connection: JmsConnection, name: str) -> None:
     topic = f"topic://KEPT.{name}"
     first = connection.session().consumer(topic)
     connection.session().send(topic, *"abc")
@@ -21,11 +20,10 @@ def test_who_asks_for_what_it_missed_is_given_what_the_topic_kept(jvm: Jvm, brok
     assert late.bodies(2) == ["b", "c"]
     connection.session().send(topic, "d")
     assert [late.receive().body, other.receive().body] == ["d", "d"]
-    connection.close()
 
 
-def test_without_the_extension_a_transaction_holds_its_prefetch_and_no_more(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url("jms.prefetchPolicy.queuePrefetch=2"))
+def test_without_the_extension_a_transaction_holds_its_prefetch_and_no_more(connect: Connect, name: str) -> None:
+    connection = connect("jms.prefetchPolicy.queuePrefetch=2")
     queue = f"queue://STRICT.{name}"
     connection.session().send(queue, *"abcd")
     session = connection.session("TRANSACTED")
@@ -35,15 +33,74 @@ def test_without_the_extension_a_transaction_holds_its_prefetch_and_no_more(jvm:
     session.commit()
     assert consumer.bodies(2) == ["c", "d"]
     session.commit()
-    connection.close()
 
 
-def test_a_queue_may_wait_for_its_consumers(jvm: Jvm, broker: Peer, name: str) -> None:
-    connection = jvm.connect(broker.url("jms.prefetchPolicy.queuePrefetch=1"))
+def test_a_queue_may_wait_for_its_consumers(connect: Connect, name: str) -> None:
+    connection = connect("jms.prefetchPolicy.queuePrefetch=1")
     queue = f"queue://TOGETHER.{name}"
     first = connection.session().consumer(queue)
     connection.session().send(queue, *"ab")
     assert first.take() is None
     second = connection.session().consumer(queue)
     assert sorted([first.receive().body, second.receive().body]) == ["a", "b"]
-    connection.close()
+
+
+BODY = "x" * 10_000
+
+
+@pytest.mark.parametrize("size", [2_000, 50_000])
+def test_a_producer_window_lets_all_through_in_the_end(connect: Connect, queue: str, size: int) -> None:
+    """A window smaller than a message holds one at a time; ProducerAck opens it again."""
+    connection = connect(f"jms.producerWindowSize={size}&jms.useAsyncSend=true")
+    consumer = connection.session().consumer(queue)
+    connection.session().send(queue, *[BODY] * 40, persistent=False)
+    assert consumer.bodies(40) == [BODY] * 40
+
+
+def test_a_blocked_producer_blocks_nobody_else(connect: Connect, queue: str, name: str) -> None:
+    blocked = connect("jms.alwaysSyncSend=true")
+    producer = blocked.session().producer(f"queue://LIMITED.{name}")
+    sending = producer.send_later(*[BODY] * 20, persistent=False)
+    other = connect()
+    session = other.session()
+    session.send(queue, "free")
+    assert session.consumer(queue).receive().body == "free"
+    assert session.consumer(f"queue://LIMITED.{name}").bodies(20) == [BODY] * 20
+    assert len(sending.result()) == 20
+
+
+def test_a_client_may_give_up_sending(connect: Connect, name: str) -> None:
+    connection = connect("jms.alwaysSyncSend=true&jms.sendTimeout=500")
+    producer = connection.session().producer(f"queue://LIMITED.{name}")
+    with pytest.raises(JmsError) as raised:
+        producer.send(*[BODY] * 20, persistent=False)
+    assert "RequestTimedOutIOException" in raised.value.text
+
+
+def test_an_exclusive_consumer_is_given_everything(connect: Connect, queue: str) -> None:
+    connection = connect("jms.prefetchPolicy.queuePrefetch=1")
+    first = connection.session().consumer(f"{queue}?consumer.exclusive=true")
+    second = connection.session().consumer(f"{queue}?consumer.exclusive=true")
+    session = connection.session()
+    bodies = [str(number) for number in range(20)]
+    session.send(queue, *bodies)
+    assert first.bodies(20) == bodies
+    first.close()
+    session.send(queue, "for the next")
+    assert second.receive().body == "for the next"
+
+
+def test_an_exclusive_consumer_goes_before_others(connection: JmsConnection, queue: str) -> None:
+    plain = connection.session().consumer(queue)
+    exclusive = connection.session().consumer(f"{queue}?consumer.exclusive=true")
+    connection.session().send(queue, *"abcd")
+    assert exclusive.bodies(4) == list("abcd")
+    assert plain.take() is None
+
+
+def test_when_the_higher_one_is_full_the_lower_one_is_served(connection: JmsConnection, queue: str) -> None:
+    low = connection.session().consumer(f"{queue}?consumer.priority=1&consumer.prefetchSize=10")
+    high = connection.session().consumer(f"{queue}?consumer.priority=10&consumer.prefetchSize=2")
+    connection.session().send(queue, *"abcd")
+    assert low.bodies(2) == ["c", "d"]
+    assert high.bodies(2) == ["a", "b"]

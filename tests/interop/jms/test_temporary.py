@@ -1,23 +1,28 @@
-"""Temporary destinations: request and reply, whose they are, and when they go."""
+"""Temporary destinations: request and reply, whose they are, who hears of them, and when they go."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
-from tests.support.interop.jms.jvm import JmsError, Jvm
-from tests.support.interop.jms.peers import Peer
+from tandemmq.broker.security.passwords import make
+from tests.interop.jms.conftest import Connect
+from tests.support.interop.jms.jvm import JmsConnection, JmsError, JmsSession, Jvm
+from tests.support.interop.jms.peers import Peer, TandemMQ
 
-pytestmark = [pytest.mark.service, pytest.mark.promise("temporary-destinations")]
+pytestmark = [pytest.mark.service, pytest.mark.promise("temporary-destinations", "rights")]
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_request_and_reply(jvm: Jvm, broker: Peer, name: str, kind: str) -> None:
-    client, server = jvm.connect(broker.url()), jvm.connect(broker.url())
+def test_request_and_reply(connect: Connect, queue: str, kind: str) -> None:
+    client, server = connect(), connect()
     asking, serving = client.session(), server.session()
     reply_to = asking.temporary_queue() if kind == "queue" else asking.temporary_topic()
     answers = asking.consumer(reply_to)
-    requests = serving.consumer(f"queue://{name}")
-    [request_id] = asking.send(f"queue://{name}", "question", replyTo=reply_to)
+    requests = serving.consumer(queue)
+    [request_id] = asking.send(queue, "question", replyTo=reply_to)
 
     request = requests.receive()
     assert request["replyTo"] == reply_to
@@ -25,50 +30,28 @@ def test_request_and_reply(jvm: Jvm, broker: Peer, name: str, kind: str) -> None
 
     answer = answers.receive()
     assert (answer.body, answer["correlation"]) == ("answer", request_id)
-    client.close()
-    server.close()
 
 
-def test_a_temporary_queue_is_named_after_its_connection(jvm: Jvm, broker: Peer) -> None:
-    connection = jvm.connect(broker.url())
-    assert connection.session().temporary_queue().startswith(f"temp-queue://{connection.connection_id}:")
-    connection.close()
-
-
-def test_nobody_else_may_consume_from_it(jvm: Jvm, broker: Peer) -> None:
-    owner, other = jvm.connect(broker.url()), jvm.connect(broker.url())
+def test_nobody_else_may_consume_from_it(connect: Connect) -> None:
+    owner, other = connect(), connect()
     queue = owner.session().temporary_queue()
     with pytest.raises(JmsError) as raised:
         other.session().consumer(queue)
     assert raised.value.kind == "InvalidDestinationException"
-    owner.close()
-    other.close()
 
 
-def test_another_session_of_its_connection_may(jvm: Jvm, broker: Peer) -> None:
-    owner = jvm.connect(broker.url())
-    queue = owner.session().temporary_queue()
-    consumer = owner.session().consumer(queue)
-    owner.session().send(queue, "a")
-    assert consumer.receive().body == "a"
-    owner.close()
-
-
-def test_one_in_use_cannot_be_deleted(jvm: Jvm, broker: Peer) -> None:
-    connection = jvm.connect(broker.url())
-    session = connection.session()
+def test_one_in_use_cannot_be_deleted(session: JmsSession) -> None:
     queue = session.temporary_queue()
     consumer = session.consumer(queue)
     with pytest.raises(JmsError):
         session.delete(queue)
     consumer.close()
     session.delete(queue)
-    connection.close()
 
 
-def test_sending_to_one_that_is_gone_is_refused(jvm: Jvm, broker: Peer) -> None:
+def test_sending_to_one_that_is_gone_is_refused(connect: Connect, broker: Peer) -> None:
     """The owner's end is told by an advisory; who did not hear it is told by the broker."""
-    owner, other = jvm.connect(broker.url()), jvm.connect(broker.url("jms.watchTopicAdvisories=false"))
+    owner, other = connect(), connect("jms.watchTopicAdvisories=false")
     queue = owner.session().temporary_queue()
     session = other.session()
     session.send(queue, "while it is there")
@@ -76,11 +59,10 @@ def test_sending_to_one_that_is_gone_is_refused(jvm: Jvm, broker: Peer) -> None:
     with pytest.raises(JmsError) as raised:
         session.send(queue, "too late")
     assert raised.value.kind in ("InvalidDestinationException", "DestinationDoesNotExistException"), raised.value
-    other.close()
 
 
-def test_who_watches_the_advisories_knows_that_it_is_gone(jvm: Jvm, broker: Peer) -> None:
-    owner, other = jvm.connect(broker.url()), jvm.connect(broker.url())
+def test_who_watches_the_advisories_knows_that_it_is_gone(connect: Connect) -> None:
+    owner, other = connect(), connect()
     queue = owner.session().temporary_queue()
     session = other.session()
     session.send(queue, "while it is there")
@@ -89,16 +71,85 @@ def test_who_watches_the_advisories_knows_that_it_is_gone(jvm: Jvm, broker: Peer
     with pytest.raises(JmsError) as raised:
         session.send(queue, *bodies, persistent=False)
     assert raised.value.kind in ("InvalidDestinationException", "DestinationDoesNotExistException"), raised.value
-    other.close()
 
 
-def test_one_that_is_deleted_takes_its_messages_along(jvm: Jvm, broker: Peer) -> None:
-    connection = jvm.connect(broker.url("jms.watchTopicAdvisories=false"))
-    session = connection.session()
-    queue = session.temporary_queue()
-    session.send(queue, "gone")
-    session.delete(queue)
-    another = session.temporary_queue()
-    assert another != queue
-    assert session.consumer(another).take() is None
-    connection.close()
+SETTINGS = """\
+[security]
+users_file = "{users}"
+
+[[security.authorization]]
+queue = "OPEN.>"
+read = ["*"]
+write = ["*"]
+admin = ["*"]
+"""
+
+
+class Users:
+    """A broker, and a JVM in which its users connect."""
+
+    def __init__(self, jvm: Jvm, peer: TandemMQ) -> None:
+        self._jvm = jvm
+        self._peer = peer
+
+    def connect(self, name: str, options: str = "", **fields: Any) -> JmsConnection:
+        return self._jvm.connect(self._peer.url(options), user=name, password=f"{name} secret", **fields)
+
+
+@pytest.fixture(scope="module")
+def users(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
+    directory = tmp_path_factory.mktemp("secured")
+    file = directory / "users"
+    file.write_text("".join(f"{name}:{make(f'{name} secret')}::\n" for name in ("ann", "bob", "eve")))
+    file.chmod(0o600)
+    peer = TandemMQ(directory / "data", settings=SETTINGS.format(users=file))
+    peer.wait()
+    yield Users(jvm, peer)
+    peer.close()
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_request_and_reply_between_users(users: Users, name: str, kind: str) -> None:
+    ann, bob, eve = (users.connect(each) for each in ("ann", "bob", "eve"))
+    asking, serving = ann.session(), bob.session()
+    requests = serving.consumer(f"queue://OPEN.{name}")
+    for number in range(3):
+        reply_to = asking.temporary_queue() if kind == "queue" else asking.temporary_topic()
+        answers = asking.consumer(reply_to)
+        asking.send(f"queue://OPEN.{name}", "question", replyTo=reply_to)
+        request = requests.receive()
+        serving.send(request["replyTo"], f"answer {number}", correlation=request["id"], persistent=False)
+        assert answers.receive().body == f"answer {number}"
+    with pytest.raises(JmsError) as raised:  # nobody gave it to her
+        eve.session().send(reply_to, "spam")
+    assert raised.value.kind == "InvalidDestinationException"
+    for each in (ann, bob, eve):
+        each.close()
+
+
+def test_another_connection_of_the_same_user_knows_them_all(users: Users, name: str) -> None:
+    ann, other = users.connect("ann"), users.connect("ann")
+    made = ann.session().temporary_queue()
+    answers = ann.session().consumer(made)
+    late = users.connect("ann")
+    for each in (other, late):
+        session = each.session()
+        session.consumer(f"queue://OPEN.{name}")  # what is answered comes behind what was told before
+        session.send(made, "a")
+        assert answers.receive().body == "a"
+    for each in (ann, other, late):
+        each.close()
+
+
+def test_who_was_given_it_knows_when_it_is_gone(users: Users, name: str) -> None:
+    ann, bob = users.connect("ann"), users.connect("bob")
+    made = ann.session().temporary_queue()
+    ann.session().send(f"queue://OPEN.{name}", "question", replyTo=made)
+    session = bob.session()
+    assert session.consumer(f"queue://OPEN.{name}").receive()["replyTo"] == made
+    session.send(made, "while it is there")
+    ann.close()
+    with pytest.raises(JmsError) as raised:
+        session.send(made, *["too late"] * 20_000, persistent=False)
+    assert raised.value.kind in ("InvalidDestinationException", "DestinationDoesNotExistException"), raised.value
+    bob.close()

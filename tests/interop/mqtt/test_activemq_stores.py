@@ -101,22 +101,6 @@ def test_a_client_of_activemq_comes_back_to_its_session(store: Store) -> None:
         client.close()
 
 
-def test_a_clean_session_ends_what_activemq_kept(store: Store) -> None:
-    with store.in_activemq() as port:
-        client = MqttSide(port, "sensor", is_kept=True)
-        client.subscribe("a", 1)
-        client.close()
-        publish(port, "a")
-    with store.in_tandemmq() as port:
-        client = MqttSide(port, "sensor")
-        client.close()
-        publish(port, "a")
-        client = MqttSide(port, "sensor", is_kept=True)
-        assert not client.has_session
-        assert client.is_quiet()
-        client.close()
-
-
 def test_a_client_of_tandemmq_goes_back_to_activemq_and_comes_again(store: Store) -> None:
     with store.in_tandemmq() as port:
         client = MqttSide(port, "sensor", is_kept=True)

@@ -32,16 +32,6 @@ def test_what_is_published_comes_with_its_qos(port: int, name: str, version: str
 
 
 @each_version
-@pytest.mark.parametrize("granted", QOS)
-def test_a_subscription_lowers_the_qos(port: int, name: str, version: str, granted: int) -> None:
-    client = MqttSide(port, name, version)
-    assert client.subscribe(name, granted) == granted
-    client.publish(name, "x", 2)
-    assert client.take().qos == granted
-    client.close()
-
-
-@each_version
 @pytest.mark.parametrize("ends", ["close", "break_off"])
 def test_a_kept_session_has_what_came_meanwhile(port: int, name: str, version: str, ends: str) -> None:
     reader, writer = MqttSide(port, f"{name}-r", version, is_kept=True), MqttSide(port, f"{name}-w", version)

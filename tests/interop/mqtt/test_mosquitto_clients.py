@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.interop.mqtt_side import COMES_SECONDS, MqttSide
+from tests.support.interop.mqtt_side import COMES_SECONDS
 
 pytestmark = pytest.mark.service
 
@@ -42,25 +42,3 @@ def test_what_one_publishes_the_other_prints(port: int, name: str, version: str,
         publish(port, version, f"{name}/a/b", "-q", qos, "-m", "two")
         lines = [line.strip() for line in reader.stdout if line.startswith(name)]
     assert lines == [f"{name}/a {qos} one", f"{name}/a/b {qos} two"]
-
-
-@pytest.mark.parametrize("version", ["mqttv31", "mqttv311"])
-def test_a_session_is_kept_for_who_disables_cleaning(port: int, name: str, version: str) -> None:
-    options = ("-c", "-i", name, "-q", "1")
-    subprocess.run(subscriber(port, version, name, *options, "-E"), check=True)
-    publish(port, version, name, "-q", "1", "-m", "while it was away")
-    read = subprocess.run(subscriber(port, version, name, *options, "-C", "1"), check=True, capture_output=True)
-    assert read.stdout == b"while it was away\n"
-
-
-def test_properties_of_mqtt_5_are_published(port: int, name: str) -> None:
-    client = MqttSide(port, name, "5.0")
-    client.subscribe(name, 1)
-    properties = ["user-property", "colour", "red"], ["content-type", "text/css"], ["correlation-data", "7"]
-    words = [word for each in properties for word in ("-D", "publish", *each)]
-    publish(port, "mqttv5", name, "-q", "1", "-m", "x", *words)
-    carried = client.take().properties
-    assert carried is not None
-    assert (carried.UserProperty, carried.ContentType) == ([("colour", "red")], "text/css")
-    assert carried.CorrelationData == b"7"
-    client.close()

@@ -68,16 +68,6 @@ def test_mqtt_to_jms(session: JmsSession, port: int, name: str) -> None:
 
 
 @pytest.mark.service
-def test_a_selector_sees_user_properties(session: JmsSession, port: int, name: str) -> None:
-    consumer = session.consumer(f"topic://{name}", selector="colour = 'red'")
-    client = MqttSide(port, name, "5.0")
-    for colour in ("blue", "red"):
-        client.publish(name, colour, UserProperty=[("colour", colour)])
-    assert consumer.receive().body == b"red"
-    client.close()
-
-
-@pytest.mark.service
 @pytest.mark.parametrize("version", ["3.1.1", "5.0"])
 def test_jms_to_mqtt(session: JmsSession, port: int, name: str, version: str) -> None:
     client = MqttSide(port, name, version)
