@@ -7,7 +7,6 @@ from pathlib import Path
 
 import paho.mqtt.client as mqtt
 import pytest
-from paho.mqtt.enums import MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
@@ -18,7 +17,6 @@ from tests.support.security.passwords import cheap
 
 WILL = ("wills/one", b"gone", 1, False)
 LONG = 3600
-V311 = MQTTProtocolVersion.MQTTv311
 
 
 @pytest.fixture
@@ -69,11 +67,9 @@ def _ended(broker: MqttBroker, client_id: str) -> None:
     wait_until(is_gone, f"the session of {client_id} ends")
 
 
-@pytest.mark.parametrize(
-    "version", [V311, pytest.param(MQTTProtocolVersion.MQTTv5, marks=pytest.mark.promise("mqtt-wills"))]
-)
+@pytest.mark.parametrize("version", ["3.1.1", pytest.param("5.0", marks=pytest.mark.promise("mqtt-wills"))])
 def test_the_will_of_a_lost_connection_is_published_at_once(
-    broker: MqttBroker, watcher: PahoClient, version: MQTTProtocolVersion
+    broker: MqttBroker, watcher: PahoClient, version: str
 ) -> None:
     PahoClient(broker.mqtt, "first", version=version, will=WILL).drop()
     assert _wait_will(watcher).payload == b"gone"
@@ -126,13 +122,13 @@ def test_a_session_ends_when_its_time_is_over_and_leaves_nothing(broker: MqttBro
     first.subscribe("a/#", 1)
     first.subscribe("b/+", 2)
     first.leave()
-    stays = PahoClient(broker.mqtt, "stays", version=V311, clean=False)
+    stays = PahoClient(broker.mqtt, "stays", version="3.1.1", clean=False)
     stays.subscribe("a/#", 1)
     stays.leave()
     _ended(broker, "first")
     with PahoClient(broker.mqtt, "first", expiry=LONG, clean=False) as again:
         assert not again.session_present
-    with PahoClient(broker.mqtt, "stays", version=V311, clean=False) as again:
+    with PahoClient(broker.mqtt, "stays", version="3.1.1", clean=False) as again:
         assert again.session_present
 
 
@@ -146,7 +142,7 @@ def test_wills_and_ends_survive_a_failover(brokers: list[MqttBroker]) -> None:
         watcher.subscribe("wills/#")
     PahoClient(one.mqtt, "published", expiry=LONG, will=("wills/published", b"", 1, False)).drop()
     lost = [PahoClient(one.mqtt, "lost", expiry=LONG, will=("wills/lost", b"", 1, True), will_delay=1)]
-    lost.append(PahoClient(one.mqtt, "old", version=V311, clean=False, will=("wills/old", b"", 2, False)))
+    lost.append(PahoClient(one.mqtt, "old", version="3.1.1", clean=False, will=("wills/old", b"", 2, False)))
     lost.append(PahoClient(one.mqtt, "back", expiry=LONG, will=("wills/back", b"", 1, False)))
     lost.append(PahoClient(one.mqtt, "short", expiry=1))
     lost[-1].subscribe("a/#", 1)

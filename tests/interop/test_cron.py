@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from tandemmq.broker.core.scheduling.cron import Cron
+from tests.support.interop.java_programs import program
 from tests.support.prove import SEED
-from tests.support.tree import TESTS
 
 pytestmark = pytest.mark.service
 
-LIBRARIES = Path("/usr/share/activemq/lib")
-SOURCE = TESTS / "support" / "interop" / "java" / "CronTimes.java"
-JAVA_SECONDS_MAX = 90
 ZONES = ("UTC", "Europe/Berlin")
 START, END = 946_684_800_000, 2_000_000_000_000
 MINUTE_MS = 60_000
@@ -33,18 +27,11 @@ CronParser = Callable[[Sequence[Question]], list[int]]
 @pytest.fixture(scope="module")
 def cron_parser(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> CronParser:
     """What CronParser answers, to the minute: it leaves the milliseconds as they were."""
-    java, javac = shutil.which("java"), shutil.which("javac")
-    require_service(java and javac, "no JDK: java and javac are not in the path")
-    require_service((LIBRARIES / "activemq-client.jar").exists(), f"no ActiveMQ: {LIBRARIES} has no client")
-    classes = tmp_path_factory.mktemp("cron")
-    path = f"{classes}:{LIBRARIES}/*"
-    subprocess.run([str(javac), "-nowarn", "-cp", path, "-d", str(classes), str(SOURCE)], check=True)
+    cron_times = program(require_service, tmp_path_factory.mktemp("cron"), "CronTimes")
 
     def answers(questions: Sequence[Question]) -> list[int]:
-        text = "".join(f"{zone}\t{after}\t{entry}\n" for zone, after, entry in questions)
-        command = [str(java), "-Xmx128m", "-cp", path, "CronTimes"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=JAVA_SECONDS_MAX, check=True)
-        return [int(line) // MINUTE_MS * MINUTE_MS for line in done.stdout.splitlines()]
+        output = cron_times(text="".join(f"{zone}\t{after}\t{entry}\n" for zone, after, entry in questions))
+        return [int(line) // MINUTE_MS * MINUTE_MS for line in output.splitlines()]
 
     return answers
 
@@ -70,9 +57,8 @@ def is_named(cron: Cron, moment: int, zone: ZoneInfo) -> bool:
 
 
 def test_a_time_of_the_day_is_the_same(cron_parser: CronParser) -> None:
-    seed = SEED
-    print(f"seed {seed} (TANDEMMQ_SEED)")
-    source = random.Random(seed)
+    print(f"seed {SEED} (TANDEMMQ_SEED)")
+    source = random.Random(SEED)
     questions = []
     for _ in range(1000):
         days = [random_field(source, 1, 28), "*"] if source.random() < 0.5 else ["*", random_field(source, 0, 6)]
@@ -86,9 +72,8 @@ def test_a_time_of_the_day_is_the_same(cron_parser: CronParser) -> None:
 def test_no_time_that_it_names_is_passed_over(cron_parser: CronParser) -> None:
     """CronParser does pass over some: when it comes to a later hour it keeps the minute, and of two restricted day
     fields it looks for the one that today has not. It even names some that are none (31 June is 1 July)."""
-    seed = SEED
-    print(f"seed {seed} (TANDEMMQ_SEED)")
-    source = random.Random(seed)
+    print(f"seed {SEED} (TANDEMMQ_SEED)")
+    source = random.Random(SEED)
     questions: list[Question] = []
     while len(questions) < 2000:
         ranges = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))

@@ -6,7 +6,6 @@ import json
 import shutil
 import struct
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tandemmq.store.migration.handback import hand_back
 from tandemmq.store.migration.offline_epoch import OfflineEpoch
 from tandemmq.store.migration.reading import read_contents
 from tandemmq.store.migration.reordering import Bounds
-from tandemmq.store.operations import AddMessage, AddSubscription
+from tandemmq.store.operations import AddMessage, AddSubscription, Atomic
 from tandemmq.store.records.acknowledgements import SubscriptionInfo, encode_subscription_info
 from tandemmq.store.records.commands import AddMessage as AddCommand
 from tandemmq.store.records.commands import (
@@ -29,6 +28,7 @@ from tandemmq.store.records.commands import (
     decode,
     encode,
     encode_add,
+    encode_commit,
     encode_prepare,
     encode_remove,
     encode_rewritten,
@@ -37,17 +37,16 @@ from tandemmq.store.records.commands import (
 )
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import encode_message
-from tandemmq.store.records.transactions import XaTransactionId
+from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
+from tests.interop.conftest import ActiveMQ, held_in
 from tests.support.journal.in_memory import scan_bytes
 from tests.support.store.store_harness import Q, Term
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("back-to-activemq")]
 
-Owner = dict[str, Any]
-ActiveMQ = Callable[..., list[Owner]]
 T = Destination(DestinationKind.TOPIC, "T.A")
 # Compaction, where a test wants it, is asked for: by itself it would write subscriptions anew now and then.
 SMALL_FILES = StoreSettings(
@@ -74,17 +73,6 @@ def held_here(directory: Path, scratch: Path) -> dict[str, list[str]]:
             name = owner.destination.name if owner.subscription_name is None else owner.key
             found[name] = [stored.add.message_id for stored in contents.messages(owner.id)]
     return {name: ids for name, ids in found.items() if ids}
-
-
-def held_there(lines: list[Owner]) -> dict[str, list[str]]:
-    found = {}
-    for line in lines:
-        if line.get("messages"):
-            name = line["destination"].partition("://")[2]
-            if line["owner"] == "subscription":
-                name = f"{line['clientId']}:{line['name']}"
-            found[name] = [message["id"] for message in line["messages"]]
-    return found
 
 
 def lived_in(directory: Path, settings: StoreSettings = SMALL_FILES) -> None:
@@ -139,7 +127,7 @@ def test_a_client_of_activemq_receives_what_we_held(activemq: ActiveMQ, tmp_path
     assert code == 0, report
     assert held_here(directory, tmp_path / "scratch") == mine
     assert check(str(directory)).is_clean
-    assert held_there(activemq("consume", directory)) == mine
+    assert held_in(activemq("consume", directory)) == mine
 
     # It took everything, and collected files as it does: here the same is known.
     term = Term(str(directory), "c")
@@ -149,6 +137,41 @@ def test_a_client_of_activemq_receives_what_we_held(activemq: ActiveMQ, tmp_path
     assert held_here(directory, tmp_path / "scratch") == {"Q.A": late}
     assert check(str(directory)).is_clean
     assert tell("handback", directory)[0] == 0
+
+
+@pytest.mark.promise("bytes-are-activemqs")
+def test_a_directory_of_ours_opens_in_activemq_without_a_handback(activemq: ActiveMQ, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    settings = StoreSettings(journal_max_file_length=64 * 1024, checkpoint_records=40, fence_check_interval=0.01)
+    first = Term(str(directory), settings=settings)
+    owner = first.store.queue(Q)
+    subscription = first.store.subscription("c", "s", T)
+    first.store.append(AddSubscription(subscription, encode_subscription(T, "c", "s")))
+    added = first.add_durably(200, body=b"x" * 600)
+    for operation in added[:150]:
+        first.remove(operation, owner)
+    transaction = LocalTransactionId("ID:c", 1)
+    message = first.message(body=b"in a transaction")
+    payload = encode_add(message, encode_message(message), transaction)
+    first.store.append(Atomic([AddMessage(message, (owner,), payload)], encode_commit(transaction)))
+    text = Message(
+        Q, "ID:x:1:1:1", "Grüße".encode(), BodyKind.TEXT, persistent=True, properties={"colour": "blue"}, timestamp=1
+    )
+    first.store.append(AddMessage(text, (owner,), encode_add(text, encode_message(text))))
+    topical = [first.add(T, owners=(subscription,)) for _ in range(5)]
+    first.wait(lambda: topical[-1] in first.durable_operations)
+    first.crash()
+    second = Term(str(directory), "b", settings=settings)  # an epoch more, with its header and ends
+    second.add_durably(3)
+    second.close()
+    mine = held_here(directory, tmp_path / "scratch")
+    lines = activemq("dump", directory)
+    assert held_in(lines) == mine
+    queue = next(line for line in lines if line["destination"] == f"queue://{Q.name}")
+    found = next(m for m in queue["messages"] if m["id"] == "ID:x:1:1:1")
+    assert found["body"] == "Grüße"
+    assert found["properties"]["colour"] == ["string", "blue"]
 
 
 def test_a_second_handback_finds_nothing_to_do(tmp_path: Path) -> None:
@@ -200,7 +223,7 @@ def test_a_zombie_s_late_writes_stay_unread(activemq: ActiveMQ, tmp_path: Path) 
         assert (directory / "quarantine" / f"db-{file}.log.1").read_bytes() == content
     assert check(str(directory)).is_clean
     assert held_here(directory, tmp_path / "scratch") == mine
-    assert held_there(activemq("dump", directory)) == mine
+    assert held_in(activemq("dump", directory)) == mine
 
 
 def test_a_prepared_transaction_is_handed_back(activemq: ActiveMQ, tmp_path: Path) -> None:
@@ -253,7 +276,7 @@ def test_an_order_that_a_compaction_changed_is_told(activemq: ActiveMQ, compacte
 
     assert (code, report["is_ready"], len(report["reordered"]), report["order"]) == (0, True, 1, [])
     assert check(str(compacted)).is_clean
-    assert held_there(activemq("dump", compacted)) == mine
+    assert held_in(activemq("dump", compacted)) == mine
     assert held_here(compacted, tmp_path / "scratch") == mine, "read as ActiveMQ left it"
 
 
@@ -352,7 +375,7 @@ def test_bodies_of_an_old_openwire_come_in_the_new_one(activemq: ActiveMQ, tmp_p
     assert (code, report["copied"], report["subscriptions"]) == (0, 9, 2)
     assert held_here(directory, tmp_path / "scratch") == mine
     lines = activemq("dump", directory)
-    assert held_there(lines) == mine
+    assert held_in(lines) == mine
     assert {message["body"] for line in lines for message in line["messages"]} == {"body"}
 
 
@@ -369,4 +392,4 @@ def test_what_stands_in_a_file_of_copies_is_not_passed_over(activemq: ActiveMQ, 
     code, report = tell("handback", directory)
 
     assert (code, len(report["ended"])) == (0, 1)
-    assert held_there(activemq("dump", directory)) == {"Q.A": expected}
+    assert held_in(activemq("dump", directory)) == {"Q.A": expected}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +38,12 @@ from tandemmq.store.records.transactions import LocalTransactionId, XaTransactio
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
+from tests.interop.conftest import ActiveMQ
 from tests.support.prove import SEED, rounds
 from tests.support.store.store_harness import Term
 
 pytestmark = [pytest.mark.service, pytest.mark.prove, pytest.mark.promise("back-to-activemq")]
 
-ActiveMQ = Callable[..., list[dict[str, Any]]]
 QUEUES = [Destination(DestinationKind.QUEUE, name) for name in ("A", "B.C", "größe")]
 TOPICS = [Destination(DestinationKind.TOPIC, name) for name in ("T", "U")]
 NAMES = ("one", "two", "three")

@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tandemmq.store.kahadb.java_objects import AuditImage, decode_audit, encode_audit
-from tests.support.tree import TESTS
+from tests.support.interop.java_programs import program
 
 pytestmark = pytest.mark.service
 
-LIBRARIES = Path("/usr/share/activemq/lib")
-SOURCE = TESTS / "support" / "interop" / "java" / "Audit.java"
 
 Ask = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
 def ask(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    java, javac = shutil.which("java"), shutil.which("javac")
-    require_service(java and javac, "no JDK: java and javac are not in the path")
-    require_service((LIBRARIES / "activemq-client.jar").exists(), f"no ActiveMQ in {LIBRARIES}")
-    classes = tmp_path_factory.mktemp("classes")
-    _run([str(javac), "-nowarn", "-encoding", "UTF-8", "-cp", f"{LIBRARIES}/*", "-d", str(classes), str(SOURCE)], "")
+    run = program(require_service, tmp_path_factory.mktemp("classes"), "Audit")
 
     def answers(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         lines = "".join(json.dumps(request) + "\n" for request in requests)
-        command = [str(java), "-Xmx128m", "-cp", f"{classes}:{LIBRARIES}/*", "Audit"]
-        return [json.loads(line) for line in _run(command, lines).splitlines()]
+        return [json.loads(line) for line in run(text=lines).splitlines()]
 
     return answers
-
-
-def _run(command: list[str], text: str) -> str:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
 
 
 def test_the_same_bytes_both_ways(ask: Ask) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from tandemmq.journal.reader import JournalReader
 from tandemmq.store.kahadb.index import read_index
 from tandemmq.store.kahadb.java_objects import AuditImage, decode_audit
 from tandemmq.store.records.commands import AckMap, AddMessage, ProducerAudit, UpdateMessage, decode
-from tests.support.interop.scripted import Script, Step, compiled
+from tests.support.interop.scripted import Script, Step
 from tests.support.store.takeover_harness import Held
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("bytes-are-activemqs")]
@@ -33,11 +32,6 @@ def steps(directory: Path, ending: list[str]) -> list[Step]:
         {"do": "dump"},
         *({"do": step} for step in ending),
     ]
-
-
-@pytest.fixture(scope="module")
-def script(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Script:
-    return compiled(require_service, tmp_path_factory.mktemp("classes"))
 
 
 @pytest.mark.parametrize("ending", [["stop"], ["checkpoint", "halt"]])

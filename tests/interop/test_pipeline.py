@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from tandemmq.pipeline.stores import journal_files
 from tandemmq.pipeline.walk import walk
 from tandemmq.store.tools.inspect import Seen, read_headers
 from tandemmq.store.tools.inspect import walk as inspect_walk
+from tests.interop.conftest import ActiveMQ
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("pipeline-reads-beside")]
 
@@ -32,8 +32,6 @@ _THEIRS = {
     "redeliveries": "redeliveryCounter",
     "original_destination": "originalDestination",
 }
-
-ActiveMQ = Callable[..., list[dict[str, Any]]]
 
 
 def test_what_activemq_wrote_is_read_to_the_last_byte(activemq: ActiveMQ, tmp_path: Path) -> None:

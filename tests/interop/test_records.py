@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,11 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 from tandemmq.store.records.openwire import decode_message, detect_version, encode_message
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+from tests.interop.conftest import ActiveMQ, Owner
 from tests.support.journal.in_memory import scan_bytes
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("bytes-are-activemqs")]
 
-Owner = dict[str, Any]
-ActiveMQ = Callable[..., list[Owner]]
 
 PROPERTY_TYPES = {
     type(None): "null",

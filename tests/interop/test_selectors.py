@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +20,10 @@ from tandemmq.broker.core.names import Pattern, split
 from tandemmq.broker.core.selector import compile_selector
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.properties import Byte, Float, Long, Short
-from tests.support.tree import TESTS
+from tests.support.interop.java_programs import program
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("selectors")]
 
-LIBRARIES = Path("/usr/share/activemq/lib")
-SOURCE = TESTS / "support" / "interop" / "java" / "Selectors.java"
 SELECTORS = 2000
 SEEDS = (1, 2)
 
@@ -39,26 +34,15 @@ _MAKE: dict[str, Callable[[Any], Any]] = {"byte": Byte, "short": Short, "long": 
 
 @pytest.fixture(scope="module")
 def ask(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    java, javac = shutil.which("java"), shutil.which("javac")
-    require_service(java and javac, "no JDK: java and javac are not in the path")
-    require_service((LIBRARIES / "activemq-client.jar").exists(), f"no ActiveMQ in {LIBRARIES}")
-    classes = tmp_path_factory.mktemp("classes")
-    _run([str(javac), "-nowarn", "-encoding", "UTF-8", "-cp", f"{LIBRARIES}/*", "-d", str(classes), str(SOURCE)], "")
+    run = program(require_service, tmp_path_factory.mktemp("classes"), "Selectors")
 
     def answers(requests: Sequence[dict[str, Any]]) -> list[Any]:
         lines = "".join(json.dumps(request) + "\n" for request in requests)
-        command = [str(java), "-Xmx128m", "-cp", f"{classes}:{LIBRARIES}/*", "Selectors"]
-        found = [json.loads(line) for line in _run(command, lines).splitlines()]
+        found = [json.loads(line) for line in run(text=lines).splitlines()]
         assert len(found) == len(requests)
         return found
 
     return answers
-
-
-def _run(command: list[str], text: str) -> str:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
 
 
 class Writer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,14 +14,11 @@ from tandemmq.store.records.transactions import LocalTransactionId
 from tandemmq.store.several.filters import FilteredStore
 from tandemmq.store.several.layout import stores_in
 from tandemmq.store.tools.check_several import check_all
+from tests.support.interop.java_programs import program
 from tests.support.store.several_harness import REST, TWO, A, B, SeveralTerm
-from tests.support.tree import TESTS
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("several-stores-are-atomic")]
 
-LIBRARIES = Path("/usr/share/activemq/lib")
-SOURCE = TESTS / "support" / "interop" / "java" / "Several.java"
-JAVA_SECONDS_MAX = 90
 ENTRIES = (*TWO, FilteredStore())
 STORES = ["#210", "queue#3a#2f#2fA.#3e", "queue#3a#2f#2fB.#3e", "txStore"]
 
@@ -33,22 +29,10 @@ MKahaDB = Callable[..., Held]
 @pytest.fixture(scope="session")
 def mkahadb(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> MKahaDB:
     """`mkahadb("produce" | "consume", directory)`: what Several.java prints."""
-    java, javac = shutil.which("java"), shutil.which("javac")
-    require_service(java and javac, "no JDK: java and javac are not in the path")
-    require_service((LIBRARIES / "activemq-kahadb-store.jar").exists(), f"no ActiveMQ: {LIBRARIES} has no KahaDB")
-    classes = tmp_path_factory.mktemp("classes")
-
-    def run(*command: str) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_SECONDS_MAX, check=False)
-        assert done.returncode == 0, done.stderr[-4000:]
-        return done.stdout
-
-    run(str(javac), "-nowarn", "-encoding", "UTF-8", "-cp", f"{LIBRARIES}/*", "-d", str(classes), str(SOURCE))
+    several = program(require_service, tmp_path_factory.mktemp("classes"), "Several")
 
     def drive(verb: str, directory: Path, *options: str) -> Held:
-        path = f"{classes}:{LIBRARIES}/*"
-        output = run(str(java), "-Xmx256m", "-cp", path, "Several", verb, str(directory), *options)
-        found: Held = json.loads(output) if output.strip() else {}
+        found: Held = json.loads(several(verb, str(directory), *options).strip() or "{}")
         return found
 
     return drive

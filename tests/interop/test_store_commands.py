@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from tandemmq.cli import main
+from tests.interop.conftest import ActiveMQ
 
 pytestmark = pytest.mark.service
-
-Owner = dict[str, Any]
-ActiveMQ = Callable[..., list[Owner]]
 
 
 def store(*arguments: str) -> Result:

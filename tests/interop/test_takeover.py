@@ -6,7 +6,7 @@ Each life of ActiveMQ costs a second, so tests share the directories that a few 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from tandemmq.store.kahadb.minimal import is_minimal
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
 from tandemmq.store.tools.check import check
-from tests.support.interop.scripted import Answers, Script, Step, compiled
+from tests.support.interop.scripted import Answers, Script, Step
 from tests.support.store.store_harness import Term
 from tests.support.store.takeover_harness import Held, replayed, take_over
 
@@ -32,11 +32,6 @@ class Left(NamedTuple):
 
     directory: Path
     answers: Answers
-
-
-@pytest.fixture(scope="module")
-def script(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Script:
-    return compiled(require_service, tmp_path_factory.mktemp("classes"))
 
 
 def opens(directory: Path, **options: Any) -> Step:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from tandemmq.broker.protocols.openwire.codec import WireFormat
 from tandemmq.broker.protocols.openwire.schema import Command, WireFormatInfo
 from tandemmq.broker.protocols.openwire.types import VERSION_MAX
+from tests.support.interop.java_programs import program
 from tests.support.protocols.openwire.samples import COMMANDS, structure
 from tests.support.prove import SEED
-from tests.support.tree import TESTS
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("bytes-are-activemqs", "jms-works-unmodified")]
 
-LIBRARIES = Path("/usr/share/activemq/lib")
-SOURCE = TESTS / "support" / "interop" / "java" / "Wire.java"
 TIMES = 3
 
 Echo = Callable[[list[str]], list[str]]
@@ -28,25 +23,13 @@ Echo = Callable[[list[str]], list[str]]
 
 @pytest.fixture(scope="module")
 def echo(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Echo:
-    java, javac = shutil.which("java"), shutil.which("javac")
-    require_service(java and javac, "no JDK: java and javac are not in the path")
-    require_service((LIBRARIES / "activemq-client.jar").exists(), f"no ActiveMQ in {LIBRARIES}")
-    classes = tmp_path_factory.mktemp("classes")
-    _run([str(javac), "-nowarn", "-encoding", "UTF-8", "-cp", f"{LIBRARIES}/*", "-d", str(classes), str(SOURCE)], "")
-    command = [str(java), "-Xmx128m", "-cp", f"{classes}:{LIBRARIES}/*", "Wire"]
-    return lambda lines: _run(command, "".join(line + "\n" for line in lines)).splitlines()
-
-
-def _run(command: list[str], text: str) -> str:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=90, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+    run = program(require_service, tmp_path_factory.mktemp("classes"), "Wire")
+    return lambda lines: run(text="".join(line + "\n" for line in lines)).splitlines()
 
 
 def test_java_reads_any_command_that_we_write_and_writes_it_the_same(echo: Echo) -> None:
-    seed = SEED
-    print(f"seed {seed} (TANDEMMQ_SEED)")
-    asked = list(_frames(random.Random(seed)))
+    print(f"seed {SEED} (TANDEMMQ_SEED)")
+    asked = list(_frames(random.Random(SEED)))
     answers = echo([f"{form} {frame.hex()}" for _, form, frame in asked])
     assert len(answers) == len(asked)
     wrong = [

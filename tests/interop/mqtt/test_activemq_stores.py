@@ -11,8 +11,8 @@ import pytest
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq
+from tests.support.acceptance.paho_client import PahoClient
 from tests.support.interop.jms.peers import MQTT, ActiveMQ
-from tests.support.interop.mqtt_side import MqttSide
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
 
@@ -66,24 +66,24 @@ def store(tmp_path: Path, classes: Path) -> Store:
 
 
 def publish(port: int, *topics: str) -> None:
-    client = MqttSide(port, "publisher")
+    client = PahoClient(port, "publisher", "3.1.1")
     for topic in topics:
         client.publish(topic, topic, 2)
-    client.close()
+    client.leave()
 
 
 def test_a_client_of_activemq_comes_back_to_its_session(store: Store) -> None:
     with store.in_activemq() as port:
-        client = MqttSide(port, "sensor", is_kept=True)
+        client = PahoClient(port, "sensor", "3.1.1", is_kept=True)
         client.subscribe("home/+/heat", 1)
         client.subscribe("alarm/#", 2)
         client.subscribe("noise", 0)
-        client.close()
+        client.leave()
         publish(port, "home/a/heat", "alarm/fire", "home/b/heat", "other")
     with store.in_tandemmq() as port:
         publish(port, "home/c/heat", "alarm/water/deep")
-        client = MqttSide(port, "sensor", is_kept=True)
-        assert client.has_session
+        client = PahoClient(port, "sensor", "3.1.1", is_kept=True)
+        assert client.session_present
         messages = [client.take() for _ in range(5)]
         found = {(message.topic, message.payload.decode(), message.qos) for message in messages}
         expected = [("home/a/heat", 1), ("home/b/heat", 1), ("home/c/heat", 1), ("alarm/fire", 2)]
@@ -92,33 +92,33 @@ def test_a_client_of_activemq_comes_back_to_its_session(store: Store) -> None:
         assert client.take().topic == "home/d/heat"
         assert client.is_quiet()
         client.unsubscribe("alarm/#")
-        client.close()
+        client.leave()
         publish(port, "alarm/gone", "home/e/heat")
-        client = MqttSide(port, "sensor", is_kept=True)
-        assert client.has_session
+        client = PahoClient(port, "sensor", "3.1.1", is_kept=True)
+        assert client.session_present
         assert client.payloads(1) == [b"home/e/heat"]
         assert client.is_quiet()
-        client.close()
+        client.leave()
 
 
 def test_a_client_of_tandemmq_goes_back_to_activemq_and_comes_again(store: Store) -> None:
     with store.in_tandemmq() as port:
-        client = MqttSide(port, "sensor", is_kept=True)
+        client = PahoClient(port, "sensor", "3.1.1", is_kept=True)
         client.subscribe("home/+/heat", 1)
         client.subscribe("alarm/#", 2)
-        client.close()
+        client.leave()
         publish(port, "home/a/heat", "alarm/fire")
     store.hand_back()
     with store.in_activemq() as port:
         publish(port, "home/b/heat")
-        client = MqttSide(port, "sensor", is_kept=True)
+        client = PahoClient(port, "sensor", "3.1.1", is_kept=True)
         assert sorted(client.payloads(3)) == [b"alarm/fire", b"home/a/heat", b"home/b/heat"]
         client.subscribe("new", 1)
-        client.close()
+        client.leave()
         publish(port, "home/c/heat", "new")
     with store.in_tandemmq() as port:
-        client = MqttSide(port, "sensor", is_kept=True)
-        assert client.has_session
+        client = PahoClient(port, "sensor", "3.1.1", is_kept=True)
+        assert client.session_present
         assert sorted(client.payloads(2)) == [b"home/c/heat", b"new"]
         assert client.is_quiet()
-        client.close()
+        client.leave()

@@ -1,13 +1,15 @@
-"""Clients as people have them: paho and aiomqtt, each version of MQTT."""
+"""Clients as people have them, in each version of MQTT: paho, and mosquitto_pub and mosquitto_sub as they are typed."""
 
 from __future__ import annotations
 
-import asyncio
+import shutil
+import subprocess
+from collections.abc import Callable
 
-import aiomqtt
 import pytest
 
-from tests.support.interop.mqtt_side import COMES_SECONDS, VERSIONS, MqttSide
+from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX
+from tests.support.acceptance.paho_client import VERSIONS, PahoClient
 
 pytestmark = pytest.mark.promise("mqtt-conforms")
 
@@ -18,7 +20,7 @@ each_version = pytest.mark.parametrize("version", VERSIONS)
 @each_version
 @pytest.mark.parametrize("qos", QOS)
 def test_what_is_published_comes_with_its_qos(port: int, name: str, version: str, qos: int) -> None:
-    reader, writer = MqttSide(port, f"{name}-r", version), MqttSide(port, f"{name}-w", version)
+    reader, writer = PahoClient(port, f"{name}-r", version), PahoClient(port, f"{name}-w", version)
     assert reader.subscribe(f"{name}/+", 2) == 2
 
     for number in range(50):
@@ -27,15 +29,15 @@ def test_what_is_published_comes_with_its_qos(port: int, name: str, version: str
     messages = [reader.take() for _ in range(50)]
     assert [message.payload for message in messages] == [b"%d" % number for number in range(50)]
     assert {(message.topic, message.qos, message.retain) for message in messages} == {(f"{name}/a", qos, False)}
-    reader.close()
-    writer.close()
+    reader.leave()
+    writer.leave()
 
 
 @each_version
-@pytest.mark.parametrize("ends", ["close", "break_off"])
+@pytest.mark.parametrize("ends", ["leave", "drop"])
 def test_a_kept_session_has_what_came_meanwhile(port: int, name: str, version: str, ends: str) -> None:
-    reader, writer = MqttSide(port, f"{name}-r", version, is_kept=True), MqttSide(port, f"{name}-w", version)
-    assert not reader.has_session
+    reader, writer = PahoClient(port, f"{name}-r", version, is_kept=True), PahoClient(port, f"{name}-w", version)
+    assert not reader.session_present
     reader.subscribe(f"{name}/one", 1)
     reader.subscribe(f"{name}/two", 2)
     reader.subscribe(f"{name}/none", 0)
@@ -43,28 +45,28 @@ def test_a_kept_session_has_what_came_meanwhile(port: int, name: str, version: s
 
     for topic, qos in (("one", 1), ("two", 2), ("none", 1)):
         writer.publish(f"{name}/{topic}", topic, qos)
-    reader = MqttSide(port, f"{name}-r", version, is_kept=True)
+    reader = PahoClient(port, f"{name}-r", version, is_kept=True)
 
-    assert reader.has_session == (version != "3.1")  # which has no word for it
+    assert reader.session_present == (version != "3.1")  # which has no word for it
     assert sorted(reader.payloads(2)) == [b"one", b"two"]
     writer.publish(f"{name}/none", "now", 0)
     assert reader.take().payload == b"now"
     reader.unsubscribe(f"{name}/two")
     writer.publish(f"{name}/two", "gone", 2)
     assert reader.is_quiet()
-    reader.close()
+    reader.leave()
     # A clean session is the end of it.
-    MqttSide(port, f"{name}-r", version).close()
-    reader = MqttSide(port, f"{name}-r", version, is_kept=True)
+    PahoClient(port, f"{name}-r", version).leave()
+    reader = PahoClient(port, f"{name}-r", version, is_kept=True)
     writer.publish(f"{name}/one", "lost", 1)
-    assert not reader.has_session
+    assert not reader.session_present
     assert reader.is_quiet()
-    reader.close()
-    writer.close()
+    reader.leave()
+    writer.leave()
 
 
 def test_what_mqtt_5_says_beside_the_payload_comes_as_it_was(port: int, name: str) -> None:
-    client = MqttSide(port, name, "5.0")
+    client = PahoClient(port, name, "5.0")
     client.subscribe(name, 1)
     user = [("b", "1"), ("a", "2"), ("b", "3")]
     client.publish(
@@ -78,20 +80,24 @@ def test_what_mqtt_5_says_beside_the_payload_comes_as_it_was(port: int, name: st
     assert carried.UserProperty == user
     assert (carried.ContentType, carried.ResponseTopic, carried.CorrelationData) == ("text/plain", "a/b", b"\xff\x00")
     assert (carried.PayloadFormatIndicator, 98 <= carried.MessageExpiryInterval <= 100) == (1, True)
-    client.close()
+    client.leave()
 
 
-async def test_aiomqtt_publishes_and_iterates(port: int, name: str) -> None:
-    for protocol in aiomqtt.ProtocolVersion:
-        async with aiomqtt.Client("127.0.0.1", port, identifier=f"{name}-{protocol.name}", protocol=protocol) as client:
-            topic = f"{name}/{protocol.name}"
-            for qos in QOS:
-                await client.subscribe(f"{topic}/{qos}/#", qos=qos)
-                await client.publish(f"{topic}/{qos}", str(qos), qos=qos)
-            found = set()
-            async with asyncio.timeout(COMES_SECONDS):
-                async for message in client.messages:
-                    found.add((str(message.topic), message.payload, message.qos))
-                    if len(found) == len(QOS):
-                        break
-            assert found == {(f"{topic}/{qos}", b"%d" % qos, qos) for qos in QOS}
+@pytest.mark.service
+@pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv5"])
+@pytest.mark.parametrize("qos", ["0", "1", "2"])
+def test_what_mosquitto_pub_publishes_mosquitto_sub_prints(
+    port: int, name: str, version: str, qos: str, require_service: Callable[[object, str], None]
+) -> None:
+    require_service(shutil.which("mosquitto_pub"), "no mosquitto_pub (package mosquitto-clients)")
+    common = ("-p", str(port), "-V", version, "-q", qos)
+    # It prints line by line, also into a pipe, as soon as something does so for it.
+    command = ["stdbuf", "-oL", "mosquitto_sub", *common, "-t", f"{name}/#", "-C", "2", "-F", "%t %q %p", "-d"]
+    with subprocess.Popen([*command, "-W", str(int(WAIT_SECONDS_MAX))], stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        while "SUBACK" not in (line := reader.stdout.readline()):
+            assert line, "it subscribes"
+        for topic, text in ((f"{name}/a", "one"), (f"{name}/a/b", "two")):
+            subprocess.run(["mosquitto_pub", *common, "-t", topic, "-m", text], check=True, timeout=WAIT_SECONDS_MAX)
+        lines = [line.strip() for line in reader.stdout if line.startswith(name)]
+    assert lines == [f"{name}/a {qos} one", f"{name}/a/b {qos} two"]

@@ -9,8 +9,8 @@ import pytest
 import stomp
 
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.paho_client import PahoClient
 from tests.support.interop.jms.jvm import JmsSession, Jvm
-from tests.support.interop.mqtt_side import MqttSide
 
 pytestmark = pytest.mark.promise("protocols-meet")
 
@@ -51,7 +51,7 @@ def session(jvm: Jvm, broker: BrokerProcess) -> JmsSession:
 @pytest.mark.service
 def test_mqtt_to_jms(session: JmsSession, port: int, name: str) -> None:
     consumer = session.consumer(f"topic://{name}.*.c")
-    client = MqttSide(port, name, "5.0")
+    client = PahoClient(port, name, "5.0")
     client.publish(
         f"{name}/b.b/c", b"\xff", 1, UserProperty=[("colour", "red")], CorrelationData=b"7", ResponseTopic="answers/x"
     )
@@ -64,13 +64,13 @@ def test_mqtt_to_jms(session: JmsSession, port: int, name: str) -> None:
     assert first.properties["colour"] == "red"
     assert (second["kind"], second.body, second["persistent"]) == ("text", "text", False)
     assert second.properties["content-type"] == "text/plain"
-    client.close()
+    client.leave()
 
 
 @pytest.mark.service
 @pytest.mark.parametrize("version", ["3.1.1", "5.0"])
 def test_jms_to_mqtt(session: JmsSession, port: int, name: str, version: str) -> None:
-    client = MqttSide(port, name, version)
+    client = PahoClient(port, name, version)
     client.subscribe(f"{name}/+/c", 2)
     producer = session.producer(f"topic://{name}.b.c")
     producer.send("text \u00e9", correlation="7", replyTo="topic://answers.x", properties={"colour": "red"})
@@ -88,12 +88,12 @@ def test_jms_to_mqtt(session: JmsSession, port: int, name: str, version: str) ->
         assert (carried.CorrelationData, carried.ResponseTopic) == (b"7", "answers/x")
         assert carried.UserProperty == [("colour", "red")]
         assert carried.PayloadFormatIndicator == 1
-    client.close()
+    client.leave()
 
 
 @pytest.mark.service
 def test_a_jms_request_is_answered_by_mqtt(session: JmsSession, port: int, name: str) -> None:
-    client = MqttSide(port, name, "5.0")
+    client = PahoClient(port, name, "5.0")
     client.subscribe(f"{name}/requests", 1)
     answers = session.consumer(f"topic://{name}.answers")
     session.send(f"topic://{name}.requests", "?", replyTo=f"topic://{name}.answers", correlation="c-1")
@@ -102,7 +102,7 @@ def test_a_jms_request_is_answered_by_mqtt(session: JmsSession, port: int, name:
     client.publish(asked.ResponseTopic, "!", CorrelationData=asked.CorrelationData, PayloadFormatIndicator=1)
     answer = answers.receive()
     assert (answer.body, answer["correlation"]) == ("!", "c-1")
-    client.close()
+    client.leave()
 
 
 # ---- STOMP
@@ -111,19 +111,19 @@ def test_a_jms_request_is_answered_by_mqtt(session: JmsSession, port: int, name:
 def test_mqtt_to_stomp(broker: BrokerProcess, port: int, name: str) -> None:
     reader = StompPy(broker)
     reader.subscribe(f"/topic/{name}.>")
-    client = MqttSide(port, name, "5.0")
+    client = PahoClient(port, name, "5.0")
     client.publish(f"{name}/a", "x", 1, UserProperty=[("colour", "red")], ContentType="text/css", CorrelationData=b"7")
     frame = reader.take()
     assert (frame.body, frame.headers["destination"]) == (b"x", f"/topic/{name}.a")
     told = {key: frame.headers[key] for key in ("colour", "content-type", "correlation-id", "persistent")}
     assert told == {"colour": "red", "content-type": "text/css", "correlation-id": "7", "persistent": "true"}
-    client.close()
+    client.leave()
     reader.connection.disconnect()
 
 
 @pytest.mark.parametrize("version", ["3.1", "3.1.1", "5.0"])
 def test_stomp_to_mqtt(broker: BrokerProcess, port: int, name: str, version: str) -> None:
-    client = MqttSide(port, name, version)
+    client = PahoClient(port, name, version)
     client.subscribe(f"{name}/#", 2)
     writer = StompPy(broker)
     headers = {"colour": "red", "correlation-id": "7", "reply-to": "/topic/answers.x"}
@@ -139,7 +139,7 @@ def test_stomp_to_mqtt(broker: BrokerProcess, port: int, name: str, version: str
         assert carried is not None
         assert (carried.ContentType, carried.CorrelationData) == ("text/css", b"7")
         assert (carried.ResponseTopic, ("colour", "red") in carried.UserProperty) == ("answers/x", True)
-    client.close()
+    client.leave()
     writer.connection.disconnect()
 
 
@@ -147,10 +147,10 @@ def test_a_queue_gets_mqtt_messages_by_a_virtual_topic(broker: BrokerProcess, po
     """Queues have no topic names; a virtual topic feeds one."""
     reader = StompPy(broker)
     reader.subscribe(f"/queue/Consumer.A.VirtualTopic.{name}")
-    client = MqttSide(port, name)
+    client = PahoClient(port, name, "3.1.1")
     client.publish(f"VirtualTopic/{name}", "x", 2)
     assert reader.take().body == b"x"
-    client.close()
+    client.leave()
     reader.connection.disconnect()
 
 
@@ -162,18 +162,18 @@ def test_a_durable_subscription_that_is_named_as_activemq_does_is_a_session(
     subscription = f"{'AT_LEAST_ONCE' if qos == 1 else 'EXACTLY_ONCE'}:{name}/+"
     durable.subscribe(f"/topic/{name}.*", **{"activemq.subscriptionName": subscription})
     durable.connection.disconnect()
-    other = MqttSide(port, f"{name}-w")
+    other = PahoClient(port, f"{name}-w", "3.1.1")
     other.publish(f"{name}/a", "gathered", 2)
 
-    client = MqttSide(port, name, is_kept=True)
+    client = PahoClient(port, name, "3.1.1", is_kept=True)
 
-    assert client.has_session
+    assert client.session_present
     message = client.take()
     assert (message.payload, message.qos) == (b"gathered", qos)
     client.unsubscribe(f"{name}/+")
-    client.close()
+    client.leave()
     other.publish(f"{name}/a", "lost", 2)
-    client = MqttSide(port, name, is_kept=True)
+    client = PahoClient(port, name, "3.1.1", is_kept=True)
     assert client.is_quiet()
-    client.close()
-    other.close()
+    client.leave()
+    other.leave()

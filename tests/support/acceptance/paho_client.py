@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,6 +12,14 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX, wait_until
+
+VERSIONS = {
+    "3.1": MQTTProtocolVersion.MQTTv31,
+    "3.1.1": MQTTProtocolVersion.MQTTv311,
+    "5.0": MQTTProtocolVersion.MQTTv5,
+}
+HOUR = 3600
+QUIET_SECONDS = 0.3
 
 
 def properties(packet: int, **values: Any) -> Properties:
@@ -23,33 +32,37 @@ def properties(packet: int, **values: Any) -> Properties:
 
 class PahoClient:
     """One connection. Without ``client_id`` a session of MQTT 5.0 that ends with it. ``expiry``: seconds that its
-    session lasts, of 5.0; ``clean`` False: what was there is gone on with. ``in_flight``: so many may be
-    unconfirmed."""
+    session lasts, of 5.0; ``clean`` False: what was there is gone on with; ``is_kept``: both. ``in_flight``: so many
+    may be unconfirmed."""
 
     def __init__(
         self,
         port: int,
         client_id: str = "",
+        version: str = "5.0",
         *,
-        version: MQTTProtocolVersion = MQTTProtocolVersion.MQTTv5,
         clean: bool = True,
         expiry: int = 0,
+        is_kept: bool = False,
         keep_alive: int = 60,
         user: tuple[str, str] | None = None,
         will: tuple[str, bytes, int, bool] | None = None,
         will_delay: int = 0,
         in_flight: int = 20,
     ) -> None:
-        is_5 = version is MQTTProtocolVersion.MQTTv5
+        if is_kept:
+            clean, expiry = False, HOUR
+        is_5 = version == "5.0"
         self.messages: list[mqtt.MQTTMessage] = []
         self.codes: list[Any] = []  # of answers to SUBSCRIBE
         self.ended: list[Any] = []  # why connections did
         self._accepted: list[tuple[Any, Any]] = []
+        self._unsubscribed = self._taken = 0
         self.client = client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
             client_id,
             clean_session=None if is_5 else clean,
-            protocol=version,
+            protocol=VERSIONS[version],
             reconnect_on_failure=False,
         )
         client.max_inflight_messages_set(in_flight)
@@ -57,6 +70,7 @@ class PahoClient:
         client.on_message = lambda _c, _u, message: self.messages.append(message)
         client.on_subscribe = lambda _c, _u, _m, codes, _p: self.codes.extend(codes)
         client.on_disconnect = lambda _c, _u, _f, reason, _p: self.ended.append(reason)
+        client.on_unsubscribe = lambda *_: setattr(self, "_unsubscribed", self._unsubscribed + 1)
         if user is not None:
             client.username_pw_set(*user)
         if will is not None:
@@ -88,10 +102,33 @@ class PahoClient:
         self.client.subscribe(topic_filter, qos)
         return wait_until(lambda: self.codes[known:], f"SUBACK for {topic_filter}")[0]
 
-    def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False, **more: Any) -> None:
-        """Returns when it is confirmed."""
+    def unsubscribe(self, topic_filter: str) -> None:
+        """Returns when it is answered."""
+        known = self._unsubscribed
+        self.client.unsubscribe(topic_filter)
+        wait_until(lambda: self._unsubscribed > known, f"UNSUBACK for {topic_filter}")
+
+    def publish(
+        self, topic: str, payload: bytes | str = b"", qos: int = 1, *, retain: bool = False, **more: Any
+    ) -> None:
+        """Returns when it is confirmed. ``more``: properties by Paho's names."""
         of_it = properties(PacketTypes.PUBLISH, **more) if more else None
-        self.client.publish(topic, payload, qos, retain, properties=of_it).wait_for_publish(WAIT_SECONDS_MAX)
+        sent = self.client.publish(topic, payload, qos, retain, properties=of_it)
+        sent.wait_for_publish(WAIT_SECONDS_MAX)
+        assert sent.is_published(), f"{topic} was not confirmed"
+
+    def take(self) -> mqtt.MQTTMessage:
+        """The next one that was not taken before, when it is there."""
+        self._taken += 1
+        return self.wait_messages(self._taken)[-1]
+
+    def payloads(self, count: int) -> list[bytes]:
+        return [self.take().payload for _ in range(count)]
+
+    def is_quiet(self) -> bool:
+        """Whether nothing more comes than was taken."""
+        time.sleep(QUIET_SECONDS)
+        return len(self.messages) == self._taken
 
     def wait_messages(self, count: int, seconds: float = WAIT_SECONDS_MAX) -> list[mqtt.MQTTMessage]:
         """The first ``count`` that came, when they are there."""

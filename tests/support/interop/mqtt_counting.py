@@ -6,41 +6,23 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
 from tests.support.acceptance.broker_process import wait_until
+from tests.support.acceptance.paho_client import HOUR, PahoClient, properties
 
 WAIT_SECONDS = 60.0
 
 
-def _client(client_id: str, *, is_kept: bool) -> tuple[paho.Client, dict[str, Any]]:
-    client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5)
-    options: dict[str, Any] = {"clean_start": not is_kept}
-    if is_kept:
-        options["properties"] = properties = Properties(PacketTypes.CONNECT)
-        properties.SessionExpiryInterval = 3_600
-    return client, options
-
-
 def publish(port: int, topic: str, payloads: Iterable[str], qos: int, *, retain: bool = False) -> None:
     """Returns when the broker has confirmed all of them."""
-    client, options = _client(f"publisher-{threading.get_ident()}", is_kept=False)
-    client.max_inflight_messages_set(100)
-    client.connect("127.0.0.1", port, **options)
-    client.loop_start()
-    try:
-        sent = [client.publish(topic, payload, qos, retain) for payload in payloads]
-        for each in sent:
+    with PahoClient(port, in_flight=100) as client:
+        for each in [client.client.publish(topic, payload, qos, retain) for payload in payloads]:
             each.wait_for_publish(WAIT_SECONDS)
             assert each.is_published(), "the broker confirms it"
-    finally:
-        client.disconnect()
-        client.loop_stop()
 
 
 class Reader:
@@ -51,12 +33,13 @@ class Reader:
         self.topics: set[str] = set()
         self.messages: list[paho.MQTTMessage] = []
         self._is_subscribed = threading.Event()
-        self._client, options = _client(client_id, is_kept=is_kept)
+        self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5)
+        expiry = properties(PacketTypes.CONNECT, SessionExpiryInterval=HOUR) if is_kept else None
         self._client.reconnect_delay_set(0, 1)
         self._client.on_message = self._on_message
         self._client.on_connect = lambda client, *_: client.subscribe(topic_filter, qos)
         self._client.on_subscribe = lambda *_: self._is_subscribed.set()
-        self._client.connect("127.0.0.1", port, **options)
+        self._client.connect("127.0.0.1", port, clean_start=not is_kept, properties=expiry)
         self._client.loop_start()
         assert self._is_subscribed.wait(WAIT_SECONDS), "it is subscribed"
 

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LIBRARIES = Path("/usr/share/activemq/lib")
+from tests.support.interop.java_programs import LIBRARIES
+
 SOURCES = Path(__file__).parent / "java"
 ANSWER_SECONDS_MAX = 60.0
 #: How long a test waits for what must come, and how long for what must not.
