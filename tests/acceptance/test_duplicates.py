@@ -13,6 +13,7 @@ from tandemmq.client import Client
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.stomp_wire import Wire
+from tests.support.client.lossy_way import LossyWay
 
 
 @pytest.fixture
@@ -25,50 +26,6 @@ def pair(tmp_path: Path) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
         broker.stop()
     report = check(str(tmp_path / "data"))
     assert report.is_clean, report.problems
-
-
-class LossyProxy:
-    """A way to a broker on which, from ``withhold`` on, nothing comes back; it ends when the broker does."""
-
-    def __init__(self, target: int) -> None:
-        self._target = target
-        self._is_withholding = False
-        self.has_withheld = asyncio.Event()
-        self.port = 0
-
-    async def __aenter__(self) -> LossyProxy:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = int(self._server.sockets[0].getsockname()[1])
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-
-    def withhold(self) -> None:
-        self._is_withholding = True
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there, back = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:
-            writer.close()
-            return
-        forward = asyncio.create_task(self._copy(reader, back, False))
-        await self._copy(there, writer, True)
-        forward.cancel()
-
-    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, is_back: bool) -> None:
-        try:
-            while data := await source.read(1 << 16):
-                if is_back and self._is_withholding:
-                    self.has_withheld.set()
-                    continue
-                target.write(data)
-                await target.drain()
-        except OSError:
-            pass
-        finally:
-            target.close()
 
 
 def journal(data: str) -> bytes:
@@ -101,11 +58,11 @@ async def bodies(broker: BrokerProcess, destination: str, count: int) -> list[by
 async def test_the_master_dies_between_store_and_receipt(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
     master, standby = pair
     sent = [f"order {number} of twenty".encode() for number in range(20)]
-    async with LossyProxy(master.stomp) as proxy:
+    async with LossyWay(master.stomp) as proxy:
         url = f"failover:(stomp://127.0.0.1:{proxy.port},{standby.url})?randomize=false&maxReconnectDelay=50"
         client = Client(url)
         await client.connect()
-        proxy.withhold()
+        proxy.is_withholding = True
 
         async def send_all() -> None:
             for body in sent:
@@ -115,7 +72,7 @@ async def test_the_master_dies_between_store_and_receipt(pair: tuple[BrokerProce
         sending = asyncio.create_task(send_all())
         await until_stored(master, sent[-1])
         async with asyncio.timeout(30):
-            await proxy.has_withheld.wait()  # the receipts are on their way
+            await proxy.receipt_lost.wait()  # the receipts are on their way
         assert client.unconfirmed == 20
         master.kill()
         await asyncio.wait_for(sending, 30)

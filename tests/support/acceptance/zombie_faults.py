@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.zombie_locks import Lock, SqliteLease
 from tests.support.acceptance.zombie_pair import Pair, stop_all_threads
-from tests.support.acceptance.zombie_proxy import Way
 from tests.support.acceptance.zombie_shim import Area, Shim, Verb
+from tests.support.services.proxy import Way
 
 CLOCK_STEP_SECONDS = 3600.0
 # Where in its work a master is stopped: before it writes a batch, syncs it, looks, fences, removes a file that nothing

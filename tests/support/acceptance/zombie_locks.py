@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.acceptance.zombie_locker import KIND, install
-from tests.support.acceptance.zombie_proxy import Proxy, Way
 from tests.support.acceptance.zombie_shim import Shim
+from tests.support.services.proxy import Proxy, Way
 
 KEEP_ALIVE = "150ms"
 # Short, so that rounds are; long enough for a machine that has much to do.

@@ -37,7 +37,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess
-from tests.support.interop.mqtt_side import MqttSide
+from tests.support.acceptance.paho_client import PahoClient
 from tests.support.protocols.mqtt.client_packets import ServerPacket, decode, encode
 
 CLIENTS_MAX = 4
@@ -256,7 +256,7 @@ class Witness:
     """Another client, whose session is kept: it gets what it publishes, and nothing else."""
 
     def __init__(self, port: int, start: int) -> None:
-        self._client = MqttSide(port, "witness", "5.0", is_kept=True)
+        self._client = PahoClient(port, "witness", is_kept=True)
         self._client.subscribe("served/#", 2)
         self._client.publish("served/it", f"start {start}", 1)
         while self._client.take().payload != b"start %d" % start:
@@ -270,7 +270,7 @@ class Witness:
         assert payload == b"%d" % self._number, f"{payload!r} came, {self._number} was sent"
 
     def close(self) -> None:
-        self._client.close()
+        self._client.leave()
 
 
 def run(seed: int, cases: int, first: int = 0) -> None:
