@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tandemmq.cli import main
-from tests.support.acceptance.broker_process import ROOT, BrokerProcess
+from tests.support.acceptance.broker_process import ROOT, BrokerProcess, serving
 from tests.support.security.passwords import cheap
 
 NOBODY = 65534
@@ -40,10 +40,8 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     users.write_text(f"ann:{cheap('secret')}:operators:\nbob:{cheap('secret')}:shops:\n")
     users.chmod(0o600)
     settings.write_text(SETTINGS.format(users=users))
-    broker = BrokerProcess(tmp_path / "data", "a", "--config", str(settings)).start()
-    broker.wait_role("master")
-    yield broker
-    broker.stop()
+    with serving(BrokerProcess(tmp_path / "data", "a", "--config", str(settings))) as (broker,):
+        yield broker
 
 
 def handover(admin: str, **environment: str) -> Result:

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.store.tools.check import check
 from tests.support.acceptance.attacks import ATTACKS, DESCRIPTORS, PREPARATIONS, SECONDS_MAX
-from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.good_client import GoodClient, living, run
 
 #: Those of the default run: work that grows with messages and with subscriptions.
@@ -38,12 +37,8 @@ class AttackedBroker(BrokerProcess):
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedBroker]:
     made = AttackedBroker(tmp_path_factory.mktemp("attacks") / "data")
     made.runs_under = ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")
-    made.start().wait_role("master")
-    yield made
-    assert made.terminate() == 0
-    made.stop()
-    report = check(made.data)
-    assert report.is_clean, report.problems
+    with serving(made):
+        yield made
 
 
 @pytest.mark.prove

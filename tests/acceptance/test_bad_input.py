@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.stomp_wire import Wire
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
@@ -35,12 +34,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     made = BrokerProcess(directory / "data", "a", "--config", str(config))
     config.write_text(f'[[connectors]]\nuri = "stomp://127.0.0.1:{made.stomp}?wireFormat.maxFrameSize=1mb"\n')
     made.leaves_stomp_to_settings = True
-    made.start().wait_role("master")
-    yield made
-    assert made.terminate() == 0
-    made.stop()
-    report = check(made.data)
-    assert report.is_clean, report.problems
+    with serving(made):
+        yield made
 
 
 class GoodClient:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.cli import main
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.stomp_wire import confirm
 
 BRIDGE = """
@@ -32,10 +32,8 @@ def settings(tmp_path: Path) -> Path:
 @pytest.fixture
 def broker(tmp_path: Path, settings: Path) -> Iterator[BrokerProcess]:
     settings.write_text(BRIDGE.format(free_port()))
-    broker = BrokerProcess(tmp_path / "data", "a", "--config", str(settings)).start()
-    broker.wait_role("master")
-    yield broker
-    broker.stop()
+    with serving(BrokerProcess(tmp_path / "data", "a", "--config", str(settings))) as (broker,):
+        yield broker
 
 
 def ask(broker: BrokerProcess, *words: str) -> Any:

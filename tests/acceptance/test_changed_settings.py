@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.stomp_wire import Wire, send
 
 SETTINGS = """
@@ -24,12 +24,8 @@ queue_prefetch = 1
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     (tmp_path / "settings.toml").write_text(SETTINGS)
-    broker = BrokerProcess(tmp_path / "data", "a", "--config", str(tmp_path / "settings.toml")).start()
-    try:
-        broker.wait_role("master")
+    with serving(BrokerProcess(tmp_path / "data", "a", "--config", str(tmp_path / "settings.toml"))) as (broker,):
         yield broker
-    finally:
-        broker.stop()
 
 
 def _reload(broker: BrokerProcess, text: str, output_text: str) -> str:

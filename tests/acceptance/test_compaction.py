@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.bench.journals import FILE_BYTES, QUEUE, write_journal
-from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.load import Books, consume, produce
 from tests.support.acceptance.stomp_wire import Wire
 from tests.support.prove import IS_THOROUGH, SEED, rounds
 
 KILLS = max(1, rounds(15 if IS_THOROUGH else 5, 120) // 5)
-GIB = 1 << 30
 NUMBERS = itertools.count()
 
 
@@ -41,12 +38,8 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         "compaction_rate": "1mb",
     }
     options = [word for key, value in settings.items() for word in ("--set", f"store.{key}={value}")]
-    broker = BrokerProcess(tmp_path / "data", "a", *options)
-    broker.start().wait_role("master")
-    yield broker
-    broker.stop()
-    report = check(str(tmp_path / "data"))
-    assert report.is_clean, report.problems
+    with serving(BrokerProcess(tmp_path / "data", "a", *options)) as (broker,):
+        yield broker
 
 
 async def keep_one_in_a_while(port: int, kept: list[str], stop: asyncio.Event) -> None:
@@ -107,34 +100,3 @@ async def test_the_disk_stays_bounded_whatever_nobody_reads_and_however_it_dies(
         found.append((await asyncio.wait_for(wire.read(), 10)).body.decode())
     wire.close()
     assert [body for body in found if body in set(kept)] == kept, "all that had a receipt, in their order, once"
-
-
-@pytest.mark.prove
-@pytest.mark.proof_only
-@pytest.mark.timeout(900)
-def test_one_message_in_each_file_of_two_gigabytes(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    per_file = FILE_BYTES // 1360
-    files = 2 * GIB // FILE_BYTES
-    messages = per_file * files
-    before = write_journal(data, messages, 1024, live_every=per_file)
-    assert before > 0.9 * 2 * GIB
-    live = [f"ID:bench-1:1:1:{n}" for n in range(1, messages + 1) if n % per_file == 0 or n > messages - 100]
-    broker = BrokerProcess(data, "a")
-    bound = 4 * FILE_BYTES
-    try:
-        broker.start().wait_role("master", 120)
-        wait_until(lambda: (broker.status() or {})["counts"].get("compaction_bytes_total", 0) > 0, "it has begun", 60)
-        broker.kill()
-        broker.start().wait_role("master", 120)
-        wait_until(lambda: journal_bytes(data) <= bound, f"the journal shrinks to {bound} bytes", 120)
-        status = broker.status()
-        assert status is not None
-        counts = {queue["name"]: queue["messages"] for queue in status["queues"]}
-        assert counts[QUEUE.name] == len(live)
-        assert broker.terminate() == 0
-    finally:
-        broker.stop()
-    report = check(str(data))
-    assert report.problems == []
-    assert report.messages == len(live)

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.support.acceptance.broker_process import serving
 from tests.support.acceptance.console_broker import ConsoleBroker, Letters
 
 Client = aiohttp.ClientSession
@@ -16,11 +17,9 @@ Client = aiohttp.ClientSession
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleBroker]:
-    broker = ConsoleBroker(tmp_path_factory.mktemp("console"))
-    broker.start().wait_role("master")
-    asyncio.run(Letters(broker.stomp).write())
-    yield broker
-    broker.stop()
+    with serving(ConsoleBroker(tmp_path_factory.mktemp("console"))) as (broker,):
+        asyncio.run(Letters(broker.stomp).write())
+        yield broker
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.console_broker import HOSTILE, ConsoleBroker, Letters
 from tests.support.services.browser import NETWORK_CHANGED, visit
 
@@ -45,14 +45,10 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture(scope="module")
-def pair(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConsoleBroker, ConsoleBroker]]:
+def pair(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConsoleBroker, ...]]:
     directory = tmp_path_factory.mktemp("console")
-    one, two = ConsoleBroker(directory, "one"), ConsoleBroker(directory, "two")
-    one.start().wait_role("master")
-    two.start().wait_role("standby")
-    yield one, two
-    for each in (one, two):
-        each.stop()
+    with serving(*(ConsoleBroker(directory, name) for name in ("one", "two"))) as pair:
+        yield pair
 
 
 @pytest.fixture(scope="module")
@@ -176,14 +172,6 @@ def test_who_says_a_wrong_password_is_told(shown: Shown) -> None:
     log_in(window, "ada")
 
 
-def test_whoever_has_the_token_is_an_admin(shown: Shown, broker: ConsoleBroker) -> None:
-    window = shown(None)
-    window.get_by_text("With the admin token").click()
-    window.get_by_label("Admin token").fill(broker.authorization["Authorization"].removeprefix("Bearer "))
-    window.get_by_role("button", name="Log in with the token").click()
-    window.get_by_text("admin token (admin)").wait_for()
-
-
 def test_without_users_everybody_looks_and_the_token_does_the_rest(shown: Shown, tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", "open").start()
     try:
@@ -210,16 +198,6 @@ def test_a_session_that_ended_leads_to_the_login(shown: Shown) -> None:
     rows(window, "Queues").first.wait_for()
     window.context.clear_cookies()
     window.get_by_label("User").wait_for()
-
-
-def test_a_script_without_the_csrf_header_changes_nothing(shown: Shown, broker: ConsoleBroker) -> None:
-    window = shown("ada", expects="401")
-    code = window.evaluate(
-        """async () => (await fetch("/api/v1/destinations/queue/ORDERS/purge",
-        {method: "POST", headers: {"Content-Type": "application/json"}, body: "{}"})).status"""
-    )
-    assert code == 401
-    assert messages_of(broker, "ORDERS") == Letters.ORDERS
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ import pytest
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.prove import IS_PROOF
+from tests.support.services.postgres import Postgres
+from tests.support.services.proxy import Proxy, Way
 
 #: A server for each kind; each with each on demand.
 PAIRS = [("postgres", "lease-database"), ("mariadb", "database")]
@@ -28,12 +30,12 @@ class Brokers:
     def __init__(self, data: Path, kind: str, url: str) -> None:
         self.data = data
         self.options = ("--set", f"locker.type={kind}")
-        self.environment = {"TANDEMMQ_LOCKER__DATA_SOURCE": url}
+        self.url = url
         self.started: list[BrokerProcess] = []
 
-    def start(self, name: str) -> BrokerProcess:
+    def start(self, name: str, url: str = "") -> BrokerProcess:
         broker = BrokerProcess(self.data, name, *self.options)
-        broker.environment = self.environment
+        broker.environment = {"TANDEMMQ_LOCKER__DATA_SOURCE": url or self.url}
         self.started.append(broker)
         return broker.start()
 
@@ -79,6 +81,30 @@ def test_a_killed_master_is_followed_and_the_password_is_nobodys(served: tuple[B
     answer = json.dumps([waiting, serving]) + a.log.read_text() + b.log.read_text()
     assert server.login[1] not in answer
     assert "127.0.0.1" in answer
+
+
+@pytest.mark.promise("locks-keep-their-contract")
+@pytest.mark.service
+@pytest.mark.parametrize("way", [Way.SILENT, Way.CUT], ids=lambda way: way.value)
+def test_a_master_that_is_cut_off_is_followed_and_stands_by_when_it_is_back(
+    tmp_path: Path, postgres: Postgres, way: Way
+) -> None:
+    proxy = Proxy(postgres.port)
+    url = postgres.fresh(f"brokers{next(_fresh)}")
+    brokers = Brokers(tmp_path / "data", "lease-database", url)
+    try:
+        a = brokers.start("a", url.replace(f":{postgres.port}/", f":{proxy.port}/"))
+        epoch, pid = a.wait_role("master")["epoch"], a.pid
+        b = brokers.start("b")
+        b.wait_role("standby")
+        proxy.set(way)
+        assert b.wait_role("master")["epoch"] > epoch
+        proxy.set(Way.OPEN)
+        a.wait_role("standby")
+        assert a.pid == pid, "it steps down, and does not end"
+    finally:
+        brokers.end()
+        proxy.close()
 
 
 def test_a_second_broker_of_one_name_ends_and_says_where_the_first_is(brokers: Brokers) -> None:

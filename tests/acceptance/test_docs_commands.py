@@ -115,38 +115,6 @@ def test_what_is_printed_is_what_the_page_shows(shown: str, is_right: bool, tmp_
             session.run(page, machine, seconds=30)
 
 
-def test_a_page_has_a_shell_files_and_codes_of_its_own(tmp_path: Path, machine: Path) -> None:
-    text = """
-<!-- prepare: first=$(hostname) -->
-<!-- goes on until: grep -q begun $OUT -->
-
-    word=kept
-    echo begun; sleep 600
-
-<!-- file: /etc/page/settings -->
-```toml
-key = 1
-```
-
-<!-- ends with: 1 -->
-<!-- PID: echo 42 -->
-
-    echo "$first $word PID"; cat /etc/page/settings; grep -q 2 /etc/page/settings
-
-<!-- output -->
-```text
-one kept 42
-key = 1
-```
-
-<!-- not run: would fail -->
-
-    false
-"""
-    assert session.run(written(tmp_path, text), machine, seconds=30) == 2
-    assert not Path("/etc/page").exists()
-
-
 @pytest.mark.parametrize("comment", ["not run", "not run it: why", "output: what"])
 def test_a_comment_that_means_nothing_is_refused(comment: str, tmp_path: Path) -> None:
     with pytest.raises(PageError, match="expected one of"):

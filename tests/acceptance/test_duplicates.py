@@ -11,21 +11,15 @@ import pytest
 
 from tandemmq.client import Client
 from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.stomp_wire import Wire
 from tests.support.client.lossy_way import LossyWay
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
-    brokers = BrokerProcess(tmp_path / "data", "a"), BrokerProcess(tmp_path / "data", "b")
-    brokers[0].start().wait_role("master")
-    brokers[1].start().wait_role("standby")
-    yield brokers
-    for broker in brokers:
-        broker.stop()
-    report = check(str(tmp_path / "data"))
-    assert report.is_clean, report.problems
+def pair(tmp_path: Path) -> Iterator[tuple[BrokerProcess, ...]]:
+    with serving(*(BrokerProcess(tmp_path / "data", name) for name in "ab")) as pair:
+        yield pair
 
 
 def journal(data: str) -> bytes:

@@ -12,29 +12,15 @@ from pathlib import Path
 import pytest
 import stomp
 
-from tandemmq.store.tools.check import check
-from tests.support import forked
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, starting, wait_until
 
 Start = Callable[..., BrokerProcess]
 
 
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[Start]:
-    """Makes brokers over one data directory; at the end all are stopped, and the store is checked."""
-    made: list[BrokerProcess] = []
-
-    def start(name: str, *options: str, popen: type[subprocess.Popen[bytes]] = forked.Popen) -> BrokerProcess:
-        broker = BrokerProcess(tmp_path / "data", name, *options)
-        broker.popen = popen
-        made.append(broker)
-        return broker.start()
-
-    yield start
-    for broker in made:
-        broker.stop()
-    report = check(str(tmp_path / "data"))
-    assert report.is_clean, report.problems
+    with starting(tmp_path / "data", BrokerProcess) as start:
+        yield start
 
 
 class Listener(stomp.ConnectionListener):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.zombie_fixtures import library as library
 from tests.support.acceptance.zombie_locks import FileLock, Lock, SqliteLease
 from tests.support.acceptance.zombie_pair import Pair
-from tests.support.acceptance.zombie_shim import Area, Shim, Verb
+from tests.support.acceptance.zombie_shim import Area, Verb
 
 pytestmark = [
     pytest.mark.thorough,
@@ -148,61 +147,3 @@ async def test_a_lock_on_the_volume_that_hangs_is_free_when_the_process_ends(
     await asyncio.to_thread(standby.wait_role, "master")
     await confirm(standby, "after")
     assert await bodies(standby, 2) == ["before", "after"]
-
-
-class LockElsewhere(FileLock):
-    """`shared-file` on a volume of its own."""
-
-    def __init__(self, place: Path) -> None:
-        super().__init__(place)
-        self.place = place
-
-    def settings(self, broker: str) -> dict[str, str]:
-        return {**super().settings(broker), "locker.directory": str(self.place)}
-
-
-async def test_a_broker_that_cannot_let_go_of_its_lock_starves_the_watchdog(tmp_path: Path, library: Path) -> None:
-    """Nothing else of it hangs: loop and storage are well."""
-    place, period_seconds = tmp_path / "locks", 2.0
-    place.mkdir()
-    pair = Pair(tmp_path / "data", LockElsewhere(place), library)
-    shim = Shim(library, tmp_path / "lock.shim", place)
-    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    manager.bind(str(tmp_path / "notify"))
-    manager.setblocking(False)
-    master, standby = pair.brokers.values()
-    master.environment = {
-        **shim.environment,
-        "NOTIFY_SOCKET": str(tmp_path / "notify"),
-        "WATCHDOG_USEC": str(int(period_seconds * 1e6)),
-    }
-    try:
-        await asyncio.to_thread(pair.start)
-        await confirm(master, "before")
-        await asyncio.to_thread(wait_until, lambda: is_fed(manager), "the watchdog is fed")
-
-        shim.hold(Verb.ALL, Area.VOLUME)
-        why = "was let go, and does not answer"
-        await asyncio.to_thread(wait_until, lambda: is_unwell(master, why), "it says so", SECONDS_MAX)
-        await asyncio.sleep(period_seconds)
-        is_fed(manager)
-        await asyncio.sleep(2 * period_seconds)
-        assert not is_fed(manager), "systemd would not end it"
-        assert (standby.status() or {})["role"] == "standby"
-        master.kill()  # as systemd does
-        await asyncio.to_thread(standby.wait_role, "master")
-        assert await bodies(standby, 1) == ["before"]
-    finally:
-        shim.close()
-        pair.stop()
-        manager.close()
-
-
-def is_fed(manager: socket.socket) -> bool:
-    """Whether the watchdog was fed since the last question."""
-    heard = []
-    while True:
-        try:
-            heard.append(manager.recv(4096))
-        except BlockingIOError:
-            return b"WATCHDOG=1" in heard

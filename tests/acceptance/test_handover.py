@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.cli.admin_call import call
-from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess, tandemmq
+from tests.support.acceptance.broker_process import BrokerProcess, starting, tandemmq
 from tests.support.acceptance.stomp_wire import Frame, Wire
 from tests.support.prove import rounds
 
@@ -37,19 +36,8 @@ ROUNDS = rounds(2, 20)
 
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[Start]:
-    """Makes brokers over one data directory; at the end all are stopped, and the store is checked."""
-    made: list[BrokerProcess] = []
-
-    def start(name: str, *options: str) -> BrokerProcess:
-        broker = BrokerProcess(tmp_path / "data", name, *options)
-        made.append(broker)
-        return broker.start()
-
-    yield start
-    for broker in made:
-        broker.stop()
-    report = check(str(tmp_path / "data"))
-    assert report.is_clean, report.problems
+    with starting(tmp_path / "data", BrokerProcess) as start:
+        yield start
 
 
 def admin_of(broker: BrokerProcess) -> str:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.good_client import GoodClient, living, run
 from tests.support.acceptance.memory_attacks import ATTACKS
 
@@ -25,13 +24,8 @@ SAMPLE = ("240 transactions of 2 MB",)
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     made = BrokerProcess(tmp_path / "data", "a", "--set", f"broker.memory_limit={LIMIT}")
     made.mqtt = free_port()
-    made.start()
-    made.wait_role("master")
-    yield made
-    assert made.terminate() == 0
-    made.stop()
-    report = check(made.data)
-    assert report.is_clean, report.problems
+    with serving(made):
+        yield made
 
 
 def resident(broker: BrokerProcess, line: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,9 @@ import pytest
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.protocols.mqtt.packets import Will
 from tandemmq.broker.protocols.mqtt.properties import Properties
-from tandemmq.broker.protocols.openwire import schema
-from tandemmq.store.records.message import Destination, DestinationKind
 from tests.support.acceptance import mqtt_attacks
 from tests.support.acceptance.attacks import CONNECT
-from tests.support.acceptance.broker_process import BrokerProcess
-from tests.support.acceptance.openwire_wire import OpenWire
+from tests.support.acceptance.broker_process import BrokerProcess, serving
 
 MIB = 1 << 20
 PAGE_BYTES = 4096
@@ -30,13 +27,11 @@ KINDS = {
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     broker = BrokerProcess(tmp_path / "data", "a", "--set", "broker.memory_limit=1gb")
     broker.mqtt = free_port()
-    broker.start()
-    await asyncio.to_thread(broker.wait_role, "master")
-    yield broker
-    broker.stop()
+    with serving(broker):
+        yield broker
 
 
 def resident(broker: BrokerProcess) -> int:
@@ -118,51 +113,3 @@ async def test_memory_of_mqtt_is_counted_within_a_quarter_of_what_is_held(
         writer.transport.abort()
     print(f"{kind.__name__}: {lines / MIB:.0f} MiB counted, {held / MIB:.0f} MiB held")
     assert 0.75 < lines / held < 1.34
-
-
-async def test_the_parts_of_a_composite_of_a_jms_client_share_their_body(broker: BrokerProcess) -> None:
-    broker.leaves_stomp_to_settings = True
-    openwire = free_port()
-    broker.terminate()
-    broker.options += ("--stomp", f"127.0.0.1:{broker.stomp}", "--openwire", f"127.0.0.1:{openwire}")
-    broker.start()
-    await asyncio.to_thread(broker.wait_role, "master")
-
-    def send(body: bytes, count: int) -> None:
-        client = OpenWire(openwire).connect()
-        parts = Destination(DestinationKind.QUEUE, ",".join(f"part.{number}" for number in range(25)))
-        for _ in range(count):
-            client.send(parts, body, make=schema.ActiveMQBytesMessage, content=body, is_persistent=False)
-        client.close()
-
-    await asyncio.to_thread(send, b"x", 1)
-    before = resident(broker), counted(broker)
-    await asyncio.to_thread(send, b"x" * MIB, 60)
-    held, lines = resident(broker) - before[0], counted(broker) - before[1]
-    print(f"parts: {lines / MIB:.0f} MiB counted, {held / MIB:.0f} MiB held")
-    assert 60 * MIB < lines < 70 * MIB
-    assert 0.75 < lines / held < 1.34
-
-
-async def test_what_many_do_not_read_is_counted_once(broker: BrokerProcess) -> None:
-    size = 40 * MIB
-    clients = []
-    for _ in range(20):
-        reader, writer = await asyncio.open_connection("127.0.0.1", broker.stomp)
-        writer.write(CONNECT + b"SUBSCRIBE\nid:0\ndestination:/topic/t\nreceipt:s\n\n\0")
-        await reader.readuntil(b"\0")
-        await reader.readuntil(b"\0")
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
-        clients.append(writer)
-    before = resident(broker), counted(broker, "output")
-    _, sender = await asyncio.open_connection("127.0.0.1", broker.stomp)
-    sender.write(CONNECT + b"SEND\ndestination:/topic/t\ncontent-length:%d\n\n%b\0" % (size, bytes(size)))
-    async with asyncio.timeout(20):
-        while counted(broker, "output") - before[1] < size * 3 // 4:  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.1)
-    await asyncio.sleep(1)  # until all were told
-    held, lines = resident(broker) - before[0], counted(broker, "output") - before[1]
-    print(f"output of {len(clients)}: {lines / MIB:.0f} MiB counted, {held / MIB:.0f} MiB held")
-    assert 0.75 < lines / held < 1.34
-    for writer in [*clients, sender]:
-        writer.close()

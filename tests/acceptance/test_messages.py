@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.cli import main
 from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.openwire_wire import OpenWire, queue
 from tests.support.acceptance.stomp_wire import Frame, Wire, bodies, confirm
 from tests.support.tree import TESTS
@@ -38,11 +38,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     (directory / "settings.toml").write_text(SETTINGS)
     broker = BrokerProcess(directory / "data", "a", "--config", str(directory / "settings.toml"))
     broker.openwire = free_port()
-    broker.start().wait_role("master")
-    yield broker
-    assert broker.terminate() == 0
-    broker.stop()
-    assert check(broker.data).is_clean
+    with serving(broker):
+        yield broker
 
 
 async def store(wire: Wire, destination: str, body: str, **headers: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.broker.admin.metric_table import LEFT_OUT, METRICS, OF_DESTINATIONS, Kind
-from tests.support.acceptance.broker_process import ROOT, BrokerProcess, tandemmq, wait_until
+from tests.support.acceptance.broker_process import ROOT, BrokerProcess, serving, tandemmq, wait_until
 from tests.support.acceptance.prometheus import Prometheus
 
 RULES = ("deploy/prometheus-rules.yml", "deploy/prometheus-rules-set.yml")
@@ -85,15 +85,10 @@ def test_alerts_fire_when_they_should_and_not_before(promtool: Callable[..., str
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
-    a, b = (BrokerProcess(tmp_path / "data", name, "--set", "admin.metrics_destinations=>") for name in "ab")
-    try:
-        a.start().wait_role("master")
-        b.start().wait_role("standby")
-        yield a, b
-    finally:
-        a.stop()
-        b.stop()
+def pair(tmp_path: Path) -> Iterator[tuple[BrokerProcess, ...]]:
+    listed = ("--set", "admin.metrics_destinations=>")
+    with serving(*(BrokerProcess(tmp_path / "data", name, *listed) for name in "ab")) as pair:
+        yield pair
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tandemmq.cli import main
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.unit.broker.admin.api.conftest import Clients
 
 DEAD = "ActiveMQ.DLQ.Queue.orders"
@@ -32,10 +32,8 @@ class Shell:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    broker = BrokerProcess(tmp_path / "data", "a").start()
-    broker.wait_role("master")
-    yield broker
-    broker.stop()
+    with serving(BrokerProcess(tmp_path / "data", "a")) as (broker,):
+        yield broker
 
 
 @pytest.mark.promise("daily-work")

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.stomp_wire import Wire
 from tests.support.prove import IS_THOROUGH
 
@@ -21,18 +20,12 @@ ON = '[[destinations]]\nqueue = "urgent"\nprioritized_messages = true\n'
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
+def pair(tmp_path: Path) -> Iterator[tuple[BrokerProcess, ...]]:
     """Master and standby; ``settings.toml`` beside their data is read at each start."""
     settings = tmp_path / "settings.toml"
     settings.write_text(ON)
-    brokers = [BrokerProcess(tmp_path / "data", name, "--config", str(settings)) for name in "ab"]
-    brokers[0].start().wait_role("master")
-    brokers[1].start().wait_role("standby")
-    yield brokers[0], brokers[1]
-    for broker in brokers:
-        broker.stop()
-    report = check(str(tmp_path / "data"))
-    assert report.is_clean, report.problems
+    with serving(*(BrokerProcess(tmp_path / "data", name, "--config", str(settings)) for name in "ab")) as pair:
+        yield pair
 
 
 async def store(wire: Wire, messages: list[tuple[int, int]]) -> None:

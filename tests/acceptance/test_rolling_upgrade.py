@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import ROOT, BrokerProcess
+from tests.support.acceptance.broker_process import ROOT, BrokerProcess, serving
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.under_load import demand_kept, under_load
 
@@ -61,16 +60,9 @@ class Installed(BrokerProcess):
 
 
 @pytest.fixture
-def pair(tmp_path: Path, versions: dict[str, Path]) -> Iterator[tuple[Installed, Installed]]:
-    pair = Installed(tmp_path / "data", "a", versions["old"]), Installed(tmp_path / "data", "b", versions["old"])
-    for broker, role in zip(pair, ("master", "standby"), strict=True):
-        broker.start()
-        broker.wait_role(role)
-    yield pair
-    for broker in pair:
-        broker.stop()
-    report = check(str(tmp_path / "data"))
-    assert report.is_clean, report.problems
+def pair(tmp_path: Path, versions: dict[str, Path]) -> Iterator[tuple[Installed, ...]]:
+    with serving(*(Installed(tmp_path / "data", name, versions["old"]) for name in "ab")) as pair:
+        yield pair
 
 
 def handover(broker: Installed, site: Path) -> None:

@@ -21,7 +21,7 @@ from tandemmq.broker.protocols.openwire.wireformat import our_info
 from tandemmq.broker.protocols.stomp.session import CONNECT_BYTES_MAX
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import INFLATED_BYTES_MAX
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.dripping import is_let_drip
 from tests.support.acceptance.openwire_wire import INFO, OpenWire, Refused, queue, topic
 from tests.support.acceptance.stomp_wire import Wire
@@ -62,11 +62,8 @@ class Bounded(BrokerProcess):
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bounded]:
-    broker = Bounded(tmp_path_factory.mktemp("bounded"))
-    broker.start().wait_role("master")
-    yield broker
-    assert broker.terminate() == 0
-    broker.stop()
+    with serving(Bounded(tmp_path_factory.mktemp("bounded"))) as (broker,):
+        yield broker
 
 
 async def serves_others(broker: Bounded) -> None:

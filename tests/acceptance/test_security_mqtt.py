@@ -13,7 +13,7 @@ import pytest
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.protocols.mqtt.packets import Connect, Publish, Version, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE
-from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.mqtt_wire import Mqtt
 from tests.support.acceptance.openwire_wire import OpenWire, Refused, queue
 from tests.support.acceptance.stomp_wire import Wire
@@ -110,11 +110,8 @@ def broker(
     tmp_path_factory: pytest.TempPathFactory, require_program: Callable[[object, str], None]
 ) -> Iterator[Secured]:
     require_program(shutil.which("openssl"), "no openssl in the path")
-    broker = Secured(tmp_path_factory.mktemp("secured"))
-    broker.start().wait_role("master")
-    yield broker
-    assert broker.terminate() == 0
-    broker.stop()
+    with serving(Secured(tmp_path_factory.mktemp("secured"))) as (broker,):
+        yield broker
 
 
 # ---- who gets in

@@ -12,7 +12,7 @@ from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Disconnect, 
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.session import CONNECT_BYTES_MAX
 from tandemmq.broker.protocols.mqtt.subscribing import SUBSCRIPTIONS_MAX
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.dripping import is_let_drip
 from tests.support.acceptance.mqtt_wire import Mqtt
 
@@ -49,11 +49,8 @@ class Bounded(BrokerProcess):
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bounded]:
-    broker = Bounded(tmp_path_factory.mktemp("bounded"))
-    broker.start().wait_role("master")
-    yield broker
-    assert broker.terminate() == 0
-    broker.stop()
+    with serving(Bounded(tmp_path_factory.mktemp("bounded"))) as (broker,):
+        yield broker
 
 
 @pytest.fixture(autouse=True)

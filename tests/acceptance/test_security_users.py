@@ -16,7 +16,7 @@ from tandemmq.broker.protocols.openwire.schema import TransactionType
 from tandemmq.broker.security.passwords import make
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
-from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.openwire_wire import OpenWire, Refused, queue, topic
 from tests.support.acceptance.stomp_wire import Wire
 
@@ -72,11 +72,8 @@ class Secured(BrokerProcess):
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    broker = Secured(tmp_path_factory.mktemp("secured"))
-    broker.start().wait_role("master")
-    yield broker
-    assert broker.terminate() == 0
-    broker.stop()
+    with serving(Secured(tmp_path_factory.mktemp("secured"))) as (broker,):
+        yield broker
 
 
 def stomp(broker: BrokerProcess, data: bytes, source: str = "127.0.0.1", host: str = "127.0.0.1") -> bytes:

@@ -7,21 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.stomp_wire import Frame, Wire
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
-    brokers = BrokerProcess(tmp_path / "data", "a"), BrokerProcess(tmp_path / "data", "b")
-    brokers[0].start().wait_role("master")
-    brokers[1].start().wait_role("standby")
-    yield brokers
-    for broker in brokers:
-        broker.stop()
-    report = check(str(tmp_path / "data"))
-    assert report.is_clean, report.problems
+def pair(tmp_path: Path) -> Iterator[tuple[BrokerProcess, ...]]:
+    with serving(*(BrokerProcess(tmp_path / "data", name) for name in "ab")) as pair:
+        yield pair
 
 
 async def told(wire: Wire, command: str, headers: dict[str, str], body: bytes = b"") -> None:

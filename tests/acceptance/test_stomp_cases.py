@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.openwire_wire import OpenWire, queue
 
 SECONDS_MAX = 10.0
@@ -29,9 +29,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     broker.openwire = broker.stomp + 1
     broker.leaves_stomp_to_settings = True
     (directory / "settings.toml").write_text(SETTINGS.format(broker.stomp, broker.openwire))
-    broker.start().wait_role("master")
-    yield broker
-    broker.stop()
+    with serving(broker):
+        yield broker
 
 
 class Client:

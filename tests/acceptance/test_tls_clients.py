@@ -17,7 +17,7 @@ import stomp
 
 from tandemmq.bench.peers.ports import free_port
 from tests.interop.conftest import classes as classes  # the fixture
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.interop.jms.jvm import JmsError, Jvm
 from tests.support.security.authority import Authority
 from tests.support.security.passwords import cheap
@@ -97,11 +97,8 @@ def broker(
     tmp_path_factory: pytest.TempPathFactory, require_program: Callable[[object, str], None]
 ) -> Iterator[Encrypted]:
     require_program(shutil.which("openssl"), "no openssl in the path")
-    broker = Encrypted(tmp_path_factory.mktemp("encrypted"))
-    broker.start().wait_role("master")
-    yield broker
-    assert broker.terminate() == 0
-    broker.stop()
+    with serving(Encrypted(tmp_path_factory.mktemp("encrypted"))) as (broker,):
+        yield broker
 
 
 # ---- clients as they are used

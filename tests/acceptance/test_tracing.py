@@ -14,7 +14,7 @@ from tandemmq.bench.connection import Endpoint, connect, read_frame
 from tandemmq.bench.frames import command_frame
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.store.records.properties import decode_properties, encode_properties
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.openwire_wire import OpenWire, queue
 
 CONTEXT = {
@@ -71,11 +71,8 @@ def broker(collector: Collector, tmp_path: Path) -> Iterator[BrokerProcess]:
     broker = BrokerProcess(tmp_path / "data", "a", "--set", f"tracing.endpoint={collector.endpoint}")
     broker.openwire = free_port()
     broker.environment = {"OTEL_BSP_SCHEDULE_DELAY": "100", "no_proxy": "127.0.0.1"}
-    try:
-        broker.start().wait_role("master")
+    with serving(broker):
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.mark.promise("traces")

@@ -4,21 +4,15 @@ two URLs goes on at the other broker."""
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import aiomqtt
 import pytest
-import stomp
 
-from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import wait_until
+from tests.support.acceptance.broker_process import starting
 from tests.support.acceptance.websocket_broker import WebSocketBroker
 
 CONNECT = "CONNECT\naccept-version:1.2\nhost:/\n\n\0"
@@ -27,20 +21,8 @@ MESSAGES = 400
 
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[Callable[..., WebSocketBroker]]:
-    """Makes brokers over one data directory; at the end all are stopped, and the store is checked."""
-    made: list[WebSocketBroker] = []
-
-    def start(name: str, *options: str) -> WebSocketBroker:
-        broker = WebSocketBroker(tmp_path / "data", name, *options)
-        made.append(broker)
-        broker.start()
-        return broker
-
-    yield start
-    for broker in made:
-        broker.stop()
-    report = check(str(tmp_path / "data"))
-    assert report.is_clean, report.problems
+    with starting(tmp_path / "data", WebSocketBroker) as start:
+        yield start
 
 
 @asynccontextmanager
@@ -164,28 +146,3 @@ async def test_mqtt_by_websocket_and_stomp_meet(brokers: Callable[..., WebSocket
         await websocket.send_str("SEND\ndestination:/topic/news.weather\n\nrain\0")
         came = await anext(aiter(client.messages))
         assert (str(came.topic), came.payload) == ("news/weather", b"rain")
-
-
-def test_stomp_py_speaks_by_websocket(brokers: Callable[..., WebSocketBroker]) -> None:
-    broker = brokers("a")
-    broker.wait_role("master")
-    connection = stomp.WSStompConnection([("127.0.0.1", broker.websocket)], ws_path="/", header={})
-    bodies: list[str] = []
-
-    class Listener(stomp.ConnectionListener):
-        def on_message(self, frame: Any) -> None:
-            bodies.append(frame.body)
-
-    connection.set_listener("notes", Listener())
-    connection.connect(wait=True)
-    connection.subscribe("/queue/a", "1")
-    for number in range(100):
-        connection.send("/queue/a", f"{number} \u20ac")
-    wait_until(lambda: len(bodies) == 100, "all are there")
-    assert bodies == [f"{number} \u20ac" for number in range(100)]
-    status = broker.status()
-    assert status is not None
-    assert "ws" in json.dumps(status)
-    connection.disconnect()
-    os.kill(broker.pid, signal.SIGTERM)
-    assert broker.wait() == 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX, wait_until
+from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX, serving, wait_until
 from tests.support.acceptance.websocket_broker import WebSocketBroker
 from tests.support.services.browser import visit
 from tests.support.tree import ROOT
@@ -42,15 +42,9 @@ def site() -> Iterator[str]:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[WebSocketBroker, WebSocketBroker]]:
-    one, two = (WebSocketBroker(tmp_path / "data", name) for name in ("one", "two"))
-    one.start()
-    one.wait_role("master")
-    two.start()
-    two.wait_role("standby")
-    yield one, two
-    for each in (one, two):
-        each.stop()
+def pair(tmp_path: Path) -> Iterator[tuple[WebSocketBroker, ...]]:
+    with serving(*(WebSocketBroker(tmp_path / "data", name) for name in ("one", "two"))) as pair:
+        yield pair
 
 
 @pytest.fixture

@@ -11,11 +11,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tandemmq.bench.peers.ports import free_port
+from tandemmq.store.tools.check import check
 from tests.support import forked
 from tests.support.tree import ROOT
 
@@ -144,3 +146,42 @@ class BrokerProcess:
                 self.process.kill()
             self.process.wait()
             self.process = None
+
+
+AnyBroker = TypeVar("AnyBroker", bound=BrokerProcess)
+
+
+@contextmanager
+def serving(*brokers: AnyBroker) -> Iterator[tuple[AnyBroker, ...]]:
+    """The first is master, the others stand by. Who runs at the end ends with 0, and the store is in order."""
+    try:
+        for broker in brokers:
+            broker.start()
+            broker.wait_role("master" if broker is brokers[0] else "standby")
+        yield brokers
+        for broker in reversed(brokers):
+            assert broker.process is None or broker.terminate() == 0, broker.log.read_text()
+    finally:
+        for broker in brokers:
+            broker.stop()
+    report = check(brokers[0].data)
+    assert report.is_clean, report.problems
+
+
+@contextmanager
+def starting(data: Path, kind: type[AnyBroker]) -> Iterator[Callable[..., AnyBroker]]:
+    """Starts brokers over one data directory, by name and options; at the end all are stopped, and the store is in
+    order."""
+    made: list[AnyBroker] = []
+
+    def start(name: str, *options: str, popen: type[subprocess.Popen[bytes]] = forked.Popen) -> AnyBroker:
+        made.append(kind(data, name, *options))
+        made[-1].popen = popen
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for broker in made:
+        broker.stop()
+    report = check(str(data))
+    assert report.is_clean, report.problems

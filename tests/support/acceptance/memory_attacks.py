@@ -54,18 +54,6 @@ async def much_that_is_not_acknowledged(target: Target) -> None:
     await sends(target, message(b"/queue/large", LARGE, b"persistent:true\n"), 1_500)
 
 
-async def much_that_is_not_acknowledged_of_a_topic(target: Target) -> None:
-    for number in range(20):
-        await subscribed(target, b"/topic/large.%d" % number)
-    everywhere = b",".join(b"/topic/large.%d" % number for number in range(20))
-    await sends(target, message(everywhere, LARGE), 200)
-
-
-async def long_headers(target: Target) -> None:
-    headers = b"".join(b"h%d:%b\n" % (number, b"y" * 10_000) for number in range(900))
-    await sends(target, message(b"/queue/headers", b"", headers), 60)
-
-
 async def unfinished_frames(target: Target) -> None:
     clients = [await connected(target) for _ in range(20)]
     for _, writer in clients:
@@ -130,31 +118,16 @@ async def transactions(target: Target) -> None:
 
 ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     "1,500 messages of 200 kB, not acknowledged": much_that_is_not_acknowledged,
-    "4,000 messages of 200 kB of 20 topics, not acknowledged": much_that_is_not_acknowledged_of_a_topic,
-    "60 messages with 900 headers of 10 kB": long_headers,
     "20 unfinished frames of 50 MB": unfinished_frames,
     "1,500 messages of 200 kB for 10 durable subscriptions": copies_for_offline_durables,
     "40 MB for each of 100 subscribers that do not read": what_is_not_read,
     "receipts that are not read": receipts_that_are_not_read,
     "240 transactions of 2 MB": transactions,
     "MQTT: nothing is acknowledged": lambda target: mqtt_attacks.nothing_is_acknowledged(target.mqtt),
-    "MQTT: nothing is read": lambda target: mqtt_attacks.nothing_is_read(target.mqtt),
     "MQTT: packets that are not whole": lambda target: mqtt_attacks.packets_that_are_not_whole(target.mqtt),
     "MQTT: 2,000 wills of 60 kB": lambda target: mqtt_attacks.wills_that_wait(target.mqtt),
-    "MQTT: 1,500 retained messages of 100 kB": lambda target: mqtt_attacks.retained_messages_that_are_large(
-        target.mqtt
-    ),
     "MQTT: 390,000 packet ids that are not released": lambda target: mqtt_attacks.unreleased_of_many(target.mqtt),
-    "MQTT: 1,400 messages of 200 kB for 10 sessions": lambda target: mqtt_attacks.sessions_that_gather(target.mqtt),
     "MQTT: aliases and topics of 500 bytes": lambda target: mqtt_attacks.aliases_of_long_topics(target.mqtt),
-}
-# What takes its time by its number, and what is done with that.
-MASSES = frozenset(ATTACKS) - {
-    "1,500 messages of 200 kB, not acknowledged",
-    "40 MB for each of 100 subscribers that do not read",
-    "240 transactions of 2 MB",
-    "MQTT: nothing is acknowledged",
-    "MQTT: 2,000 wills of 60 kB",
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from typing import Any
 
 from tandemmq.broker.protocols.mqtt.packets import (
@@ -132,16 +131,6 @@ async def subscribes_and_unsubscribes(port: int, count: int) -> None:
     await says(port, "subscribes", *[both * 100] * (count // 100), lasts=True)
 
 
-async def sessions(port: int, count: int) -> None:
-    """Each of a client that comes once."""
-    for number in range(count):
-        reader, writer = await connected(port, f"once-{number}", lasts=True)
-        writer.write(subscribe("news/#", 1) + encode(Disconnect(0, NONE)))
-        with contextlib.suppress(ConnectionError):
-            await reader.read()
-        writer.close()
-
-
 async def take_overs(port: int, count: int) -> None:
     """Of the client's own session, each of them cut off by the next one."""
     former: asyncio.StreamWriter | None = None
@@ -162,18 +151,6 @@ async def wills(port: int, count: int) -> None:
         writers.append(writer)
     for writer in writers:
         writer.transport.abort()
-
-
-async def retained(port: int, count: int) -> None:
-    """Very many, and clients that want all of them."""
-    pieces = [publish(f"r/{number}", b"r", retain=True) for number in range(count)]
-    await says(port, "retains", b"".join(pieces))
-    for topic_filter in ("r/#", "r/+"):
-        reader, writer = await connected(port, f"wants {topic_filter}")
-        writer.write(subscribe(topic_filter))
-        for _ in range(count):
-            await packet(reader)
-        writer.close()
 
 
 async def many_filters_at_once(port: int, count: int) -> None:
@@ -223,23 +200,6 @@ async def nothing_is_acknowledged(port: int) -> None:
     )
 
 
-async def nothing_is_read(port: int) -> None:
-    loop = asyncio.get_running_loop()
-    sockets = []
-    for number in range(100):
-        made = socket.socket()
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        made.setblocking(False)
-        await loop.sock_connect(made, ("127.0.0.1", port))
-        await loop.sock_sendall(made, connect(f"deaf-{number}") + subscribe("unread/#"))
-        sockets.append(made)
-    for number in range(40):
-        await sends(port, "loud", publish(f"unread/{number}", LARGE * 5), 1)
-    await asyncio.gather(*(sends(port, f"pings-{number}", PING * 50_000, 40) for number in range(4)))
-    for made in sockets:
-        made.close()
-
-
 async def packets_that_are_not_whole(port: int) -> None:
     whole = framed(0x30, bytes(50 << 20))
     clients = [await connected(port, f"half-{number}") for number in range(20)]
@@ -269,23 +229,8 @@ async def wills_that_wait(port: int) -> None:
             _OPEN.append((streams[1], asyncio.create_task(_read(streams[0]))))
 
 
-async def retained_messages_that_are_large(port: int) -> None:
-    for number in range(1_500):
-        await sends(port, "retains", publish(f"r/{number}", LARGE[:100_000], 1, 1, retain=True), 1)
-    await asyncio.gather(*(sends(port, f"wants-{number}", subscribe("r/#", 1), 100) for number in range(20)))
-
-
 async def unreleased_of_many(port: int) -> None:
     await asyncio.gather(*(unreleased(port, 0xFFFF, f"unreleased-{number}") for number in range(6)))
-
-
-async def sessions_that_gather(port: int) -> None:
-    for number in range(10):
-        reader, writer = await connected(port, f"gathers-{number}", lasts=True)
-        writer.write(subscribe("kept/#", 1))
-        await packet(reader)
-        writer.close()
-    await asyncio.gather(*(sends(port, f"keeps-{qos}", publish("kept/x", LARGE, qos, qos), 700) for qos in (0, 1)))
 
 
 async def aliases_of_long_topics(port: int) -> None:
