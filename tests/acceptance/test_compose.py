@@ -1,6 +1,7 @@
-"""The pair of docker-compose.yml, started for real; its master killed, paused, cut from the network and stopped.
+"""The pair of docker-compose.yml and the set of deploy/docker-compose.replicated.yml, started for real.
 
-How the image is made stands in docker_image.py. Each story is told under load, and the books are closed afterwards.
+Masters are killed, paused, cut from the network and stopped. How the images are made stands in docker_image.py and
+zookeeper_image.py. Each story is told under load, and the books are closed afterwards.
 """
 
 from __future__ import annotations
@@ -13,21 +14,23 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.support.acceptance.compose_pair import Pair
+from tests.support.acceptance.compose_set import BROKERS, ComposeSet
 from tests.support.acceptance.docker_image import TREE, Image, base_image, run, size_of, until
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.reachable_database import reachable_postgres
 from tests.support.acceptance.under_load import demand_kept, under_load, wait_for_receipts
+from tests.support.acceptance.zookeeper_image import zookeeper_image
 from tests.support.prove import rounds
+
+pytestmark = [pytest.mark.service, pytest.mark.docker, pytest.mark.timeout(900)]
+
 
 #: What an image is to take at most, and its base, for python:3.11-slim has about 125 MB.
 IMAGE_BYTES_MAX = 250_000_000
 BASE_BYTES_MAX = 130_000_000
 LEASE_FILE = TREE / "deploy" / "docker-compose.lease.yml"
-
 #: So many rounds of killing and stopping, and the stories that need a minute each; none: one round, without those.
 ROUNDS = rounds(0, 5)
-
-pytestmark = [pytest.mark.service, pytest.mark.docker, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -65,9 +68,6 @@ def test_the_image_is_small_and_has_all_that_a_broker_needs(broker_image: Image,
     assert run(*python, "-c", asked).strip() == "[]"
 
 
-# -- the story ---------------------------------------------------------------------------------------------------------
-
-
 def test_killed_and_stopped_in_turn_nothing_is_lost_under_load(pair: Pair) -> None:
     """docker kill -s KILL of the master, and it comes back; then docker stop of its successor: a planned handover."""
     first, second = pair.until_settled()
@@ -98,9 +98,6 @@ def test_killed_and_stopped_in_turn_nothing_is_lost_under_load(pair: Pair) -> No
     books, outages = under_load(list(pair.stomp.values()), *acts)
     print("without a receipt:", [f"{act.__name__}: {out:.3f} s" for act, out in zip(acts, outages, strict=False)])
     demand_kept(books)
-
-
-# -- with the lock in a database -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -178,3 +175,73 @@ def test_two_containers_examine_their_volume_together(image: str) -> None:
         run("docker", "volume", "rm", name)
     answer = run("docker", "run", "--rm", image, "doctor", "storage", "/tmp", "--json")
     assert "mount: overlay" in {check["name"] for check in json.loads(answer)["checks"]}
+
+
+@pytest.fixture(scope="module")
+def zookeeper(broker_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with zookeeper_image(tmp_path_factory.mktemp("zookeeper")) as name:
+        yield name
+
+
+@pytest.fixture
+def members(broker_image: Image, zookeeper: str) -> Iterator[ComposeSet]:
+    """A set that is founded; at the end its logs are shown, its volumes are checked, and nothing is left of it."""
+    brokers = ComposeSet(broker_image.name, zookeeper)
+    try:
+        brokers.compose("up", "-d", "--no-build")
+        brokers.until_complete()
+        yield brokers
+        brokers.compose("stop", *BROKERS)
+        for each in BROKERS:
+            assert brokers.check(broker_image.name, each)["problems"] == []
+    finally:
+        print(brokers.compose("logs", "--no-color", "--tail", "60"))
+        brokers.down()
+
+
+def test_nothing_confirmed_is_lost_when_masters_are_killed_and_stopped(members: ComposeSet) -> None:
+    """kill -9 of the master's container, and it comes back as a follower; then docker stop of its successor."""
+
+    def kill(books: Books) -> None:
+        master = members.until_complete()
+        run("docker", "kill", "-s", "KILL", members.container(master))
+        members.until_master(but=master)
+        members.compose("up", "-d", "--no-build", master)
+        members.until_complete()
+
+    def stop(books: Books) -> None:
+        master = members.until_complete()
+        members.compose("stop", master)
+        members.until_master(but=master)
+        members.compose("up", "-d", "--no-build", master)
+        members.until_complete()
+
+    books, outages = under_load(list(members.stomp.values()), kill, stop)
+    print(f"without a receipt: killed {outages[0]:.3f} s, stopped {outages[1]:.3f} s")
+    demand_kept(books)
+
+
+def test_a_set_serves_without_zookeeper(members: ComposeSet) -> None:
+    """ZooKeeper only names: with all three servers stopped the master goes on, and a killed one is replaced."""
+
+    def without(books: Books) -> None:
+        master = members.until_complete()
+        members.compose("stop", "--timeout", "1", "zoo1", "zoo2", "zoo3")
+        assert members.masters() == [master]
+        run("docker", "kill", "-s", "KILL", members.container(master))
+        members.until_master(but=master)
+        members.compose("up", "-d", "--no-build")
+        members.until_complete()
+
+    books, _ = under_load(list(members.stomp.values()), without)
+    demand_kept(books)
+
+
+def test_more_than_half_away_nobody_serves(members: ComposeSet) -> None:
+    master = members.until_complete()
+    others = [each for each in BROKERS if each != master]
+    for each in others:
+        run("docker", "kill", "-s", "KILL", members.container(each))
+    until(lambda: members.masters() == [], "the one that is left stops serving")
+    members.compose("up", "-d", "--no-build")
+    members.until_complete()

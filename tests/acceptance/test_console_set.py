@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def brokers(tmp_path: Path, require_service: Callable[[object, str], None]) -> Iterator[SetOfBrokers]:
+def members_of_a_set(tmp_path: Path, require_service: Callable[[object, str], None]) -> Iterator[SetOfBrokers]:
     with zookeeper(require_service) as server:
         brokers = SetOfBrokers(tmp_path, zookeepers=[server])
         try:
@@ -29,13 +29,14 @@ def brokers(tmp_path: Path, require_service: Callable[[object, str], None]) -> I
             brokers.stop()
 
 
-def test_each_member_is_shown_with_its_role_and_a_link(browser: Browser, brokers: SetOfBrokers) -> None:
-    master = brokers.wait_master()
-    for member in brokers.members:
+@pytest.mark.timeout(300)
+def test_each_member_is_shown_with_its_role_and_a_link(browser: Browser, members_of_a_set: SetOfBrokers) -> None:
+    master = members_of_a_set.wait_master()
+    for member in members_of_a_set.members:
         with browser.new_context() as context:
             window = context.new_page()
             visit(window, f"http://127.0.0.1:{member.admin}/")
             table = window.get_by_role("table", name="Members of the set")
             table.get_by_role("row").filter(has_text=master.node).filter(has_text="master").wait_for()
             addresses = [link.get_attribute("href") for link in table.get_by_role("link").all()]
-            assert addresses == [f"http://127.0.0.1:{each.admin}" for each in brokers.members]
+            assert addresses == [f"http://127.0.0.1:{each.admin}" for each in members_of_a_set.members]

@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from tandemmq.store.tools.check import check
 from tests.support import forked
-from tests.support.acceptance.broker_process import ROOT, BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import ROOT, BrokerProcess, serving, wait_until
 
 COMMAND = [sys.executable, "-m", "tandemmq", "doctor", "storage"]
 #: A FUSE mount remembers so long that a name is missing: what a bad NFS mount does for a minute.
@@ -71,8 +70,7 @@ def listening() -> Iterator[Callable[[Path], Listening]]:
 
 @pytest.mark.promise("volume-is-examined")
 def test_a_running_broker_does_not_notice(tmp_path: Path) -> None:
-    broker = BrokerProcess(tmp_path / "data", "a").start()
-    try:
+    with serving(BrokerProcess(tmp_path / "data", "a")) as (broker,):
         epoch = broker.wait_role("master")["epoch"]
         before = sorted(os.listdir(tmp_path / "data"))
         report = doctor(tmp_path / "data")
@@ -80,19 +78,6 @@ def test_a_running_broker_does_not_notice(tmp_path: Path) -> None:
         assert sorted(os.listdir(tmp_path / "data")) == before
         status = broker.wait_role("master")
         assert status["epoch"] == epoch
-        assert broker.terminate() == 0
-    finally:
-        broker.stop()
-    assert check(str(tmp_path / "data")).is_clean
-
-
-def test_two_that_see_one_directory_examine_it_together(tmp_path: Path, listening: Callable[[Path], Listening]) -> None:
-    other = listening(tmp_path)
-    report = doctor(tmp_path, "--peer", other.address)
-    assert other.address in report["second"]
-    assert other.process.wait(20) == 0
-    assert "fail" not in {name: each for name, each in verdicts(report).items() if name != "mount: tmpfs"}.values()
-    assert os.listdir(tmp_path) == []
 
 
 def test_two_that_see_two_directories_are_told_so(tmp_path: Path, listening: Callable[[Path], Listening]) -> None:
@@ -119,21 +104,6 @@ def test_nothing_is_left_behind_when_it_is_interrupted(tmp_path: Path, number: s
     process.send_signal(number)
     assert process.wait(20) != 0
     wait_until(lambda: os.listdir(tmp_path) == [], f"nothing is left: {os.listdir(tmp_path)}")
-
-
-def test_a_volume_in_memory_is_no_place_for_a_store() -> None:
-    place = Path("/dev/shm")
-    if not (place.is_dir() and os.access(place, os.W_OK)):
-        pytest.skip("no tmpfs to write to at /dev/shm")
-    folder = place / f"tandemmq-doctor-{os.getpid()}"
-    folder.mkdir()
-    try:
-        report = doctor(folder, code=1)
-    finally:
-        shutil.rmtree(folder)
-    assert verdicts(report)["mount: tmpfs"] == "fail"
-    assert report["verdict"] == "fail"
-    assert verdicts(report)["link is atomic"] == "ok"
 
 
 def test_a_wrong_directory_or_address_is_wrong_usage(tmp_path: Path) -> None:

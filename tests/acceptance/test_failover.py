@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 import stomp
+from click.testing import CliRunner
 
+from tandemmq.cli import main
 from tests.support.acceptance.broker_process import BrokerProcess, starting, wait_until
 
 Start = Callable[..., BrokerProcess]
@@ -213,3 +216,39 @@ def test_a_port_in_use_fails_at_start(brokers: Start) -> None:
     second.stomp = first.stomp
     assert second.start().wait() == 1
     assert f"127.0.0.1:{first.stomp}" in second.log.read_text()
+
+
+@pytest.mark.promise("one-name-one-broker")
+def test_a_second_broker_of_a_name_is_refused_and_one_that_was_killed_is_not(brokers: Start, tmp_path: Path) -> None:
+    first = brokers("a")
+    first.wait_role("master")
+    second = brokers("a")
+    assert second.wait() == 2
+    said = second.log.read_text()
+    assert f"a broker named a runs already: pid {first.pid} on " in said
+    assert "--name NAME" in said
+    assert sorted(path.name for path in (tmp_path / "data" / "index").iterdir() if path.is_dir()) == ["a"]
+    first.kill()
+    second.start().wait_role("master")
+    assert "in memory only" not in second.log.read_text()
+
+
+@pytest.mark.promise("silent-holder-is-reported")
+def test_the_standby_tells_of_a_master_that_is_stopped(brokers: Start) -> None:
+    master = brokers("a")
+    master.wait_role("master")
+    standby = brokers("b")
+    assert "holder_silent_seconds" not in standby.wait_role("standby")
+    master.kill(signal.SIGSTOP)
+    status = wait_until(
+        lambda: found if (found := standby.status()) and "holder_silent_seconds" in found else None, "it is silent"
+    )
+    assert status["holder_silent_seconds"] >= 3.0
+    assert "the holder has been silent for " in status["reason"]
+    assert any(warning.startswith("a (") for warning in status["warnings"])
+    words = ["lock", "status", "--admin", f"http://127.0.0.1:{standby.admin}"]
+    assert "the holder has shown no sign of life for " in CliRunner().invoke(main, words).stdout
+    assert json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)["holder_silent_seconds"] >= 3.0
+    standby.wait_log("has been silent for ")
+    master.kill(signal.SIGCONT)  # it goes on, or knows that it slept too long and lets go
+    wait_until(lambda: "holder_silent_seconds" not in (standby.status() or {}), "somebody is heard")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, tandemmq, wait_until
 from tests.support.tree import ROOT
 
 SETTINGS = """
@@ -34,9 +34,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 def test_levels_and_target_change_while_it_runs_and_each_change_is_told(tmp_path: Path) -> None:
     settings, first, second = tmp_path / "settings.toml", tmp_path / "first.log", tmp_path / "second.log"
     settings.write_text(SETTINGS.format(file=first))
-    broker = BrokerProcess(tmp_path / "data", "a", "--config", str(settings)).start()
-    try:
-        broker.wait_role("master")
+    with serving(BrokerProcess(tmp_path / "data", "a", "--config", str(settings))) as (broker,):
         admin = f"http://127.0.0.1:{broker.admin}"
         events = [line.get("event") for line in lines_of(first)]
         assert events[0] == "started"
@@ -65,8 +63,6 @@ def test_levels_and_target_change_while_it_runs_and_each_change_is_told(tmp_path
         wait_until(lambda: lines_of(second)[-1].get("event") == "settings-refused", "what is wrong is refused")
         assert broker.terminate() == 0
         assert "not-for-the-log" not in first.read_text() + second.read_text() + broker.log.read_text()
-    finally:
-        broker.stop()
 
 
 def test_a_broker_whose_stderr_nobody_reads_goes_on(tmp_path: Path) -> None:

@@ -130,9 +130,7 @@ async def test_messages_pass_between_stomp_and_openwire(broker: BrokerProcess) -
 
 @pytest.mark.promise("scheduled-in-time")
 async def test_a_scheduled_message_comes_after_its_delay_also_after_a_kill(tmp_path: Path) -> None:
-    broker = BrokerProcess(tmp_path / "data", "a").start()
-    try:
-        broker.wait_role("master")
+    with serving(BrokerProcess(tmp_path / "data", "a")) as (broker,):
         wire = await Wire.open(broker.stomp)
         await store(wire, "/queue/later", "later", AMQ_SCHEDULED_DELAY="1500")
         await store(wire, "/queue/later", "now")
@@ -140,8 +138,6 @@ async def test_a_scheduled_message_comes_after_its_delay_also_after_a_kill(tmp_p
         broker.kill()
         broker.start().wait_role("master")
         assert await bodies(broker.stomp, "/queue/later", 2, SECONDS_MAX) == ["now", "later"]
-    finally:
-        broker.stop()
 
 
 @pytest.mark.promise("from-activemq", "back-to-activemq")
@@ -149,13 +145,9 @@ def test_a_store_of_activemq_is_served_and_given_back(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with zipfile.ZipFile(ACTIVEMQS) as packed:
         packed.extractall(tmp_path)
-    broker = BrokerProcess(data, "a").start()
-    try:
+    with serving(BrokerProcess(data, "a")) as (broker,):
         queues = {each["name"]: each["messages"] for each in broker.wait_role("master")["queues"]}
         assert queues["Q.A"] == 5
-        assert broker.terminate() == 0
-    finally:
-        broker.stop()
     messages = check(str(data)).messages
     done = CliRunner().invoke(main, ["store", "handback", str(data)])
     assert done.exit_code == 0, done.output

@@ -1,4 +1,4 @@
-"""Clients of MQTT with two addresses, while the master is killed again and again: their sessions go on at the other."""
+"""Clients of MQTT with several addresses, while masters are killed again and again: sessions go on at the next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX
 from tests.support.acceptance.kill_rounds import Group, kill_of_the_master, play
 from tests.support.acceptance.mqtt_failover import EXAMPLE, VERSIONS, Clients
+from tests.support.acceptance.set_of_brokers import SetOfBrokers
+from tests.support.acceptance.set_rounds import kill_of_the_master as kill_of_a_sets_master
 from tests.support.prove import IS_THOROUGH, SEED, rounds
+from tests.support.replication.process_fixtures import three as three
+from tests.support.replication.process_fixtures import whole as whole
 
 # All of them with the version that has all of it; the other keeps its sessions by the same code.
 KILLS = {"3.1.1": rounds(3, 100), "5.0": rounds(20 if IS_THOROUGH else 1, 100)}
@@ -95,3 +99,26 @@ def test_the_example_loses_nothing_when_the_master_dies(group: Group) -> None:
     assert group.brokers[1].terminate() == 0
     report = check(str(group.data))
     assert report.is_clean, report.problems
+
+
+KILLS_OF_A_SET = rounds(5 if IS_THOROUGH else 2, 30)
+
+
+@pytest.mark.service
+@pytest.mark.promise("mqtt-sessions-go-on")
+@pytest.mark.timeout(600 + 60 * KILLS_OF_A_SET)
+@pytest.mark.prove
+async def test_sessions_go_on_at_the_next_master_of_a_set(three: SetOfBrokers) -> None:
+    print(f"seed {SEED}, {KILLS_OF_A_SET} kills (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
+    dice = random.Random(SEED)
+    clients = Clients(",".join(f"{member.address}:{member.mqtt}" for member in three.members), "5.0")
+
+    def kill() -> None:
+        kill_of_a_sets_master(three, dice)
+        three.restart_the_dead()
+        three.settled()
+
+    async with asyncio.timeout(400 + 60 * KILLS_OF_A_SET):
+        await clients.live([kill] * KILLS_OF_A_SET, dice)
+    clients.check(KILLS_OF_A_SET)
+    assert await asyncio.to_thread(three.problems) == []

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,14 +18,11 @@ from tandemmq.cli import main
 from tandemmq.pipeline.jobs import archive, replay
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.local.session import LocalSession
-from tandemmq.pipeline.sending.ledger import STATE, Ledger
 from tandemmq.pipeline.sending.request import ReplayRequest, Target
 from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import wait_until
 from tests.support.pipeline.pipeline_journals import add, write_foreign, write_store
 from tests.support.pipeline.taken import taken
 from tests.support.services.pairs import failover_url, pair_in
-from tests.support.tree import ROOT
 
 
 @pytest.fixture
@@ -74,26 +68,6 @@ def test_a_master_that_is_killed_meanwhile_changes_nothing(pair: tuple[Server, S
         "800 were there already, from earlier runs.",
     )
     assert ids(taken(failover_url(*pair), "/queue/orders")) == [f"ID:tests-1:1:1:{n}" for n in range(1, 801)]
-
-
-def test_a_process_that_is_killed_is_gone_on_from(pair: tuple[Server, Server], tmp_path: Path) -> None:
-    write_store(tmp_path / "store", 3000)
-    out = tmp_path / "out"
-    command = ["pipeline", "replay", str(tmp_path / "store"), "--out", str(out), "--to", failover_url(*pair)]
-    command += ["--engine", "local"]
-    with subprocess.Popen([sys.executable, "-m", "tandemmq", *command, "--rate", "300"], cwd=ROOT) as running:
-        try:
-            wait_until(lambda: (out / STATE / "run.json").exists(), "a plan is made")
-            wait_until(lambda: Ledger(out / STATE).progress(0).confirmed > 0, "a chunk of 400 is noted")
-            found = taken(failover_url(*pair), "/queue/orders", 50)
-        finally:
-            running.kill()
-    assert Ledger(out / STATE).progress(0).confirmed < 3000, "it was killed in the middle"
-    done = CliRunner().invoke(main, [*command, "--json"])
-    assert done.exit_code == 0, done.output
-    found += taken(failover_url(*pair), "/queue/orders")
-    assert ids(found) == [f"ID:tests-1:1:1:{n}" for n in range(1, 3001)]
-    assert "3,000" not in json.loads(done.stdout)["findings"][0], "the last run sent the rest only"
 
 
 def test_a_lake_is_sent_in_slices_side_by_side(pair: tuple[Server, Server], tmp_path: Path) -> None:

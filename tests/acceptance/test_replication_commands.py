@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import pytest
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
 from tests.support.acceptance.set_of_brokers import MemberProcess, SetOfBrokers
 from tests.support.services.zookeeper import zookeeper
-from tests.support.tree import ROOT
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(300), pytest.mark.promise("set-is-managed")]
 
@@ -64,21 +61,6 @@ def test_status_shows_all_and_why_nobody_is_master(three: SetOfBrokers) -> None:
     master.stop()
     shown = tandemmq("replication", "status", "--admin", master.admin_url)
     assert shown.returncode == 3
-
-
-def test_each_metric_that_alerts_name_is_there(three: SetOfBrokers) -> None:
-    text = (ROOT / "deploy/prometheus-rules-set.yml").read_text() + (ROOT / "docs/replication.md").read_text()
-    named = set(re.findall(r"\btandemmq_[a-z_]+\b", text))
-    assert named
-
-    def missing() -> set[str]:
-        shown = "".join(
-            urllib.request.urlopen(f"{node.admin_url}/metrics", timeout=5).read().decode() for node in three.members
-        )
-        return {name for name in named if not re.search(rf"^{name}\b", shown, re.MULTILINE)}
-
-    # A master measures how far its followers are behind once a second.
-    wait_until(lambda: not missing(), "all are shown")
 
 
 def test_a_handover_goes_to_the_node_that_was_named(three: SetOfBrokers) -> None:

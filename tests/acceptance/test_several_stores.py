@@ -195,15 +195,3 @@ async def test_status_and_why_name_the_stores(tmp_path: Path) -> None:
     checked = CliRunner().invoke(check, [str(tmp_path / "data"), "--json"])
     assert checked.exit_code == 0, checked.output
     assert json.loads(checked.output)["messages"] == 9
-
-
-def test_clashing_filters_end_the_start_with_their_names(tmp_path: Path) -> None:
-    long = "x" * 70
-    config = tmp_path / "tandemmq.toml"
-    config.write_text(
-        f'[[store.filtered_persistence_adapters]]\nqueue = "A{long}"\n'
-        f'[[store.filtered_persistence_adapters]]\nqueue = "B{long}"\n'
-    )
-    broker = BrokerProcess(tmp_path / "data", "a", "--config", str(config)).start()
-    assert broker.wait() == 1
-    assert f"queue A{long} and queue B{long} would have one directory" in broker.log.read_text()

@@ -1,4 +1,4 @@
-"""Real brokers whose directory somebody else wrote into: FIFOs, links and the like under the names of their files.
+"""Real brokers over directories that are damaged, strange, or open to others.
 
 A broker says by name what is there and goes on, ends, or lets the lock go; it neither hangs nor writes elsewhere.
 """
@@ -7,18 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import stomp
+from click.testing import CliRunner
 
 from tandemmq.broker.security.users import User, with_password
+from tandemmq.cli import main
+from tandemmq.journal.format import encode_batch
+from tandemmq.store.records.commands import encode_trace
 from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.stomp_wire import Wire, bodies, confirm
 from tests.support.strange_files import STRANGE, is_untouched, put
 
 pytestmark = pytest.mark.timeout(120)
+
+
 ANSWER_SECONDS_MAX = 20.0
 
 
@@ -169,3 +178,142 @@ def test_a_hole_of_a_terabyte_is_passed_over(broker: BrokerProcess) -> None:
     assert holds(broker, "before", "after")
     ends_well(broker)
     assert check(broker.data).problems == []
+
+
+def journal_file(path: Path, *batches: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
+    content = b""
+    for text in batches:
+        batch, _ = encode_batch([encode_trace(text.decode())])
+        content = content[: -5 if content else None] + bytes(batch)
+    path.write_bytes(content)
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        # Root may write anywhere but where nothing can be written.
+        broker = BrokerProcess("/proc/self/tandemmq", "a")
+        broker.log = tmp_path / "log"
+    else:
+        (tmp_path / "data").mkdir(mode=0o500)
+        broker = BrokerProcess(tmp_path / "data", "a")
+    assert broker.start().wait() == 1
+    assert broker.data in broker.log.read_text()
+    assert "Traceback" not in broker.log.read_text()
+
+
+@pytest.mark.promise("foreign-files-are-kept")
+def test_a_foreign_file_in_the_place_of_a_journal_file_is_refused_and_kept(broker: BrokerProcess) -> None:
+    path = Path(broker.data) / "db-1.log"
+    path.parent.mkdir()
+    content = b"this is somebody's diary\n" * 1000
+    path.write_bytes(content)
+    assert broker.start().wait() == 1
+    assert "db-1.log is corrupt from offset 0" in broker.log.read_text()
+    assert "Traceback" not in broker.log.read_text()
+    assert path.read_bytes() == content
+
+
+@pytest.mark.promise("damage-is-named")
+def test_damage_in_the_middle_is_refused_with_its_place(broker: BrokerProcess) -> None:
+    path = Path(broker.data) / "db-1.log"
+    journal_file(path, b"one", b"two", b"three")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"two")] ^= 1
+    path.write_bytes(content)
+    assert broker.start().wait() == 1
+    assert "db-1.log is corrupt from offset" in broker.log.read_text()
+    assert path.read_bytes() == bytes(content)
+
+
+@pytest.mark.promise("damage-is-named")
+def test_a_truncated_file_is_a_torn_tail(broker: BrokerProcess) -> None:
+    path = Path(broker.data) / "db-1.log"
+    journal_file(path, b"one", b"two", b"three")
+    path.write_bytes(path.read_bytes()[:-20])
+    broker.start().wait_role("master")
+    assert broker.terminate() == 0
+
+
+@pytest.mark.promise("index-is-rebuilt")
+def test_a_damaged_index_is_set_aside_and_built_anew(broker: BrokerProcess) -> None:
+    broker.start().wait_role("master")
+    connection = stomp.Connection12([("127.0.0.1", broker.stomp)])
+    connection.connect(wait=True)
+    for number in range(3):
+        connection.send("/queue/q", str(number), persistent="true", receipt=str(number))
+    wait_until(lambda: count(broker) == 3, "three messages are stored")
+    assert broker.terminate() == 0
+    data = Path(broker.data) / "index" / "a" / "db.data"
+    data.write_bytes(b"\xff" * data.stat().st_size)
+    broker.start().wait_role("master")
+    assert count(broker) == 3
+    assert any(".aside-" in name for name in os.listdir(Path(broker.data) / "index"))
+    assert broker.terminate() == 0
+
+
+def count(broker: BrokerProcess) -> int:
+    status = broker.status()
+    assert status is not None
+    return int(status["counts"]["messages"])
+
+
+UMASK = 0o022
+WORKS = f"import os, sys; os.umask({UMASK}); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+def modes(directory: Path) -> dict[str, int]:
+    found = [directory, *directory.rglob("*")]
+    return {str(path.relative_to(directory)): stat.S_IMODE(path.stat().st_mode) for path in found}
+
+
+def tandemmq(*arguments: str) -> None:
+    """The command, in this process: an interpreter for each would take most of the time."""
+    before = os.umask(UMASK)
+    try:
+        done = CliRunner().invoke(main, arguments)
+    finally:
+        os.umask(before)
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("asked", [None, pytest.param("0660", marks=pytest.mark.promise("files-are-private"))])
+def test_files_have_the_mode_that_was_asked_for(tmp_path: Path, asked: str | None) -> None:
+    options = () if asked is None else ("--set", f"store.file_mode={asked}")
+    data = tmp_path / "data"
+    broker = BrokerProcess(data, "a", *options)
+    broker.runs_under = (sys.executable, "-c", WORKS)
+    with serving(broker):
+        assert broker.wait_role("master")["warnings"] == []
+        tandemmq("send", "q", "hello", "--url", broker.url)
+        broker.kill()
+        assert broker.start().wait_role("master")["warnings"] == []
+    tandemmq("store", "compact", str(data))
+    tandemmq("store", "rebuild-index", str(data), "--name", "a")
+    mode = int(asked or "0600", 8)
+    seen = modes(data)
+    assert {"lock", "index", "index/a"} <= seen.keys()
+    assert any(name.startswith("db-") for name in seen)
+    assert seen.pop("index/a.admin-token") == 0o600, "a group is let in by hand"
+    wrong = {
+        name: oct(found)
+        for name, found in seen.items()
+        if found != ((mode | mode >> 2 & 0o111) if (data / name).is_dir() else mode)
+    }
+    assert wrong == {}
+    tandemmq("store", "export", str(data), "--to", str(tmp_path / "copy"))
+    assert not [name for name, found in modes(tmp_path / "copy").items() if found & 0o077]
+
+
+def test_what_others_may_read_is_told(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    data.chmod(0o755)
+    (data / "notes").touch()
+    (data / "notes").chmod(0o644)
+    with serving(BrokerProcess(data, "a")) as (broker,):
+        (warning,) = broker.wait_role("master")["warnings"]
+        assert warning.startswith(f"{data} and 1 more: open to more users than store.file_mode 0600 says")
+        os.system(warning.rpartition("to mend it: ")[2])
+        broker.terminate()
+        assert broker.start().wait_role("master")["warnings"] == []

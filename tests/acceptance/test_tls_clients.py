@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stomp
 
 from tandemmq.bench.peers.ports import free_port
 from tests.interop.conftest import classes as classes  # the fixture
@@ -142,23 +141,6 @@ def test_the_java_client_with_a_truststore_and_a_certificate(
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_stomp_py_with_a_password(broker: Encrypted) -> None:
-    heard: list[str] = []
-
-    class Listener:
-        def on_message(self, frame: Any) -> None:
-            heard.append(frame.body)
-
-    connection = stomp.Connection12([("127.0.0.1", broker.stomp)])
-    connection.set_ssl([("127.0.0.1", broker.stomp)], ca_certs=str(broker.authority.root))
-    connection.set_listener("", Listener())
-    connection.connect("alice", "secret", wait=True)
-    connection.subscribe("/queue/ORDERS.PY", id="0")
-    connection.send("/queue/ORDERS.PY", "hello")
-    wait_until(lambda: heard == ["hello"], "the message is back")
-    connection.disconnect()
 
 
 # ---- who is who

@@ -226,12 +226,6 @@ def test_a_password_is_taken_from_where_it_is_left(broker: Encrypted, tmp_path: 
     assert "nothing to gain" in done.stdout
 
 
-def test_a_wrong_password_changes_nothing(broker: Encrypted) -> None:
-    done = asked(broker, "--passcode", "guess")
-    assert done.returncode == 1
-    assert "admin rights" in done.stderr
-
-
 def test_a_terminal_is_asked_for_the_password(broker: Encrypted) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(

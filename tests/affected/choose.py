@@ -10,7 +10,7 @@ Nearly every test needs nearly every module over some steps. So those that are l
     NEIGHBOUR  it stands beside the mirror
     IMPORTER   it is the mirror of a file that imports the changed one
     ALIKE      its path, or the promise that it is marked with, has words of the changed path, such as
-               acceptance/test_mqtt_wills.py for broker/mqtt/wills.py
+               acceptance/test_mqtt_survives.py for broker/mqtt/wills.py
     FAR        it needs the file over several steps
 
 Within a kind, those come first that name more of what changed, then the quick ones. A file whose tests take longer than

@@ -1,4 +1,7 @@
-"""Wills of real clients, and the ends of their sessions, over kills and fail-overs of real brokers."""
+"""What real brokers keep of clients of MQTT over kills and fail-overs: wills, sessions, retained messages, shares.
+
+And the figures on topics below $SYS/.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-from tests.support.acceptance.broker_process import wait_until
+from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, Unsubscribe
+from tandemmq.broker.protocols.mqtt.properties import NONE
+from tests.support.acceptance.broker_process import serving, wait_until
 from tests.support.acceptance.mqtt_broker import MqttBroker
+from tests.support.acceptance.mqtt_wire import Mqtt
 from tests.support.acceptance.paho_client import PahoClient
 from tests.support.security.passwords import cheap
 
@@ -20,18 +26,16 @@ LONG = 3600
 
 
 @pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[list[MqttBroker]]:
-    pair = [MqttBroker(tmp_path / "store", name) for name in ("one", "two")]
-    yield pair
-    for each in pair:
-        each.stop()
+def brokers(tmp_path: Path) -> Iterator[tuple[MqttBroker, ...]]:
+    """Master and standby."""
+    with serving(*(MqttBroker(tmp_path / "store", name) for name in ("one", "two"))) as pair:
+        yield pair
 
 
 @pytest.fixture
-def broker(brokers: list[MqttBroker]) -> MqttBroker:
-    brokers[0].start()
-    brokers[0].wait_role("master")
-    return brokers[0]
+def broker(tmp_path: Path) -> Iterator[MqttBroker]:
+    with serving(MqttBroker(tmp_path / "store", "one")) as (broker,):
+        yield broker
 
 
 @pytest.fixture
@@ -132,12 +136,8 @@ def test_a_session_ends_when_its_time_is_over_and_leaves_nothing(broker: MqttBro
         assert again.session_present
 
 
-def test_wills_and_ends_survive_a_failover(brokers: list[MqttBroker]) -> None:
+def test_wills_and_ends_survive_a_failover(brokers: tuple[MqttBroker, ...]) -> None:
     one, two = brokers
-    one.start()
-    one.wait_role("master")
-    two.start()
-    two.wait_role("standby")
     with PahoClient(one.mqtt, "watcher", expiry=LONG) as watcher:
         watcher.subscribe("wills/#")
     PahoClient(one.mqtt, "published", expiry=LONG, will=("wills/published", b"", 1, False)).drop()
@@ -194,9 +194,7 @@ def test_a_will_has_the_rights_of_its_owner_also_with_the_next_master(tmp_path: 
         expiry = LONG if client_id else 0
         return PahoClient(port, client_id, user=(name, f"{name} secret"), will=will, expiry=expiry)
 
-    try:
-        broker.start()
-        broker.wait_role("master")
+    with serving(broker):
         with login("watcher") as watcher:
             watcher.subscribe("wills/#")
             login("eve", will=("wills/eve", b"", 1, False)).drop()
@@ -219,5 +217,170 @@ def test_a_will_has_the_rights_of_its_owner_also_with_the_next_master(tmp_path: 
             _wait_will(watcher, "wills/sender/1")
             broker.wait_log("the will of MQTT client eve-1 is not published")
             assert [each.topic for each in watcher.messages] == ["wills/sender/1"]
-    finally:
-        broker.stop()
+
+
+def _wait_retained(port: int, topic_filter: str, expected: dict[str, bytes]) -> None:
+    """A new subscriber of a new master is given those, and no others, when all are read."""
+    with PahoClient(port) as client:
+        client.subscribe(topic_filter)
+        found = client.wait_messages(len(expected))
+        assert {message.topic: bytes(message.payload) for message in found} == expected
+
+
+def _retained(port: int, topic_filter: str) -> dict[str, bytes]:
+    """What a new subscriber is given before what is sent afterwards."""
+    with PahoClient(port) as client:
+        client.subscribe(topic_filter)
+        client.subscribe("the-end")
+        client.publish("the-end", b"")
+        wait_until(lambda: client.messages and client.messages[-1].topic == "the-end", "all retained messages")
+        found = client.messages[:-1]
+        assert all(message.retain for message in found)
+        return {message.topic: bytes(message.payload) for message in found}
+
+
+def test_a_new_subscriber_is_given_the_last_one_of_each_topic(broker: MqttBroker) -> None:
+    with PahoClient(broker.mqtt) as publisher:
+        for qos in (0, 1, 2):
+            publisher.publish(f"home/{qos}/temperature", b"old", qos, retain=True)
+            publisher.publish(f"home/{qos}/temperature", b"new", qos, retain=True)
+        publisher.publish("home/gone", b"old", retain=True)
+        publisher.publish("home/gone", b"", retain=True)
+        publisher.publish("home/plain", b"now")
+        publisher.publish("elsewhere", b"x", retain=True)
+    expected = {f"home/{qos}/temperature": b"new" for qos in (0, 1, 2)}
+    assert _retained(broker.mqtt, "home/#") == expected
+    assert _retained(broker.mqtt, "home/+/temperature") == expected
+    assert _retained(broker.mqtt, "elsewhere/#") == {"elsewhere": b"x"}
+
+
+@pytest.mark.promise("mqtt-retained")
+def test_they_survive_a_kill_and_a_failover(brokers: tuple[MqttBroker, ...]) -> None:
+    one, two = brokers
+    with PahoClient(one.mqtt) as publisher:
+        for number in range(200):
+            publisher.publish(f"a/{number}", b"old", retain=True)
+        for number in range(100):
+            publisher.publish(f"a/{number}", b"new", retain=True)
+        for number in range(50):
+            publisher.publish(f"a/{number}", b"", retain=True)
+    expected = {f"a/{number}": b"new" if number < 100 else b"old" for number in range(50, 200)}
+    one.kill()
+    two.wait_role("master")
+    _wait_retained(two.mqtt, "a/+", expected)
+    with PahoClient(two.mqtt) as publisher:
+        publisher.publish("a/50", b"", retain=True)
+    two.kill()
+    one.start()
+    one.wait_role("master")
+    del expected["a/50"]
+    _wait_retained(one.mqtt, "a/+", expected)
+
+
+SHARE = "$share/g/orders/#"
+
+
+def take(port: int) -> Mqtt:
+    """A member that answers when it is told to."""
+    taker = Mqtt(port)
+    assert taker.connect("taker", lasts=True) == [0]
+    return taker
+
+
+@pytest.mark.parametrize("payload_format", [pytest.param(0, marks=pytest.mark.promise("mqtt-shares")), 1])
+def test_what_was_begun_is_completed_to_its_taker_after_a_crash(broker: MqttBroker, payload_format: int) -> None:
+    """MQTT-4.8.2-4."""
+    taker = take(broker.mqtt)
+    assert taker.subscribe(SHARE, qos=2) == [2]
+    with PahoClient(broker.mqtt) as publisher:
+        more = {"ContentType": "text/x", "UserProperty": [("k", "1"), ("k", "2")], "MessageExpiryInterval": LONG}
+        publisher.publish("orders/1", "ü".encode(), 2, PayloadFormatIndicator=payload_format, **more)
+    first = taker.hear()
+    assert first is not None
+    other = PahoClient(broker.mqtt, "other", expiry=LONG, clean=False)
+    other.subscribe(SHARE, 2)
+    broker.kill()
+    taker.socket.close()
+    other.drop()
+    broker.start()
+    broker.wait_role("master")
+
+    other = PahoClient(broker.mqtt, "other", expiry=LONG, clean=False)
+    taker = take(broker.mqtt)
+    assert taker.session_present
+    again = taker.hear()
+    assert again is not None
+    assert (again.packet_id, again.topic, again.payload, again.qos, again.dup) == (
+        first.packet_id,
+        "orders/1",
+        "ü".encode(),
+        2,
+        True,
+    )
+    for name in ("content_type", "user"):
+        assert getattr(again.properties, name) == getattr(first.properties, name)
+    assert (again.properties.payload_format == 1) == (payload_format == 1)
+    assert 0 < (again.properties.message_expiry or 0) <= LONG
+    taker.say(Acknowledgement(PacketType.PUBREC, first.packet_id, 0, NONE))
+    assert taker.hear_of(PacketType.PUBREL) is not None
+    taker.say(Acknowledgement(PacketType.PUBCOMP, first.packet_id, 0, NONE), Unsubscribe(2, (SHARE,), NONE))
+    assert taker.hear_of(PacketType.UNSUBACK) is not None
+    taker.socket.close()
+    with PahoClient(broker.mqtt) as publisher:
+        publisher.publish("orders/2", b"after", 2)
+    wait_until(lambda: other.messages, "the next one")
+    assert [message.topic for message in other.messages] == ["orders/2"]
+    other.leave()
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[MqttBroker]:
+    """It tells its figures every 0.3 s."""
+    with serving(MqttBroker(tmp_path / "store", "one", "--set", "mqtt.sys_interval=300")) as (broker,):
+        yield broker
+
+
+@pytest.mark.promise("mqtt-figures")
+def test_figures_come_at_once_and_again(quick: MqttBroker) -> None:
+    with PahoClient(quick.mqtt, "keeps", expiry=3600) as other, PahoClient(quick.mqtt) as client:
+        other.publish("a/b", b"1", retain=True)
+        client.subscribe("$SYS/broker/#")
+
+        def figures() -> dict[str, str]:
+            return {each.topic.removeprefix("$SYS/broker/"): each.payload.decode() for each in client.messages}
+
+        wait_until(lambda: figures().get("messages/received", "0") != "0", "figures that take longer")
+        found = figures()
+        assert found["version"].startswith("tandemmq ")
+        assert (found["role"], found["clients/connected"]) == ("master", "2")
+        assert found["retained messages/count"] == "1"
+        first = next(each for each in client.messages if each.topic == "$SYS/broker/uptime")
+        assert first.retain
+        uptimes = [each.payload for each in client.messages if each.topic == "$SYS/broker/uptime"]
+        wait_until(
+            lambda: any(
+                b"seconds" in each.payload and each.payload not in uptimes
+                for each in client.messages
+                if each.topic == "$SYS/broker/uptime"
+            ),
+            "a later uptime",
+        )
+        other.publish("a/b", b"", retain=True)
+        wait_until(lambda: figures()["retained messages/count"] == "0", "none is retained")
+
+
+def test_nothing_is_published_that_nobody_asked_for(quick: MqttBroker) -> None:
+    with PahoClient(quick.mqtt) as client, PahoClient(quick.mqtt) as asking:
+        client.subscribe("#")
+        asking.subscribe("$SYS/broker/uptime")
+        asking.wait_messages(3)
+        client.publish("a", b"1")
+        client.wait_messages(1)
+        assert [each.topic for each in client.messages] == ["a"]
+        assert {each.topic for each in asking.messages} == {"$SYS/broker/uptime"}
+        status = quick.status()
+        assert status is not None
+        topics = {topic["name"] for topic in status["topics"]}
+        assert "$SYS.broker.uptime" in topics
+        assert "$SYS.broker.version" not in topics
+        assert status["counts"]["mqtt_clients"] == 2
