@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.support.acceptance.broker_process import wait_until
 from tests.support.acceptance.compose_pair import Pair
 from tests.support.acceptance.compose_set import BROKERS, ComposeSet
-from tests.support.acceptance.docker_image import TREE, Image, base_image, run, size_of, until
+from tests.support.acceptance.docker_image import TREE, Image, base_image, run, size_of
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.reachable_database import reachable_postgres
 from tests.support.acceptance.under_load import demand_kept, under_load, wait_for_receipts
@@ -71,7 +72,9 @@ def test_the_image_is_small_and_has_all_that_a_broker_needs(broker_image: Image,
 def test_killed_and_stopped_in_turn_nothing_is_lost_under_load(pair: Pair) -> None:
     """docker kill -s KILL of the master, and it comes back; then docker stop of its successor: a planned handover."""
     first, second = pair.until_settled()
-    until(lambda: pair.inspect(second, "{{.State.Health.Status}}") == "healthy", "the standby's container is healthy")
+    wait_until(
+        lambda: pair.inspect(second, "{{.State.Health.Status}}") == "healthy", "the standby's container is healthy"
+    )
     assert pair.page(second, "health?ready")[0] == 503
     with socket.create_connection(("127.0.0.1", pair.openwire[first]), 10) as jms:
         assert b"ActiveMQ" in jms.recv(300)  # a WireFormatInfo
@@ -161,7 +164,7 @@ def test_two_containers_examine_their_volume_together(image: str) -> None:
     run("docker", "volume", "create", name)
     try:
         run("docker", "run", "-d", "--name", name, *mounted, image, *doctor, "--listen", "0.0.0.0:7777")
-        until(lambda: "listening" in run("docker", "logs", name), "the other one listens")
+        wait_until(lambda: "listening" in run("docker", "logs", name), "the other one listens")
         address = run("docker", "inspect", "--format", "{{.NetworkSettings.IPAddress}}", name).strip()
         answer = run("docker", "run", "--rm", *mounted, image, *doctor, "--peer", f"{address}:7777", "--json")
         report = json.loads(answer)
@@ -242,6 +245,6 @@ def test_more_than_half_away_nobody_serves(members: ComposeSet) -> None:
     others = [each for each in BROKERS if each != master]
     for each in others:
         run("docker", "kill", "-s", "KILL", members.container(each))
-    until(lambda: members.masters() == [], "the one that is left stops serving")
+    wait_until(lambda: members.masters() == [], "the one that is left stops serving")
     members.compose("up", "-d", "--no-build")
     members.until_complete()

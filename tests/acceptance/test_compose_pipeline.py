@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tandemmq.cli.pipeline.archive import archive
+from tests.support.acceptance.broker_process import wait_until
 from tests.support.acceptance.compose_pair import SERVICES, Pair
 from tests.support.acceptance.docker_image import (
     BROKER,
@@ -21,7 +22,6 @@ from tests.support.acceptance.docker_image import (
     built,
     compose_command,
     run,
-    until,
 )
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.under_load import demand_kept, under_load
@@ -155,7 +155,7 @@ def test_the_lake_has_every_message_once_whoever_was_master(pair: Pair) -> None:
         stored.update(f"{queue} {body}" for body in books.stored)
         run("docker", "stop", pair.container(master))
         pair.until_role(standby, "master")
-        until(lambda: stored <= lake(pair), f"all of {queue} is in the lake", LAKE_SECONDS_MAX)
+        wait_until(lambda: stored <= lake(pair), f"all of {queue} is in the lake", LAKE_SECONDS_MAX)
         pair.compose("up", "-d", "--no-build", master)
         pair.until_settled()
     assert pair.inspect(ARCHIVE, "{{.RestartCount}}") == "0"

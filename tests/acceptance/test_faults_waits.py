@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from tandemmq.store.tools.check import check
 from tests.support.acceptance import stomp_wire
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.zombie_fixtures import library as library
-from tests.support.acceptance.zombie_locks import FileLock, Lock, SqliteLease
+from tests.support.acceptance.zombie_locks import Lock, SqliteLease
 from tests.support.acceptance.zombie_pair import Pair
 from tests.support.acceptance.zombie_shim import Area, Verb
 
@@ -124,26 +123,4 @@ async def test_a_handover_that_hangs_lets_the_lock_go(make_pair: Callable[[Lock]
     shim.let_go()
     await asyncio.to_thread(master.wait_role, "standby")
     assert master.pid == pid
-    assert await bodies(standby, 2) == ["before", "after"]
-
-
-async def test_a_lock_on_the_volume_that_hangs_is_free_when_the_process_ends(
-    make_pair: Callable[[Lock], Pair], tmp_path: Path
-) -> None:
-    """The broker cannot let go, and says so; whoever supervises it ends it, and it ends though its threads hang."""
-    pair = await asyncio.to_thread(make_pair, FileLock(tmp_path / "data"))
-    master, standby = await asyncio.to_thread(pair.settled)
-    shim = pair.shims[master.name]
-    await confirm(master, "before")
-
-    before = shim.held
-    shim.hold(Verb.ALL, Area.VOLUME)
-    await asyncio.to_thread(wait_until, lambda: shim.held > before, "it hangs")
-    why = "was let go, and does not answer"
-    await asyncio.to_thread(wait_until, lambda: is_unwell(master, why), "it says so", SECONDS_MAX)
-    assert (standby.status() or {})["role"] == "standby"
-    master.kill(signal.SIGTERM)
-    assert await asyncio.to_thread(master.wait, SECONDS_MAX) == 0
-    await asyncio.to_thread(standby.wait_role, "master")
-    await confirm(standby, "after")
     assert await bodies(standby, 2) == ["before", "after"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import struct
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.openwire_wire import OpenWire, queue
+from tests.support.acceptance.stomp_wire import Frame, Wire, send
 
 SECONDS_MAX = 10.0
 SETTINGS = """\
@@ -33,80 +35,60 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield broker
 
 
-class Client:
-    """Says bytes, hears frames as (command, headers, body)."""
+async def hear(wire: Wire) -> Frame:
+    return await asyncio.wait_for(wire.read(), SECONDS_MAX)
 
-    def __init__(self, broker: BrokerProcess, version: str = "1.2") -> None:
-        self.socket = socket.create_connection(("127.0.0.1", broker.stomp), SECONDS_MAX)
-        self._file = self.socket.makefile("rb")
-        self.say(f"CONNECT\naccept-version:{version}\nhost:x\n")
-        self.connected = self.hear()
-        assert self.connected[0] == "CONNECTED"
 
-    def say(self, *heads: str, body: str = "") -> None:
-        self.socket.sendall("".join(f"{head}\n{body}\0" for head in heads).encode())
+async def store(wire: Wire, queue: str, *bodies: str) -> None:
+    for body in bodies:
+        await send(wire, queue, body)
+        assert (await hear(wire)).command == "RECEIPT"
 
-    def hear(self) -> tuple[str, dict[str, str], str]:
-        while (line := self._file.readline()) == b"\n":
-            continue
-        if not line:
-            raise EOFError
-        headers: dict[str, str] = {}
-        while header := self._file.readline().decode().rstrip("\n"):
-            name, _, value = header.partition(":")
-            headers.setdefault(name, value)
-        length = int(headers.get("content-length", 0))
-        body = self._file.read(length) if length else b""
-        while (byte := self._file.read(1)) != b"\0":
-            body += byte
-        return line.decode().rstrip("\n"), headers, body.decode()
 
-    def store(self, queue: str, *bodies: str) -> None:
-        for body in bodies:
-            self.say(f"SEND\ndestination:{queue}\npersistent:true\nreceipt:stored\n", body=body)
-            assert self.hear()[0] == "RECEIPT"
+async def subscribe(wire: Wire, destination: str, id: str = "s", **headers: str) -> None:
+    wire.send("SUBSCRIBE", {"id": id, "destination": destination, "receipt": id, **headers})
+    assert (await hear(wire)).headers == {"receipt-id": id}
 
-    def bodies(self, queue: str, id: str = "look") -> list[str]:
-        """What the queue holds."""
-        self.say(f"SUBSCRIBE\nid:{id}\ndestination:{queue}\nbrowser:true\n")
-        found = []
-        while (frame := self.hear())[1].get("browser") != "end":
-            found.append(frame[2])
-        return found
 
-    def close(self) -> None:
-        self._file.close()
-        self.socket.close()
+async def held(wire: Wire, queue: str, id: str = "look") -> list[str]:
+    """What the queue holds."""
+    wire.send("SUBSCRIBE", {"id": id, "destination": queue, "browser": "true"})
+    found = []
+    while (frame := await hear(wire)).headers.get("browser") != "end":
+        found.append(frame.body.decode())
+    return found
 
 
 @pytest.mark.promise("stomp-acknowledges")
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_acks_of_a_transaction_may_come_in_any_order(broker: BrokerProcess, mode: str) -> None:
-    client, queue = Client(broker, "1.1"), f"/queue/order.{mode}"
-    client.store(queue, "1", "2")
-    client.say("BEGIN\ntransaction:t\n", f"SUBSCRIBE\nid:s\ndestination:{queue}\nack:{mode}\n")
-    first, second = client.hear(), client.hear()
-    for _, headers, _ in (second, first):
-        client.say(f"ACK\nsubscription:s\nmessage-id:{headers['message-id']}\ntransaction:t\n")
-    client.say("COMMIT\ntransaction:t\nreceipt:done\n")
-    assert client.hear()[1] == {"receipt-id": "done"}
-    client.say("UNSUBSCRIBE\nid:s\n")
-    assert client.bodies(queue) == []
-    client.close()
+async def test_acks_of_a_transaction_may_come_in_any_order(broker: BrokerProcess, mode: str) -> None:
+    wire, queue = await Wire.open(broker.stomp, **{"accept-version": "1.1"}), f"/queue/order.{mode}"
+    await store(wire, queue, "1", "2")
+    await subscribe(wire, queue, ack=mode)
+    first, second = await hear(wire), await hear(wire)
+    wire.send("BEGIN", {"transaction": "t"})
+    for frame in (second, first):
+        ids = {"subscription": "s", "message-id": frame.headers["message-id"].replace(":", "\\c")}
+        wire.send("ACK", {**ids, "transaction": "t"})
+    wire.send("COMMIT", {"transaction": "t", "receipt": "done"})
+    assert (await hear(wire)).headers == {"receipt-id": "done"}
+    wire.send("UNSUBSCRIBE", {"id": "s"})
+    assert await held(wire, queue) == []
+    wire.close()
 
 
 @pytest.mark.promise("stomp-acknowledges")
-def test_nack_of_the_mode_client_is_for_all_up_to_that_one(broker: BrokerProcess) -> None:
-    client, queue = Client(broker), "/queue/nack"
-    client.store(queue, "1", "2", "3")
-    client.say(f"SUBSCRIBE\nid:s\ndestination:{queue}\nack:client\n")
-    tags = [client.hear()[1]["ack"] for _ in range(3)]
-    client.say(f"NACK\nid:{tags[1]}\nreceipt:done\n")
-    assert client.hear()[1] == {"receipt-id": "done"}
-    client.say("UNSUBSCRIBE\nid:s\n")
-    assert client.bodies("/queue/ActiveMQ.DLQ.Queue.nack") == ["1", "2"]
-    assert client.bodies(queue, "rest") == ["3"]
-    client.close()
+async def test_nack_of_the_mode_client_is_for_all_up_to_that_one(broker: BrokerProcess) -> None:
+    wire = await Wire.open(broker.stomp)
+    await store(wire, "/queue/nack", "1", "2", "3")
+    await subscribe(wire, "/queue/nack", ack="client")
+    tags = [(await hear(wire)).headers["ack"] for _ in range(3)]
+    wire.send("NACK", {"id": tags[1], "receipt": "done"})
+    assert (await hear(wire)).headers == {"receipt-id": "done"}
+    wire.send("UNSUBSCRIBE", {"id": "s"})
+    assert await held(wire, "/queue/ActiveMQ.DLQ.Queue.nack") == ["1", "2"]
+    assert await held(wire, "/queue/nack", "rest") == ["3"]
+    wire.close()
 
 
 @pytest.mark.promise("stomp-versions")
@@ -117,40 +99,39 @@ def test_1_0_has_the_heart_beat_of_its_connector(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.promise("stomp-versions")
-def test_1_0_unsubscribes_by_destination(broker: BrokerProcess) -> None:
-    client = Client(broker, "1.0")
-    client.say("SUBSCRIBE\ndestination:/queue/old\n", "UNSUBSCRIBE\ndestination:/queue/old\nreceipt:gone\n")
-    assert client.hear()[1] == {"receipt-id": "gone"}
-    client.store("/queue/old", "x")
-    new = Client(broker)
-    assert new.bodies("/queue/old") == ["x"]
-    client.close()
-    new.close()
+async def test_1_0_unsubscribes_by_destination(broker: BrokerProcess) -> None:
+    old, new = await Wire.open(broker.stomp, **{"accept-version": "1.0"}), await Wire.open(broker.stomp)
+    old.send("SUBSCRIBE", {"destination": "/queue/old"})
+    old.send("UNSUBSCRIBE", {"destination": "/queue/old", "receipt": "gone"})
+    assert (await hear(old)).headers == {"receipt-id": "gone"}
+    await store(old, "/queue/old", "x")
+    assert await held(new, "/queue/old") == ["x"]
+    for wire in (old, new):
+        wire.close()
 
 
-def test_an_advisory_has_a_body(broker: BrokerProcess) -> None:
-    client = Client(broker)
-    client.say("SUBSCRIBE\nid:a\ndestination:/topic/ActiveMQ.Advisory.Consumer.Queue.advised\nreceipt:here\n")
-    assert client.hear()[0] == "RECEIPT"
-    client.say("SUBSCRIBE\nid:b\ndestination:/queue/advised\n")
-    _, headers, body = client.hear()
-    assert headers["transformation"] == "jms-advisory-json"
-    assert re.match(r'\{"ConsumerInfo":\{.*"advised"', body)
-    client.close()
+async def test_an_advisory_has_a_body(broker: BrokerProcess) -> None:
+    wire = await Wire.open(broker.stomp)
+    await subscribe(wire, "/topic/ActiveMQ.Advisory.Consumer.Queue.advised")
+    wire.send("SUBSCRIBE", {"id": "b", "destination": "/queue/advised"})
+    told = await hear(wire)
+    assert told.headers["transformation"] == "jms-advisory-json"
+    assert re.match(r'\{"ConsumerInfo":\{.*"advised"', told.body.decode())
+    wire.close()
 
 
-def test_a_java_text_that_is_damaged_is_a_dead_letter_with_the_cause(broker: BrokerProcess) -> None:
-    client = Client(broker)
-    client.say("SUBSCRIBE\nid:s\ndestination:/queue/damaged\nreceipt:here\n")
-    assert client.hear()[0] == "RECEIPT"
+async def test_a_java_text_that_is_damaged_is_a_dead_letter_with_the_cause(broker: BrokerProcess) -> None:
+    wire = await Wire.open(broker.stomp)
+    await subscribe(wire, "/queue/damaged")
     assert broker.openwire is not None
     java = OpenWire(broker.openwire).connect()
     java.send(queue("damaged"), content=struct.pack(">i", 9) + b"x")
-    client.store("/queue/damaged", "next")
-    assert client.hear()[2] == "next"
+    await send(wire, "/queue/damaged", "next")
+    heard = [await hear(wire) for _ in range(2)]
+    assert {(frame.command, frame.body) for frame in heard} == {("RECEIPT", b""), ("MESSAGE", b"next")}
     java.consume(queue("ActiveMQ.DLQ.Queue.damaged"))
     properties = java.next_message().marshalled_properties or b""
     assert b"dlqDeliveryFailureCause" in properties
     assert b"has 1" in properties
-    client.close()
+    wire.close()
     java.close()

@@ -21,7 +21,7 @@ from tandemmq.cli import main
 from tandemmq.journal.format import encode_batch
 from tandemmq.store.records.commands import encode_trace
 from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_master, wait_until
 from tests.support.acceptance.stomp_wire import Wire, bodies, confirm
 from tests.support.strange_files import STRANGE, is_untouched, put
 
@@ -128,10 +128,7 @@ def test_a_pair_waits_until_the_name_of_the_next_file_is_free(
     path.unlink() if not path.is_dir() or path.is_symlink() else path.rmdir()
     assert len(journal(broker)) <= files, "nobody put up a fence meanwhile"
 
-    def master() -> BrokerProcess | None:
-        return next((each for each in (broker, standby) if (each.status() or {}).get("role") == "master"), None)
-
-    found = wait_until(master, "one is master again", 60.0)
+    found = wait_master((broker, standby))
     serves(found, "after")
     assert holds(found, "before", "after")
     for each in (broker, standby):

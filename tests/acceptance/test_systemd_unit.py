@@ -14,8 +14,8 @@ import pytest
 
 from tandemmq.bench.peers.ports import free_port
 from tests.support import forked
-from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX
-from tests.support.acceptance.docker_image import SYSTEMD, base_image, built, demand_docker, run, until
+from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX, wait_until
+from tests.support.acceptance.docker_image import SYSTEMD, base_image, built, demand_docker, run
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.systemd_machine import Machine
 from tests.support.acceptance.under_load import demand_kept, under_load
@@ -152,5 +152,5 @@ def test_systemd_runs_a_pair_ends_one_that_hangs_and_hands_over_when_it_stops_on
 
     two.put("/etc/tandemmq/tandemmq.toml", "[broker]\nnam = 'two'\n")
     two.systemctl("start", "--no-block", "tandemmq")
-    until(lambda: two.shows("ActiveState") == "failed", "a wrong setting ends it for good")
+    wait_until(lambda: two.shows("ActiveState") == "failed", "a wrong setting ends it for good")
     assert (two.shows("ExecMainStatus"), two.shows("NRestarts")) == ("2", "0")

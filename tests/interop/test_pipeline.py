@@ -1,12 +1,15 @@
-"""The tables of the pipeline over a directory that the real ActiveMQ wrote."""
+"""The tables of the pipeline, and what commands tell, of a directory that the real ActiveMQ wrote."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from tandemmq.cli import main
 from tandemmq.journal.files import JournalFiles
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.rows import FAILFAST, rows
@@ -16,7 +19,8 @@ from tandemmq.store.tools.inspect import Seen, read_headers
 from tandemmq.store.tools.inspect import walk as inspect_walk
 from tests.interop.conftest import ActiveMQ
 
-pytestmark = [pytest.mark.service, pytest.mark.promise("pipeline-reads-beside")]
+pytestmark = pytest.mark.service
+
 
 # a column of messages -> what Tandem.java calls it
 _THEIRS = {
@@ -34,6 +38,7 @@ _THEIRS = {
 }
 
 
+@pytest.mark.promise("pipeline-reads-beside")
 def test_what_activemq_wrote_is_read_to_the_last_byte(activemq: ActiveMQ, tmp_path: Path) -> None:
     directory = tmp_path / "data"
     activemq("produce", directory)
@@ -81,6 +86,7 @@ def test_what_activemq_wrote_is_read_to_the_last_byte(activemq: ActiveMQ, tmp_pa
     assert {"ADD_MESSAGE", "REMOVE_MESSAGE", "COMMIT", "SUBSCRIPTION"} <= {row["command"] for row in records}
 
 
+@pytest.mark.promise("pipeline-reads-beside")
 def test_both_decoders_read_the_same_of_what_activemq_wrote(activemq: ActiveMQ, tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from tandemmq.pipeline.arrow import record_batches
@@ -96,3 +102,41 @@ def test_both_decoders_read_the_same_of_what_activemq_wrote(activemq: ActiveMQ, 
         expected = [array([row[i] for row in one_by_one], field.type) for i, field in enumerate(schema)]
         assert one_by_one
         assert pa.Table.from_batches(found).combine_chunks().to_pylist() == pa.table(expected, schema).to_pylist()
+
+
+def store(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["store", *arguments])
+
+
+def test_why_and_inspect_tell_what_activemq_holds_and_change_nothing(activemq: ActiveMQ, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    activemq("produce", directory)
+    # Its own index knows nothing here that the journal does not: it was stopped in order, and nothing was collected.
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+    told = store("why", str(directory), "--json")
+    counted = store("inspect", str(directory), "--summary", "--json")
+
+    assert told.exit_code == 0, told.output
+    why = json.loads(told.stdout)
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+    theirs: dict[str, int] = {}
+    for line in activemq("dump", directory):
+        if line.get("messages"):
+            key = line["destination"] if line["owner"] != "subscription" else f"{line['clientId']}:{line['name']}"
+            theirs[key] = len(line["messages"])
+    assert theirs, "ActiveMQ stored something"
+    ours: dict[str, int] = {}
+    for file in why["files"]:
+        for holder in file["holders"]:
+            name = holder["subscription_name"]
+            key = holder["destination"] if name is None else f"{holder['client_id']}:{name}"
+            ours[key] = ours.get(key, 0) + holder["count"]
+        assert all(holder["oldest"]["timestamp"] for holder in file["holders"][:5]), "they say when they were sent"
+    assert ours == theirs
+    assert sum(thing["bytes"] for thing in why["things"]) == sum(map(len, before.values()))
+    assert {thing["kind"] for thing in why["things"]} <= {"journal", "activemq", "lock"}
+    summary = json.loads(counted.stdout)
+    assert summary["types"]["add"]["records"] >= sum(ours.values())
+    parts = sum(kind["bytes"] for kind in summary["types"].values())
+    assert parts + summary["batch_bytes"] + summary["dead_bytes"] + summary["unused_bytes"] == summary["bytes"]

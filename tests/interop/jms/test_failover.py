@@ -1,7 +1,8 @@
-"""kill -9 of the master under JMS load: the client of `failover:` goes on at the standby, and the books are in order.
+"""kill -9 of the master of a pair, and of a set, under JMS load: clients go on at the next, and the books are in order.
 
-TANDEMMQ_PROVE says how often the master is killed in each mode. With TANDEMMQ_PROVE=full a pair of
-ActiveMQ goes through the same; it loses messages in some runs."""
+TANDEMMQ_PROVE says how often the master is killed in each mode. With TANDEMMQ_PROVE=full a pair of ActiveMQ goes
+through the same; it loses messages in some runs.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +15,14 @@ import pytest
 
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.acceptance.set_of_brokers import SetOfBrokers
 from tests.support.interop.jms.jvm import Jvm, class_path
 from tests.support.interop.jms.load import Load
 from tests.support.interop.jms.peers import Pair, TandemMQ
 from tests.support.prove import IS_PROOF, SEED, rounds
+from tests.support.replication.process_fixtures import three as three
+from tests.support.replication.process_fixtures import whole as whole
 
 pytestmark = [
     pytest.mark.service,
@@ -166,3 +171,49 @@ def test_the_example_loses_nothing_when_the_master_dies(classes: Path, jvm: Jvm,
         pair.close()
     assert lines == [f"order {number}" for number in range(1, COUNT + 1)]
     assert left is None, "no message was stored twice"
+
+
+PROMPT_OF_A_SET = (
+    "initialReconnectDelay=20&maxReconnectDelay=100&jms.redeliveryPolicy.initialRedeliveryDelay=0"
+    "&jms.sendAcksAsync=false"
+)
+
+
+def failover(*ports: int | None) -> str:
+    return f"failover:({','.join(f'tcp://127.0.0.1:{port}' for port in ports)})?{PROMPT_OF_A_SET}"
+
+
+@pytest.mark.promise("quorum-keeps-confirmed")
+@pytest.mark.parametrize("mode", ["CLIENT", "TRANSACTED"])
+def test_a_set_loses_nothing_and_has_nothing_twice(three: SetOfBrokers, classes: Path, mode: str) -> None:
+    print(f"seed {SEED} (TANDEMMQ_SEED)")
+    chance = random.Random(SEED)
+    load = Load(classes, failover(*(node.openwire for node in three.members)), f"JMS.SET.{mode}", mode)
+    try:
+        for _ in range(KILLS):
+            load.send_more(chance.randint(50, 300))
+            dead = three.wait_master()
+            dead.kill()
+            three.wait_master(three.others(dead))
+            load.send_more(100)
+            dead.start()
+            # Near enough to be elected: the others go on writing.
+            wait_until(lambda: dead.replication().get("role") == "follower", f"{dead.node} is back")  # noqa: B023
+        books = load.books()
+    finally:
+        load.close()
+    assert books.problems() == []
+    assert len(books.sent) >= 150
+
+
+@pytest.mark.promise("quorum-keeps-confirmed")
+def test_a_client_that_knows_one_member_is_told_of_all(three: SetOfBrokers, jvm: Jvm) -> None:
+    """Nobody set broker.failover_uris."""
+    master = three.settled()[0]
+    connection = jvm.connect(failover(master.openwire))
+    session = connection.session()
+    session.send("queue://TOLD", "before")
+    master.kill()
+    session.send("queue://TOLD", "after")
+    assert session.consumer("queue://TOLD").bodies(2) == ["before", "after"]
+    connection.close()

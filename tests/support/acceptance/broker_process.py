@@ -11,7 +11,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -149,6 +150,30 @@ class BrokerProcess:
 
 
 AnyBroker = TypeVar("AnyBroker", bound=BrokerProcess)
+
+
+def settled(brokers: Sequence[AnyBroker]) -> tuple[AnyBroker, list[AnyBroker]]:
+    """The master and the others, when all of those stand by."""
+
+    def one_master() -> tuple[AnyBroker, list[AnyBroker]] | None:
+        roles = [(broker.status() or {}).get("role") for broker in brokers]
+        if Counter(roles) != {"master": 1, "standby": len(brokers) - 1}:
+            return None
+        master = brokers[roles.index("master")]
+        return master, [broker for broker in brokers if broker is not master]
+
+    found: tuple[AnyBroker, list[AnyBroker]] = wait_until(one_master, "one is master and all others stand by")
+    return found
+
+
+def wait_master(brokers: Sequence[AnyBroker], seconds: float = WAIT_SECONDS_MAX) -> AnyBroker:
+    """Whichever of these is master first."""
+
+    def master() -> AnyBroker | None:
+        return next((each for each in brokers if (each.status() or {}).get("role") == "master"), None)
+
+    found: AnyBroker = wait_until(master, "one of them is master", seconds)
+    return found
 
 
 @contextmanager

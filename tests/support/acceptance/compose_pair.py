@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.acceptance.broker_process import wait_until
 from tests.support.acceptance.compose_project import ComposeProject
-from tests.support.acceptance.docker_image import TREE, run, until
+from tests.support.acceptance.docker_image import TREE, run
 
 SERVICES = ("active", "standby")
 
@@ -28,11 +29,11 @@ class Pair(ComposeProject):
         return str(self.page(service, "status")[1].get("role", "silent"))
 
     def until_role(self, service: str, role: str) -> None:
-        until(lambda: self.role(service) == role, f"{service} becomes {role}; it is {self.role(service)}")
+        wait_until(lambda: self.role(service) == role, f"{service} becomes {role}; it is {self.role(service)}")
 
     def until_settled(self) -> tuple[str, str]:
         """Master and standby, as soon as there is one of each."""
-        until(lambda: {self.role(each) for each in SERVICES} == {"master", "standby"}, "a master and a standby")
+        wait_until(lambda: {self.role(each) for each in SERVICES} == {"master", "standby"}, "a master and a standby")
         return SERVICES if self.role("active") == "master" else SERVICES[::-1]
 
     def check(self, image: str) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.acceptance.broker_process import wait_until
 from tests.support.acceptance.compose_project import ComposeProject
-from tests.support.acceptance.docker_image import TREE, until
+from tests.support.acceptance.docker_image import TREE
 
 FILE = TREE / "deploy" / "docker-compose.replicated.yml"
 BROKERS = ("broker1", "broker2", "broker3")
@@ -26,7 +27,7 @@ class ComposeSet(ComposeProject):
 
     def until_master(self, *, but: str = "") -> str:
         """Whoever serves clients."""
-        return until(lambda: next((each for each in self.masters() if each != but), None), "a master serves")
+        return wait_until(lambda: next((each for each in self.masters() if each != but), None), "a master serves")
 
     def until_complete(self) -> str:
         """The master, once both others follow it and have all that it wrote."""
@@ -38,7 +39,7 @@ class ComposeSet(ComposeProject):
                     return master
             return None
 
-        return until(complete, "a master whom two follow")
+        return wait_until(complete, "a master whom two follow")
 
     def check(self, image: str, service: str) -> dict[str, Any]:
         """What the store checker says of one broker's volume; nobody runs there."""

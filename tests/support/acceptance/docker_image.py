@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -44,8 +43,6 @@ EXTRAS = ("postgres", "zookeeper")
 BROKER = "tandemmq"
 PIPELINE = "tandemmq-pipeline"
 
-T = TypeVar("T")
-WAIT_SECONDS_MAX = 60.0
 BUILD_SECONDS_MAX = 900.0
 
 
@@ -62,17 +59,6 @@ def run(*command: str, seconds: float = 300, env: Mapping[str, str] | None = Non
     )
     assert result.returncode == 0, f"{' '.join(command)} ended with {result.returncode}:\n{result.stdout[-4000:]}"
     return result.stdout
-
-
-def until(ask: Callable[[], T | None], what: str, seconds: float = WAIT_SECONDS_MAX) -> T:
-    """What ``ask`` answers once it is neither None nor False."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        answer = ask()
-        if answer:
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"waited {seconds:g} seconds in vain: {what}")
 
 
 def no_docker() -> str | None:

@@ -17,7 +17,7 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.locker.shared_file import FILE_NAME, decode
 from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, settled, wait_master, wait_until
 
 # With three brokers, one of which may have slept, and clients that press, roles take their time.
 ROLES_SECONDS_MAX = 60.0
@@ -54,17 +54,7 @@ class Group:
 
     def settled(self) -> tuple[BrokerProcess, list[BrokerProcess]]:
         """The master and the others, when all of those stand by."""
-
-        def one_master() -> tuple[BrokerProcess, list[BrokerProcess]] | None:
-            roles = {broker.name: (broker.status() or {}).get("role") for broker in self.brokers}
-            if Counter(roles.values()) != {"master": 1, "standby": len(self.brokers) - 1}:
-                return None
-            masters = [broker for broker in self.brokers if roles[broker.name] == "master"]
-            return masters[0], [broker for broker in self.brokers if broker not in masters]
-
-        found = wait_until(one_master, "one is master and all others stand by", ROLES_SECONDS_MAX)
-        assert isinstance(found, tuple)
-        return found
+        return settled(self.brokers)
 
     def kill(self, broker: BrokerProcess, what: str) -> None:
         broker.kill()
@@ -74,16 +64,6 @@ class Group:
         for broker in self.brokers:
             if broker.process is None:
                 broker.start()
-
-    def wait_master(self, brokers: Sequence[BrokerProcess]) -> BrokerProcess:
-        """Whichever of these is master first."""
-
-        def master() -> BrokerProcess | None:
-            return next((each for each in brokers if (each.status() or {}).get("role") == "master"), None)
-
-        found = wait_until(master, "one of them is master", ROLES_SECONDS_MAX)
-        assert isinstance(found, BrokerProcess)
-        return found
 
     def wait_lock(self, brokers: Sequence[BrokerProcess]) -> BrokerProcess:
         """Whichever of these has its name in the lock file first."""
@@ -128,7 +108,7 @@ def kill_of_the_master(group: Group, dice: random.Random) -> None:
     group.kill(master, "master")
     group.check_as_it_stands()
     continued(standbys)
-    group.wait_master(standbys)
+    wait_master(standbys)
 
 
 def kill_of_a_standby(group: Group, dice: random.Random) -> None:
@@ -144,7 +124,7 @@ def kill_of_the_master_and_a_standby(group: Group, dice: random.Random) -> None:
     time.sleep(dice.uniform(0, PROMOTION_SECONDS))
     is_master = (standbys[0].status() or {}).get("role") == "master"
     group.kill(standbys[0], "master" if is_master else "standby")
-    group.wait_master(standbys[1:])
+    wait_master(standbys[1:])
 
 
 def kill_of_a_promoting_broker(group: Group, dice: random.Random) -> None:
@@ -168,7 +148,7 @@ def kill_of_a_promoting_broker(group: Group, dice: random.Random) -> None:
     group.headless += files.list()[-1] not in read_headers(files).headers
     group.check_as_it_stands()
     continued(others)
-    group.wait_master(others)
+    wait_master(others)
 
 
 def sleep_of_the_master(group: Group, dice: random.Random) -> None:
@@ -177,13 +157,13 @@ def sleep_of_the_master(group: Group, dice: random.Random) -> None:
     master, standbys = group.settled()
     stopped([master])
     os.unlink(group.data / FILE_NAME)
-    second = group.wait_master(standbys)
+    second = wait_master(standbys)
     others = [broker for broker in standbys if broker is not second]
     if others:
         time.sleep(dice.uniform(0.05, 1.0))
         group.kill(second, "master")
         if dice.random() < 0.5:
-            group.wait_master(others)
+            wait_master(others)
         else:
             time.sleep(dice.uniform(0, PROMOTION_SECONDS))
     continued([master])
@@ -197,20 +177,20 @@ def sleep_of_a_standby(group: Group, dice: random.Random) -> None:
     group.kill(master, "master")
     others = [broker for broker in standbys if broker is not sleeper]
     if others:
-        group.wait_master(others)
+        wait_master(others)
     continued([sleeper])
 
 
 def handover(group: Group, dice: random.Random) -> None:
     master, standbys = group.settled()
     assert master.terminate() == 0
-    group.wait_master(standbys)
+    wait_master(standbys)
 
 
 def lock_file_deleted(group: Group, dice: random.Random) -> None:
     _, standbys = group.settled()
     os.unlink(group.data / FILE_NAME)
-    group.wait_master(standbys)
+    wait_master(standbys)
 
 
 OF_A_PAIR: dict[str, tuple[Round, int]] = {

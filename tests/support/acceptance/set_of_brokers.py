@@ -26,7 +26,7 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.scan import scan
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.bridge import Bridge, Host
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, wait_master, wait_until
 from tests.support.services.zookeeper import ZooKeeperServer
 from tests.support.tree import ROOT
 
@@ -227,18 +227,10 @@ class SetOfBrokers:
         return found[0] if len(found) == 1 else None
 
     def wait_master(self, among: Sequence[MemberProcess] = ()) -> MemberProcess:
-        def is_master() -> MemberProcess | None:
-            return next(
-                (each for each in among or self.members if (each.status() or {}).get("role") == "master"),
-                None,
-            )
-
         try:
-            found = wait_until(is_master, "one of them is master", SETTLED_SECONDS_MAX)
+            return wait_master(among or self.members, SETTLED_SECONDS_MAX)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.report()}") from error
-        assert isinstance(found, MemberProcess)
-        return found
 
     def settled(self, among: Sequence[MemberProcess] = ()) -> tuple[MemberProcess, list[MemberProcess]]:
         """The master and all others, when they follow it and are at its end."""

@@ -6,7 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.support.acceptance.docker_image import run, until
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.acceptance.docker_image import run
 
 UNIT = Path(__file__).parents[3] / "deploy" / "tandemmq.service"
 # Not --privileged: that asks for capabilities which a virtual machine may not have to give.
@@ -46,7 +47,7 @@ class Machine:
             *("--entrypoint", "/sbin/init", image),
         )
         booted = ("running", "degraded")
-        until(lambda: self._say("systemctl", "is-system-running") in booted, f"{name} has booted")
+        wait_until(lambda: self._say("systemctl", "is-system-running") in booted, f"{name} has booted")
         run("docker", "cp", str(UNIT), f"{self._container}:/etc/systemd/system/tandemmq.service")
         self.put("/etc/systemd/system/tandemmq.service.d/watchdog.conf", DROP_IN)
         self.put("/etc/tandemmq/tandemmq.toml", SETTINGS.format(name=name))
@@ -79,7 +80,7 @@ class Machine:
         return self.shows("StatusText").partition(":")[0].partition(" ")[0]
 
     def until_role(self, role: str) -> None:
-        until(lambda: self.role == role, f"{self.name} is {role}; it says {self.shows('StatusText')!r}")
+        wait_until(lambda: self.role == role, f"{self.name} is {role}; it says {self.shows('StatusText')!r}")
 
     def journal(self) -> str:
         return self._say("journalctl", "--no-pager", "-u", "tandemmq", "-n", "60")

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX, wait_until
 from tests.support.acceptance.load import Books, consume, drain, produce
 from tests.support.acceptance.stomp_wire import Address
 
@@ -13,7 +14,6 @@ PRODUCERS = 2
 WINDOW = 20
 RECEIPTS_BEFORE = 200
 RECEIPTS_AFTER = 200
-WAIT_SECONDS_MAX = 60.0
 LOOK_SECONDS = 0.002
 #: A producer whose broker is silent for so long goes to the next one: a broker that was cut off does not hang up.
 PATIENCE_SECONDS = 2.0
@@ -86,10 +86,8 @@ async def _more_receipts(books: Books, count: int, tasks: list[asyncio.Task[None
 
 def wait_for_receipts(books: Books, count: int = RECEIPTS_AFTER) -> None:
     """For an act, in its thread: until so many more receipts came, from whoever is master now."""
-    wanted, end = len(books.stored) + count, time.monotonic() + WAIT_SECONDS_MAX
-    while len(books.stored) < wanted:
-        assert time.monotonic() < end, f"{len(books.stored)} receipts, and no more for {WAIT_SECONDS_MAX:g} s"
-        time.sleep(0.01)
+    wanted = len(books.stored) + count
+    wait_until(lambda: len(books.stored) >= wanted, f"{count} more receipts")
 
 
 def demand_kept(books: Books) -> None:

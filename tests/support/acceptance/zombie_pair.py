@@ -14,7 +14,7 @@ from tandemmq.journal.format import END_RECORD
 from tandemmq.store.tools.check import check
 from tandemmq.store.tools.check_several import check_all
 from tandemmq.store.tools.inspect import read_headers
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, settled, wait_until
 from tests.support.acceptance.zombie_locks import Lock
 from tests.support.acceptance.zombie_shim import Shim
 from tests.support.services.server_process import thread_states
@@ -68,17 +68,8 @@ class Pair:
 
     def settled(self) -> tuple[BrokerProcess, BrokerProcess]:
         """The master and the standby, when there is one of each."""
-
-        def one_of_each() -> tuple[BrokerProcess, BrokerProcess] | None:
-            roles = {name: (broker.status() or {}).get("role") for name, broker in self.brokers.items()}
-            if sorted(map(str, roles.values())) != ["master", "standby"]:
-                return None
-            first, second = sorted(self.brokers, key=lambda name: str(roles[name]))
-            return self.brokers[first], self.brokers[second]
-
-        found = wait_until(one_of_each, "one is master and one is standby", 30.0)
-        assert isinstance(found, tuple)
-        return found
+        master, (standby,) = settled(list(self.brokers.values()))
+        return master, standby
 
     def check(self) -> list[str]:
         """What the store's checker finds wrong, with both brokers up. No client may be working."""

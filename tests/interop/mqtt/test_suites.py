@@ -1,13 +1,15 @@
-"""mosquitto's own broker tests, where they can be pointed at another broker: those that need none of its settings,
-plug-ins or passwords, and no TLS, bridges or other programs of its.
+"""mosquitto's own broker tests, where they can be pointed at another broker, and Eclipse Paho's interoperability suite.
 
+Of mosquitto's those that need none of its settings, plug-ins or passwords, and no TLS, bridges or other programs.
 TANDEMMQ_MOSQUITTO names a checkout of github.com/eclipse/mosquitto, or its unpacked source package of Debian, which CI
-takes. Without it the tests run by hand. The lists are those of commit fb9b1153924ae0e2dfb3bcb4266ee5bb49a5c515; a
-script that a version does not have yet is skipped.
+takes. The lists are those of commit fb9b1153924ae0e2dfb3bcb4266ee5bb49a5c515; a script that a version does not have yet
+is skipped. TANDEMMQ_PAHO_TESTING names a checkout of github.com/eclipse/paho.mqtt.testing, of commit
+9d7bb80bb8b9d9cfc0b52f8cb4c1916401281103: no registry has it. Without a checkout the tests run by hand.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -17,15 +19,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.interop import mosquitto_suite
+from tandemmq.bench.peers.ports import free_port
+from tests.support.acceptance.broker_process import BrokerProcess, serving
+from tests.support.interop import mosquitto_suite, paho_suite
 from tests.support.interop.checkouts import checkout
 from tests.support.prove import rounds
 from tests.support.tree import ROOT
 
-pytestmark = [
-    pytest.mark.service, pytest.mark.thorough, pytest.mark.prove, pytest.mark.timeout(450),
-    pytest.mark.promise("mqtt-conforms"),
-]  # fmt: skip
+pytestmark = [pytest.mark.service, pytest.mark.promise("mqtt-conforms")]
+
 
 SCRIPT_SECONDS_MAX = 400
 SCRIPTS = [
@@ -68,8 +70,7 @@ WRONG = {
     "13-malformed-subscribe-v5": "packet identifier 0 is 0x82 here, a protocol error; it wants 0x81",
     "13-malformed-unsubscribe-v5": "as above",
 }
-
-
+HERE = "tests/interop/mqtt/test_suites.py"
 #: Each takes some seconds: so many of all run by default.
 SAMPLE = rounds(6, len(SCRIPTS) + len(WRONG))
 
@@ -82,29 +83,74 @@ def sampled(scripts: Collection[str]) -> list[object]:
 
 
 @pytest.fixture(scope="module")
-def suite() -> Path:
-    tests = "tests/interop/mqtt/test_mosquitto_suite.py"
-    return checkout("TANDEMMQ_MOSQUITTO", "eclipse/mosquitto", tests) / "test" / "broker"
+def mosquitto() -> Path:
+    return checkout("TANDEMMQ_MOSQUITTO", "eclipse/mosquitto", HERE) / "test" / "broker"
 
 
+@pytest.mark.thorough
+@pytest.mark.prove
+@pytest.mark.timeout(450)
 @pytest.mark.parametrize("script", sampled(SCRIPTS))
-def test_the_script_finds_nothing(suite: Path, script: str) -> None:
-    done = _run(suite, script)
+def test_the_script_finds_nothing(mosquitto: Path, script: str) -> None:
+    done = _run(mosquitto, script)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
 
 
+@pytest.mark.thorough
+@pytest.mark.prove
+@pytest.mark.timeout(450)
 @pytest.mark.parametrize("script", sampled(WRONG))
-def test_the_script_finds_what_is_known(suite: Path, script: str) -> None:
-    assert _run(suite, script).returncode == 1, WRONG[script]
+def test_the_script_finds_what_is_known(mosquitto: Path, script: str) -> None:
+    assert _run(mosquitto, script).returncode == 1, WRONG[script]
 
 
-def _run(suite: Path, script: str) -> subprocess.CompletedProcess[str]:
-    if not (suite / f"{script}.py").exists():
+def _run(mosquitto: Path, script: str) -> subprocess.CompletedProcess[str]:
+    if not (mosquitto / f"{script}.py").exists():
         pytest.skip(f"this version of mosquitto has no test {script}")
-    if b"0xed" in (suite / f"{script}.py").read_bytes():
+    if b"0xed" in (mosquitto / f"{script}.py").read_bytes():
         pytest.skip("this version's test sends a payload format of 237, which MQTT 5.0 does not allow")
-    command = [sys.executable, mosquitto_suite.__file__, str(suite), f"{script}.py"]
+    command = [sys.executable, mosquitto_suite.__file__, str(mosquitto), f"{script}.py"]
     environment = {"PYTHONPATH": str(ROOT)}
     return subprocess.run(
         command, capture_output=True, text=True, timeout=SCRIPT_SECONDS_MAX, env={**os.environ, **environment}
     )
+
+
+PAHO_SECONDS_MAX = 400
+#: One topic that nobody may subscribe to; rights name what is allowed.
+RIGHTS = "".join(
+    f'[[security.authorization]]\ntopic = "{pattern}"\nread = ["*"]\nwrite = ["*"]\nadmin = ["*"]\n'
+    for pattern in ("TopicA.>", "Topic.>", "*.TopicA", "client_test5.>")
+)
+#: Tests that a broker fails which does as the standard has it, and why.
+PAHO_WRONG: dict[str, dict[str, str]] = {
+    "client_test": {},
+    "client_test5": {
+        "test_server_keep_alive": "it wants a broker that lowers a keep alive of 120 seconds to 60",
+        "test_subscribe_failure": "it takes no other reason code than 0x80; SUBACK has 0x87, Not authorized (3.9.3)",
+        "test_subscribe_identifiers": "it wants one copy for overlapping subscriptions; here each gets one (3.3.4)",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def paho() -> Path:
+    return checkout("TANDEMMQ_PAHO_TESTING", "eclipse/paho.mqtt.testing", HERE) / "interoperability"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("module", PAHO_WRONG)
+def test_pahos_suite_finds_nothing(paho: Path, tmp_path: Path, module: str) -> None:
+    settings = tmp_path / "tandemmq.toml"
+    settings.write_text(RIGHTS)
+    broker = BrokerProcess(tmp_path / "data", "a", "--config", str(settings))
+    broker.mqtt = free_port()
+    with serving(broker):
+        command = [sys.executable, paho_suite.__file__, str(paho), module, str(broker.mqtt)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PAHO_SECONDS_MAX, check=False)
+        assert done.returncode == 0, done.stderr[-4000:]
+    verdicts = json.loads(done.stdout.splitlines()[-1])
+    print(f"{len(verdicts)} tests of {module}")
+    failed = {name: text for name, text in verdicts.items() if text is not None}
+    assert failed.keys() == PAHO_WRONG[module].keys(), "\n".join([*failed.values(), done.stdout[-8000:]])
+    assert "Traceback" not in broker.log.read_text()
