@@ -14,6 +14,7 @@ import pytest
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.protocols.openwire import schema
 from tests.support.acceptance.broker_process import BrokerProcess, serving
+from tests.support.acceptance.good_client import GoodClient, living
 from tests.support.acceptance.openwire_wire import OpenWire, queue
 from tests.support.acceptance.stomp_wire import Wire
 
@@ -43,62 +44,37 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield made
 
 
-class GoodClient:
-    """Sends to itself all the while, and must not notice anything."""
-
-    def __init__(self, wire: Wire, queue: str) -> None:
-        self.wire = wire
-        self.queue = queue
-        self.count = 0
-
-    @classmethod
-    async def open(cls, port: int, queue: str) -> GoodClient:
-        client = cls(await Wire.open(port), queue)
-        client.wire.send("SUBSCRIBE", {"id": "0", "destination": queue, "ack": "auto"})
-        return client
-
-    async def round(self) -> None:
-        self.count += 1
-        body = f"good {self.count}"
-        self.wire.send("SEND", {"destination": self.queue, "persistent": "true", "receipt": body}, body.encode())
-        frames = [await asyncio.wait_for(self.wire.read(), 10) for _ in range(2)]
-        assert sorted(frame.command for frame in frames) == ["MESSAGE", "RECEIPT"]
-        assert next(frame.body for frame in frames if frame.command == "MESSAGE") == body.encode()
-
-
 @pytest.mark.promise("stomp-errors-are-named")
 @pytest.mark.parametrize("mistake", MISTAKES)
 async def test_a_mistake_is_named_and_nobody_else_notices(broker: BrokerProcess, mistake: str) -> None:
     data, word = MISTAKES[mistake]
-    good = await GoodClient.open(broker.stomp, "/queue/good")
-    await good.round()
-    reader, writer = await asyncio.open_connection("127.0.0.1", broker.stomp)
-    writer.write(data)
-    answer = await asyncio.wait_for(reader.read(), 10)  # to the end: the connection is closed
-    assert b"ERROR\n" in answer
-    assert word in answer.decode(), answer
-    writer.close()
-    await good.round()
-    good.wire.close()
+    async with living(GoodClient(broker)) as good:
+        await good.goes_on()
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.stomp)
+        writer.write(data)
+        answer = await asyncio.wait_for(reader.read(), 10)  # to the end: the connection is closed
+        assert b"ERROR\n" in answer
+        assert word in answer.decode(), answer
+        writer.close()
+        await good.goes_on()
 
 
 @pytest.mark.promise("vanished-client")
 async def test_a_client_that_vanishes_loses_nothing_that_others_need(broker: BrokerProcess) -> None:
-    good = await GoodClient.open(broker.stomp, "/queue/good-2")
-    taker = await Wire.open(broker.stomp)
-    for number in range(5):
-        taker.send("SEND", {"destination": "/queue/left", "persistent": "true", "receipt": str(number)}, b"x")
-        assert (await taker.read()).command == "RECEIPT"
-    taker.send("SUBSCRIBE", {"id": "0", "destination": "/queue/left", "ack": "client"})
-    for _ in range(5):
-        assert (await taker.read()).command == "MESSAGE"
-    taker._writer.transport.abort()  # no DISCONNECT, no FIN: a reset
-    await good.round()
+    async with living(GoodClient(broker)) as good:
+        taker = await Wire.open(broker.stomp)
+        for number in range(5):
+            taker.send("SEND", {"destination": "/queue/left", "persistent": "true", "receipt": str(number)}, b"x")
+            assert (await taker.read()).command == "RECEIPT"
+        taker.send("SUBSCRIBE", {"id": "0", "destination": "/queue/left", "ack": "client"})
+        for _ in range(5):
+            assert (await taker.read()).command == "MESSAGE"
+        taker._writer.transport.abort()  # no DISCONNECT, no FIN: a reset
+        await good.goes_on()
     heir = await Wire.open(broker.stomp)
     heir.send("SUBSCRIBE", {"id": "0", "destination": "/queue/left", "ack": "auto"})
     frames = [await asyncio.wait_for(heir.read(), 10) for _ in range(5)]
     assert {frame.headers.get("redelivered") for frame in frames} == {"true"}
-    good.wire.close()
     heir.close()
 
 
@@ -108,28 +84,25 @@ async def test_a_client_that_never_reads_holds_up_nobody_and_fills_no_memory(bro
         status = Path(f"/proc/{broker.pid}/status").read_text()
         return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
-    good = await GoodClient.open(broker.stomp, "/queue/good-3")
-    reader, writer = await asyncio.open_connection("127.0.0.1", broker.stomp, limit=1024)
-    writer.transport.pause_reading()  # type: ignore[attr-defined]
-    writer.write(CONNECT + b"SUBSCRIBE\nid:0\ndestination:/topic/much\nack:auto\n\n\0")
-    writer.write(b"SUBSCRIBE\nid:1\ndestination:/queue/much\nack:auto\n\n\0")
-    await good.round()
-    before = resident_kib()
-    sender = await Wire.open(broker.stomp)
-    for number in range(100):
-        for destination in ("/queue/much", "/topic/much"):
-            headers = {"destination": destination, "persistent": "true", "receipt": f"{destination}{number}"}
-            sender.send("SEND", headers, b"x" * 500_000)
-        for _ in range(2):
-            frame = await asyncio.wait_for(sender.read(), 10)
-            assert frame.command == "RECEIPT"
-        await good.round()
-    assert resident_kib() - before < 80_000, "100 MB were sent to one who does not read"
-    writer.transport.abort()
-    await good.round()
-    good.wire.close()
-    sender.close()
-    assert reader is not None
+    async with living(GoodClient(broker)) as good:
+        _, writer = await asyncio.open_connection("127.0.0.1", broker.stomp, limit=1024)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(CONNECT + b"SUBSCRIBE\nid:0\ndestination:/topic/much\nack:auto\n\n\0")
+        writer.write(b"SUBSCRIBE\nid:1\ndestination:/queue/much\nack:auto\n\n\0")
+        await good.goes_on()
+        before = resident_kib()
+        sender = await Wire.open(broker.stomp)
+        for number in range(100):
+            for destination in ("/queue/much", "/topic/much"):
+                headers = {"destination": destination, "persistent": "true", "receipt": f"{destination}{number}"}
+                sender.send("SEND", headers, b"x" * 500_000)
+            for _ in range(2):
+                assert (await asyncio.wait_for(sender.read(), 10)).command == "RECEIPT"
+        await good.goes_on()
+        assert resident_kib() - before < 80_000, "100 MB were sent to one who does not read"
+        writer.transport.abort()
+        await good.goes_on()
+        sender.close()
 
 
 BODIES, BODY_BYTES = 4, 50 << 20

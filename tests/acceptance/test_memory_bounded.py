@@ -43,16 +43,12 @@ def forget_peak(broker: BrokerProcess) -> None:
     [pytest.param(name, marks=pytest.mark.promise("memory-is-bounded") if name in SAMPLE else ()) for name in ATTACKS],
 )
 async def test_memory_stays_below_its_limit_and_a_good_client_is_served(broker: BrokerProcess, attack: str) -> None:
-    client = GoodClient(broker)
-    async with living(client):
+    async with living(GoodClient(broker)) as client:
         await asyncio.sleep(0.5)
         before = resident(broker, "VmRSS")
         forget_peak(broker)
         await run("memory_attacks", attack, broker.stomp, broker.admin, broker.mqtt or 0)
-        count = len(client.round_trips)
-        async with asyncio.timeout(20):
-            while len(client.round_trips) < count + 20:  # noqa: ASYNC110 - what is waited for has no event
-                await asyncio.sleep(0.01)
+        await client.goes_on(20)
     most = resident(broker, "VmHWM") - before
     trips = sorted(client.round_trips)
     print(

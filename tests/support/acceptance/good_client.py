@@ -47,6 +47,13 @@ class GoodClient:
                 self.logins.append(time.monotonic() - began)
             await asyncio.sleep(0.01)
 
+    async def goes_on(self, round_trips: int = 2) -> None:
+        """So many more, of which the first may have begun before."""
+        wanted = len(self.round_trips) + round_trips
+        async with asyncio.timeout(20):
+            while len(self.round_trips) < wanted:  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.01)
+
     async def _log_in(self) -> None:
         """As clients with a failover URL do: again, when there was no room."""
         async with asyncio.timeout(20):
@@ -58,10 +65,10 @@ class GoodClient:
 
 
 @contextlib.asynccontextmanager
-async def living(client: GoodClient) -> AsyncIterator[None]:
+async def living(client: GoodClient) -> AsyncIterator[GoodClient]:
     life = asyncio.create_task(client.live())
     try:
-        yield
+        yield client
         assert not life.done(), life.exception()
     finally:
         life.cancel()

@@ -36,13 +36,7 @@ class Servers:
         return ZooKeeperLock(self._ends.enter_context(zookeeper.zookeeper(self._require_service)).port)
 
     def _start(self, server: str) -> tuple[Database, Shim]:
-        database: Database
-        if server == "postgres":
-            self._require_service(postgres.programs(), "no PostgreSQL: the Debian package postgresql has it")
-            database = postgres.Postgres()
-        else:
-            self._require_service(mariadb.programs(), "no MariaDB: the Debian package mariadb-server has it")
-            database = mariadb.MariaDB()
+        database = {"postgres": postgres, "mariadb": mariadb}[server].made(self._require_service)
         self._ends.callback(database.remove)
         clock = Shim(self._library, self._library.with_name(server), Path("/nowhere"))
         self._ends.callback(clock.close)

@@ -12,13 +12,15 @@ from tests.support.services import postgres as postgres_server
 
 @pytest.fixture(scope="session")
 def postgres(require_service: Callable[[object, str], None]) -> Iterator[postgres_server.Postgres]:
-    server = postgres_server.started(require_service)
+    server = postgres_server.made(require_service)
+    server.start()
     yield server
     server.remove()
 
 
 @pytest.fixture(scope="session")
 def mariadb(require_service: Callable[[object, str], None]) -> Iterator[mariadb_server.MariaDB]:
-    server = mariadb_server.started(require_service)
+    server = mariadb_server.made(require_service)
+    server.start()
     yield server
     server.remove()

@@ -101,8 +101,6 @@ class MariaDB(ServerProcess):
         return url.render_as_string(hide_password=False)
 
 
-def started(require_service: Callable[[object, str], None]) -> MariaDB:
+def made(require_service: Callable[[object, str], None]) -> MariaDB:
     require_service(programs(), "no MariaDB: the Debian package mariadb-server has it")
-    server = MariaDB()
-    server.start()
-    return server
+    return MariaDB()

@@ -100,8 +100,6 @@ class Postgres(ServerProcess):
         return url.render_as_string(hide_password=False)
 
 
-def started(require_service: Callable[[object, str], None]) -> Postgres:
+def made(require_service: Callable[[object, str], None]) -> Postgres:
     require_service(programs(), "no PostgreSQL: the Debian package postgresql has it")
-    server = Postgres()
-    server.start()
-    return server
+    return Postgres()
