@@ -1,6 +1,6 @@
 """A set of real brokers, some of whose disks take their time to sync, or whose clocks are wrong.
 
-The disks of one broker alone: tests/acceptance/test_faults_waits.py.
+The disks of one broker alone: tests/acceptance/test_faults.py.
 """
 
 from __future__ import annotations

@@ -86,24 +86,6 @@ def test_what_activemq_wrote_is_read_to_the_last_byte(activemq: ActiveMQ, tmp_pa
     assert {"ADD_MESSAGE", "REMOVE_MESSAGE", "COMMIT", "SUBSCRIPTION"} <= {row["command"] for row in records}
 
 
-@pytest.mark.promise("pipeline-reads-beside")
-def test_both_decoders_read_the_same_of_what_activemq_wrote(activemq: ActiveMQ, tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from tandemmq.pipeline.arrow import record_batches
-    from tandemmq.pipeline.values import array
-
-    directory = tmp_path / "data"
-    activemq("produce", directory)
-    files = journal_files([str(directory)], is_tail_wanted=True)
-    for table in (columns.RECORDS, columns.MESSAGES, columns.ACKS):
-        schema = columns.arrow_schema(table)
-        found = [batch for file in files for batch in record_batches(file, table, payload=True)]
-        one_by_one = [row for file in files for row in rows(file, table, payload=True)]
-        expected = [array([row[i] for row in one_by_one], field.type) for i, field in enumerate(schema)]
-        assert one_by_one
-        assert pa.Table.from_batches(found).combine_chunks().to_pylist() == pa.table(expected, schema).to_pylist()
-
-
 def store(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["store", *arguments])
 

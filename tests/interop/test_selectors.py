@@ -152,7 +152,6 @@ class Writer:
 
 
 REGEXES = ("'^b'", "'e$'", "'[ab]+l'", "'(?i)RED|BLUE'", "'\\d'", "'^\\w{3,4}$'", "'a*?b'", "'^(a|,|b)*'", "'\\bc\\b'")
-PROPERTIES = ("n", "y", "h", "l", "f", "d", "s5", "color", "list", "empty", "b", "missing", "JMSPriority")
 ESCAPES = ("'\\'", "'!'", "'%'")
 REPLACED = ("list", "'a-b-c'", "'-a-,-c-'")
 SPLITS = ("','", "'[,b]+'", "'b*'", "''", "'x'", "'a,?'", "'\\W'")

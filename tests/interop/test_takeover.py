@@ -135,28 +135,6 @@ def test_nothing_comes_back_from_the_dead(defects: Left, tmp_path: Path) -> None
     assert corrected["messages that had been removed"] == 2
 
 
-def test_activemq_may_be_started_right_after(defects: Left, script: Script, tmp_path: Path) -> None:
-    directory = copy_of(defects, tmp_path)
-    take_over(directory)
-    answers = script(opens(directory), {"do": "dump"}, {"do": "halt"})
-    assert with_messages(answers.held) == with_messages(defects.answers.held)
-
-
-def test_a_take_over_that_crashed_anywhere_is_done_again(defects: Left, tmp_path: Path) -> None:
-    for name, options in {
-        "behind its header": {"batches_max": 0, "stop_before_finish": True},
-        "before the index was set aside": {"stop_before_finish": True},
-    }.items():
-        directory = tmp_path / name
-        shutil.copytree(defects.directory, directory)
-        take_over(directory, **options)  # type: ignore[arg-type]
-        assert (directory / "db.data").stat().st_size > 12_288
-        taken = take_over(directory, "b")
-        assert with_messages(taken.held) == with_messages(defects.answers.held), name
-        assert journal_alone(directory) == taken.held, name
-        assert is_minimal(str(directory)), name
-
-
 def test_an_appended_compaction_file_is_read_whole(script: Script, tmp_path: Path) -> None:
     """Item 4: the file that ActiveMQ compacted into becomes its tail; its own rebuild skips what stands there then."""
     directory = tmp_path / "data"
