@@ -18,10 +18,10 @@ from tests.support.acceptance.compose_pair import Pair
 from tests.support.acceptance.compose_set import BROKERS, ComposeSet
 from tests.support.acceptance.docker_image import TREE, Image, base_image, run, size_of
 from tests.support.acceptance.load import Books
-from tests.support.acceptance.reachable_database import reachable_postgres
 from tests.support.acceptance.under_load import demand_kept, under_load, wait_for_receipts
 from tests.support.acceptance.zookeeper_image import zookeeper_image
 from tests.support.prove import rounds
+from tests.support.services import postgres
 
 pytestmark = [pytest.mark.service, pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -103,10 +103,24 @@ def test_killed_and_stopped_in_turn_nothing_is_lost_under_load(pair: Pair) -> No
     demand_kept(books)
 
 
+class ReachablePostgres(postgres.Postgres):
+    """Containers reach it: it listens on all addresses, and asks for its password everywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with (self.directory / "data" / "pg_hba.conf").open("a") as rules:
+            rules.write("host all all 0.0.0.0/0 md5\n")  # takes a password that is kept as SCRAM, too
+
+    def command(self) -> list[str]:
+        return [word.replace("listen_addresses=127.0.0.1", "listen_addresses=*") for word in super().command()]
+
+
 @pytest.fixture
 def database(require_service: Callable[[object, str], None]) -> Iterator[str]:
     """The SQLAlchemy URL of a PostgreSQL on this machine, as containers reach it but for the host's address."""
-    server = reachable_postgres(require_service)
+    require_service(postgres.programs(), "no PostgreSQL: the Debian package postgresql has it")
+    server = ReachablePostgres()
+    server.start()
     try:
         yield server.fresh("lease")
     finally:

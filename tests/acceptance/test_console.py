@@ -73,16 +73,12 @@ async def test_the_cookie_is_kept_from_scripts_and_from_other_sites(client: Clie
     assert (await get(client, "/session"))["name"] == "vera"
 
 
-async def test_figures_are_sums_without_a_list_of_destinations(client: Client) -> None:
+async def test_what_its_pages_ask_is_told(client: Client) -> None:
+    """Figures are sums, without a list of destinations; why files stay is told by name."""
     await log_in(client, "vera")
     figures = await get(client, "/figures")
     assert figures["messages"] == figures["counts"]["messages"] == Letters.LEFT
     assert figures["counts"]["enqueued_total"] >= Letters.SENT
     assert "queues" in figures
     assert not any(isinstance(value, list) for value in figures.values())
-
-
-async def test_why_files_stay_is_told_by_the_api(client: Client) -> None:
-    await log_in(client, "vera")
-    why = await get(client, "/store/why")
-    assert why["files"][0]["name"] == "db-1.log"
+    assert (await get(client, "/store/why"))["files"][0]["name"] == "db-1.log"

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.acceptance.set_of_brokers import SetOfBrokers
+from tests.support.acceptance.set_of_brokers import SetOfBrokers, running_set
 from tests.support.services.browser import visit
-from tests.support.services.zookeeper import zookeeper
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -20,13 +19,8 @@ pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def members_of_a_set(tmp_path: Path, require_service: Callable[[object, str], None]) -> Iterator[SetOfBrokers]:
-    with zookeeper(require_service) as server:
-        brokers = SetOfBrokers(tmp_path, zookeepers=[server])
-        try:
-            brokers.start()
-            yield brokers
-        finally:
-            brokers.stop()
+    with running_set(tmp_path, require_service) as brokers:
+        yield brokers
 
 
 @pytest.mark.timeout(300)

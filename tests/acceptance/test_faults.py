@@ -23,10 +23,10 @@ import pytest
 from tests.support.acceptance import stomp_wire
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.stomp_wire import Wire
-from tests.support.acceptance.zombie_fixtures import library as library
 from tests.support.acceptance.zombie_locks import FileLock, SqliteLease
 from tests.support.acceptance.zombie_pair import Pair
 from tests.support.acceptance.zombie_shim import Area, Verb
+from tests.support.acceptance.zombie_shim import library as library
 from tests.support.prove import IS_PROOF, SEED
 
 QUEUE = "/queue/q"

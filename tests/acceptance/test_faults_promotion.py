@@ -16,10 +16,10 @@ import pytest
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import wait_until
 from tests.support.acceptance.zombie_clients import Gate, Ledger, consume, drain, produce
-from tests.support.acceptance.zombie_fixtures import library as library
 from tests.support.acceptance.zombie_locks import FileLock, GrantedLock, Lock, SqliteLease
 from tests.support.acceptance.zombie_pair import Pair, fence_of, journal_files, stop_all_threads
 from tests.support.acceptance.zombie_shim import Verb
+from tests.support.acceptance.zombie_shim import library as library
 from tests.support.prove import IS_PROOF, SEED, rounds
 
 pytestmark = pytest.mark.fence

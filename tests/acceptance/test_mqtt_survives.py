@@ -15,8 +15,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, Unsubscribe
 from tandemmq.broker.protocols.mqtt.properties import NONE
-from tests.support.acceptance.broker_process import serving, wait_until
-from tests.support.acceptance.mqtt_broker import MqttBroker
+from tests.support.acceptance.broker_process import MqttBroker, serving, wait_until
 from tests.support.acceptance.mqtt_wire import Mqtt
 from tests.support.acceptance.paho_client import PahoClient
 from tests.support.security.passwords import cheap

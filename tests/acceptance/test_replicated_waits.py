@@ -23,8 +23,8 @@ from tests.support.acceptance.replicated_fixtures import zookeepers as zookeeper
 from tests.support.acceptance.set_of_brokers import SetOfBrokers
 from tests.support.acceptance.stomp_wire import LOST, connect_any
 from tests.support.acceptance.under_load import demand_kept, under_load, wait_for_receipts
-from tests.support.acceptance.zombie_fixtures import library as library
 from tests.support.acceptance.zombie_shim import Area, Shim, Verb
+from tests.support.acceptance.zombie_shim import library as library
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 

@@ -11,21 +11,15 @@ from typing import Any
 import pytest
 
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
-from tests.support.acceptance.set_of_brokers import MemberProcess, SetOfBrokers
-from tests.support.services.zookeeper import zookeeper
+from tests.support.acceptance.set_of_brokers import MemberProcess, SetOfBrokers, running_set
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(300), pytest.mark.promise("set-is-managed")]
 
 
 @pytest.fixture
 def three(require_service: Callable[[object, str], None], tmp_path: Path) -> Iterator[SetOfBrokers]:
-    with zookeeper(require_service) as server:
-        whole = SetOfBrokers(tmp_path, zookeepers=[server])
-        try:
-            whole.start()
-            yield whole
-        finally:
-            whole.stop()
+    with running_set(tmp_path, require_service) as whole:
+        yield whole
 
 
 def status_of(member: MemberProcess) -> dict[str, Any]:

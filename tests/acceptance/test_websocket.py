@@ -12,8 +12,7 @@ import aiohttp
 import aiomqtt
 import pytest
 
-from tests.support.acceptance.broker_process import starting
-from tests.support.acceptance.websocket_broker import WebSocketBroker
+from tests.support.acceptance.broker_process import WebSocketBroker, starting
 
 CONNECT = "CONNECT\naccept-version:1.2\nhost:/\n\n\0"
 MESSAGES = 400

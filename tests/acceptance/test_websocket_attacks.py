@@ -11,9 +11,8 @@ import pytest
 
 from tandemmq.broker.protocols.websocket.frames import BINARY, TEXT
 from tests.support.acceptance import mqtt_attacks
-from tests.support.acceptance.broker_process import serving
+from tests.support.acceptance.broker_process import WebSocketBroker, serving
 from tests.support.acceptance.good_client import GoodClient, living
-from tests.support.acceptance.websocket_broker import WebSocketBroker
 from tests.support.broker.websocket_peer import client_frame, request
 
 CONNECT = client_frame(TEXT, b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")

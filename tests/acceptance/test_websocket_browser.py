@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX, serving, wait_until
-from tests.support.acceptance.websocket_broker import WebSocketBroker
+from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX, WebSocketBroker, serving, wait_until
 from tests.support.services.browser import visit
 from tests.support.tree import ROOT
 

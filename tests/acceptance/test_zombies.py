@@ -30,11 +30,11 @@ from tests.support.acceptance.zombie_faults import (
     StoppedHandingOver,
     StoppedWithClocks,
 )
-from tests.support.acceptance.zombie_fixtures import library as library
 from tests.support.acceptance.zombie_locks import FileLock, GrantedLock, Lock, SqliteLease
 from tests.support.acceptance.zombie_pair import Pair
 from tests.support.acceptance.zombie_rounds import Plan, Round, Row, Table
 from tests.support.acceptance.zombie_servers import Servers
+from tests.support.acceptance.zombie_shim import library as library
 from tests.support.prove import IS_PROOF, SEED, rounds
 
 pytestmark = pytest.mark.fence

@@ -149,6 +149,26 @@ class BrokerProcess:
             self.process = None
 
 
+class MqttBroker(BrokerProcess):
+    """``mqtt`` is the port, which stays the same over restarts."""
+
+    def __init__(self, data: Path, name: str, *options: str) -> None:
+        super().__init__(data, name, *options)
+        self.mqtt: int = free_port()
+
+
+class WebSocketBroker(BrokerProcess):
+    """Its port for WebSockets stays the same over restarts."""
+
+    def __init__(self, data: Path, name: str, *options: str) -> None:
+        self.websocket = free_port()
+        super().__init__(data, name, "--ws", f"127.0.0.1:{self.websocket}", *options)
+
+    @property
+    def websocket_url(self) -> str:
+        return f"ws://127.0.0.1:{self.websocket}"
+
+
 AnyBroker = TypeVar("AnyBroker", bound=BrokerProcess)
 
 

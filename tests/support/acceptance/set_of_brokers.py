@@ -14,7 +14,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,7 +28,7 @@ from tandemmq.journal.scan import scan
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.bridge import Bridge, Host
 from tests.support.acceptance.broker_process import BrokerProcess, wait_master, wait_until
-from tests.support.services.zookeeper import ZooKeeperServer
+from tests.support.services.zookeeper import ZooKeeperServer, zookeeper
 from tests.support.tree import ROOT
 
 #: zk_session_timeout. A machine so busy that processes wait for seconds to run needs more: TANDEMMQ_SESSION_TIMEOUT, in
@@ -321,6 +322,18 @@ class SetOfBrokers:
     def stop(self) -> None:
         for member in self.members:
             member.stop()
+
+
+@contextmanager
+def running_set(path: Path, require_service: Callable[[object, str], None]) -> Iterator[SetOfBrokers]:
+    """Of three, over one ZooKeeper server."""
+    with zookeeper(require_service) as server:
+        whole = SetOfBrokers(path, zookeepers=[server])
+        try:
+            whole.start()
+            yield whole
+        finally:
+            whole.stop()
 
 
 def replaced(whole: SetOfBrokers, member: MemberProcess, lost: str) -> None:

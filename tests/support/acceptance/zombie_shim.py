@@ -14,9 +14,11 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 SOURCE = Path(__file__).with_name("zombie_shim.c")
 COMPILERS = ("cc", "gcc", "clang")
@@ -120,3 +122,11 @@ class Shim:
     def step_wall_clock(self, seconds: float) -> None:
         """Set the process's wall clock so far off the true time; 0 sets it right."""
         _WALL.pack_into(self._page, _WALL_AT, int(seconds * 1e9))
+
+
+@pytest.fixture(scope="module")
+def library(require_service: Callable[[object, str], None]) -> Iterator[Path]:
+    """For a module of tests, which imports its name."""
+    require_service(compiler(), "no C compiler (cc, gcc, clang)")
+    with built() as made:
+        yield made

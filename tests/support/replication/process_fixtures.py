@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tandemmq.store.tools.check import check
-from tests.support.acceptance.set_of_brokers import SetOfBrokers
-from tests.support.services.zookeeper import zookeeper
+from tests.support.acceptance.set_of_brokers import SetOfBrokers, running_set
 
 
 @pytest.fixture(scope="module")
@@ -16,13 +15,8 @@ def whole(
     require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SetOfBrokers]:
     """One for all tests. The store of each member is checked in the end."""
-    with zookeeper(require_service) as server:
-        whole = SetOfBrokers(tmp_path_factory.mktemp("set"), zookeepers=[server])
-        try:
-            whole.start()
-            yield whole
-        finally:
-            whole.stop()
+    with running_set(tmp_path_factory.mktemp("set"), require_service) as whole:
+        yield whole
     for member in whole.members:
         report = check(member.data)
         assert report.is_clean, report.problems

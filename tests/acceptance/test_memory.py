@@ -1,4 +1,7 @@
-"""What is counted is what is held: the figures of ``status`` beside the growth of the process."""
+"""Whatever a client does, the broker's memory stays within ``broker.memory_limit`` and 100 MB of what it takes at rest.
+
+A good client beside is served; and what is counted is what is held: ``status`` beside the growth of the process.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,54 @@ from tandemmq.broker.protocols.mqtt.properties import Properties
 from tests.support.acceptance import mqtt_attacks
 from tests.support.acceptance.attacks import CONNECT
 from tests.support.acceptance.broker_process import BrokerProcess, serving
+from tests.support.acceptance.good_client import GoodClient, living, run
+from tests.support.acceptance.memory_attacks import ATTACKS
 
 MIB = 1 << 20
-PAGE_BYTES = 4096
+LIMIT = 64 * MIB
+#: Those of the default run.
+SAMPLE = ("240 transactions of 2 MB",)
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Iterator[BrokerProcess]:
+    made = BrokerProcess(tmp_path / "data", "a", "--set", f"broker.memory_limit={LIMIT}")
+    made.mqtt = free_port()
+    with serving(made):
+        yield made
+
+
+def resident(broker: BrokerProcess, line: str = "VmRSS") -> int:
+    """``VmRSS``: now. ``VmHWM``: the most since ``forget_peak``. Bytes."""
+    text = Path(f"/proc/{broker.pid}/status").read_text()
+    return next(int(each.split()[1]) * 1024 for each in text.splitlines() if each.startswith(line))
+
+
+def forget_peak(broker: BrokerProcess) -> None:
+    Path(f"/proc/{broker.pid}/clear_refs").write_text("5")
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [pytest.param(name, marks=pytest.mark.promise("memory-is-bounded") if name in SAMPLE else ()) for name in ATTACKS],
+)
+async def test_memory_stays_below_its_limit_and_a_good_client_is_served(narrow: BrokerProcess, attack: str) -> None:
+    async with living(GoodClient(narrow)) as client:
+        await asyncio.sleep(0.5)
+        before = resident(narrow)
+        forget_peak(narrow)
+        await run("memory_attacks", attack, narrow.stomp, narrow.admin, narrow.mqtt or 0)
+        await client.goes_on(20)
+    most = resident(narrow, "VmHWM") - before
+    trips = sorted(client.round_trips)
+    print(
+        f"\n{attack}: at most {most / MIB:.0f} MiB more than at rest ({LIMIT / MIB:.0f} and 100 may be); good client "
+        f"p50 {trips[len(trips) // 2] * 1000:.0f} ms, p99 {trips[len(trips) * 99 // 100] * 1000:.0f} ms"
+    )
+    assert most < LIMIT + 100 * MIB
+    after = narrow.wait_role("master")
+    assert after["counts"]["promotions_total"] == 1
+
 
 KINDS = {
     "small": (60_000, b"\nhello {number}"),
@@ -32,10 +80,6 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     broker.mqtt = free_port()
     with serving(broker):
         yield broker
-
-
-def resident(broker: BrokerProcess) -> int:
-    return int(Path(f"/proc/{broker.pid}/statm").read_text().split()[1]) * PAGE_BYTES
 
 
 def counted(broker: BrokerProcess, kind: str = "non_persistent") -> int:
