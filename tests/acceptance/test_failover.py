@@ -39,7 +39,6 @@ class Listener(stomp.ConnectionListener):
     def __init__(self) -> None:
         self.receipts: list[str] = []
         self.bodies: list[str] = []
-        self.errors: list[str] = []
         self.losses = 0
 
     def on_receipt(self, frame: stomp.utils.Frame) -> None:
@@ -47,9 +46,6 @@ class Listener(stomp.ConnectionListener):
 
     def on_message(self, frame: stomp.utils.Frame) -> None:
         self.bodies.append(frame.body)
-
-    def on_error(self, frame: stomp.utils.Frame) -> None:
-        self.errors.append(frame.headers.get("message", ""))
 
     def on_disconnected(self) -> None:
         self.losses += 1
