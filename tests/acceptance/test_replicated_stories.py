@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import forked
+from tests.support.acceptance import stomp_wire
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.load import Books
 from tests.support.acceptance.replicated_fixtures import MakeSet
@@ -37,10 +38,10 @@ QUEUE = "/queue/q"
 MIB = 1 << 20
 VOLUME_BYTES = 12 * MIB
 T_SECONDS = T_MILLISECONDS / 1_000
-SECONDS_MAX = 60.0
+SECONDS_MAX, QUIET_SECONDS = 60.0, 1.0
 
 
-def send(whole: SetOfBrokers, *bodies: str, headers: dict[str, str] | None = None) -> None:
+def send(whole: SetOfBrokers, *bodies: str) -> None:
     """Confirmed on return, by whoever is master."""
 
     async def sending() -> None:
@@ -49,8 +50,7 @@ def send(whole: SetOfBrokers, *bodies: str, headers: dict[str, str] | None = Non
             wire = await connect_any(whole.addresses)
             try:
                 while left:
-                    said = {"destination": QUEUE, "persistent": "true", "receipt": "r", **(headers or {})}
-                    wire.send("SEND", said, left[0].encode())
+                    await stomp_wire.send(wire, QUEUE, left[0])
                     async with asyncio.timeout(20):
                         assert (await wire.read()).command == "RECEIPT"
                     left.pop(0)
@@ -61,8 +61,8 @@ def send(whole: SetOfBrokers, *bodies: str, headers: dict[str, str] | None = Non
     asyncio.run(sending())
 
 
-def taken(whole: SetOfBrokers, count: int = 1 << 30, quiet_seconds: float = 1.0) -> list[str]:
-    """So many messages, or all until nothing comes for a while; their acknowledgements are confirmed."""
+def taken(whole: SetOfBrokers) -> list[str]:
+    """All, until nothing comes for a while; their acknowledgements are confirmed."""
 
     async def taking() -> list[str]:
         found: list[str] = []
@@ -70,15 +70,15 @@ def taken(whole: SetOfBrokers, count: int = 1 << 30, quiet_seconds: float = 1.0)
         headers = {"id": "0", "destination": QUEUE, "ack": "client-individual", "activemq.prefetchSize": "1"}
         wire.send("SUBSCRIBE", headers)
         unconfirmed = 0
-        while len(found) < count or unconfirmed:
+        while True:
             try:
-                frame = await asyncio.wait_for(wire.read(), 20 if unconfirmed else quiet_seconds)
+                frame = await asyncio.wait_for(wire.read(), 20 if unconfirmed else QUIET_SECONDS)
             except TimeoutError:
                 assert not unconfirmed, "an acknowledgement is not confirmed"
                 break
             if frame.command == "RECEIPT":
                 unconfirmed -= 1
-            elif len(found) < count:
+            else:
                 found.append(frame.body.decode())
                 wire.send("ACK", {"id": frame.headers["ack"], "receipt": "a"})
                 unconfirmed += 1
@@ -120,7 +120,7 @@ def test_a_single_broker_becomes_a_set(make: MakeSet) -> None:
 async def _fill(broker: BrokerProcess) -> None:
     wire = await Wire.open(broker.stomp)
     for number in range(100):
-        wire.send("SEND", {"destination": QUEUE, "persistent": "true", "receipt": "r"}, f"old-{number}".encode())
+        await stomp_wire.send(wire, QUEUE, f"old-{number}")
         assert (await wire.read()).command == "RECEIPT"
     wire.close()
 

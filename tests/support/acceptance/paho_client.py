@@ -32,7 +32,8 @@ def properties(packet: int, **values: Any) -> Properties:
 
 class PahoClient:
     """One connection. Without ``client_id`` a session of MQTT 5.0 that ends with it. ``expiry``: seconds that its
-    session lasts, of 5.0; ``clean`` False: what was there is gone on with; ``is_kept``: both."""
+    session lasts, of 5.0; ``clean`` False: what was there is gone on with; ``is_kept``: both. ``in_flight``: so many
+    may be unconfirmed."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class PahoClient:
         user: tuple[str, str] | None = None,
         will: tuple[str, bytes, int, bool] | None = None,
         will_delay: int = 0,
+        in_flight: int = 20,
     ) -> None:
         if is_kept:
             clean, expiry = False, HOUR
@@ -63,6 +65,7 @@ class PahoClient:
             protocol=VERSIONS[version],
             reconnect_on_failure=False,
         )
+        client.max_inflight_messages_set(in_flight)
         client.on_connect = lambda _c, _u, flags, reason, _p: self._accepted.append((flags, reason))
         client.on_message = lambda _c, _u, message: self.messages.append(message)
         client.on_subscribe = lambda _c, _u, _m, codes, _p: self.codes.extend(codes)
