@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -95,7 +95,7 @@ class RecordingSession:
 
 
 class Client:
-    """A connection, and verbs in the words of a client."""
+    """A connection, and verbs in the words of a client; ``turn`` behind one has all done that it led to."""
 
     def __init__(self, harness: Harness, id: str, open: Callable[[Client], None] | None = None) -> None:
         self.id = id
@@ -131,9 +131,14 @@ class Client:
 
     def await_hang_up(self) -> None: ...
 
-    def regain_space(self) -> None:
+    def turn(self) -> Self:
+        self._harness.turn()
+        return self
+
+    def regain_space(self) -> Self:
         self.has_space = True
         self.engine.writable(self)
+        return self
 
     def stop_reading(self) -> None:
         self.is_reading = False
@@ -141,22 +146,24 @@ class Client:
     def resume_reading(self) -> None:
         self.is_reading = True
 
-    def handle(self, command: Command) -> None:
+    def handle(self, command: Command) -> Self:
         self.engine.handle(self, command)
+        return self
 
-    def lose_socket(self) -> None:
+    def lose_socket(self) -> Self:
         """What it had open ends in the steps that follow."""
         self.is_closed = True
         self.engine.closed(self)
+        return self
 
-    def vanish(self) -> None:
+    def vanish(self) -> Self:
         """The socket is gone, and what it had open is over."""
         self.lose_socket()
         self._harness.make_steps()
-
-    def connect(self, client_id: str | None = None) -> Client:
-        self.handle(Connect(client_id))
         return self
+
+    def connect(self, client_id: str | None = None) -> Self:
+        return self.handle(Connect(client_id))
 
     def message(self, body: str, destination: Destination = ORDERS, **fields: Any) -> Message:
         self.sequence += 1
@@ -171,49 +178,45 @@ class Client:
         receipt: str | None = None,
         transaction: str | None = None,
         **fields: Any,
-    ) -> None:
-        self.handle(Send(self.message(body, destination, **fields), transaction, receipt))
+    ) -> Self:
+        return self.handle(Send(self.message(body, destination, **fields), transaction, receipt))
 
-    def send_all(self, bodies: Iterable[object], destination: Destination = ORDERS, **fields: Any) -> None:
+    def send_all(self, bodies: Iterable[object], destination: Destination = ORDERS, **fields: Any) -> Self:
         for body in bodies:
             self.send(str(body), destination, **fields)
+        return self
 
-    def store(self, *bodies: object, destination: Destination = ORDERS, **fields: Any) -> None:
+    def store(self, *bodies: object, destination: Destination = ORDERS, **fields: Any) -> Self:
         """Send them, and give the store its turn."""
-        self.send_all(bodies, destination, **fields)
-        self._harness.turn()
+        return self.send_all(bodies, destination, **fields).turn()
 
     def subscribe(
-        self,
-        id: str = "s",
-        destination: Destination = ORDERS,
-        ack: AckMode = AckMode.INDIVIDUAL,
-        **options: Any,
-    ) -> None:
-        self.handle(Subscribe(id, destination, ack, **options))
+        self, id: str = "s", destination: Destination = ORDERS, ack: AckMode = AckMode.INDIVIDUAL, **options: Any
+    ) -> Self:
+        return self.handle(Subscribe(id, destination, ack, **options))
 
-    def unsubscribe(self, id: str | None = "s", **options: Any) -> None:
-        self.handle(Unsubscribe(id, **options))
+    def unsubscribe(self, id: str | None = "s", **options: Any) -> Self:
+        return self.handle(Unsubscribe(id, **options))
 
-    def ack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> None:
+    def ack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> Self:
         found = self.last(body)
-        self.handle(Ack(found.subscription, found.tag, transaction, receipt))
+        return self.handle(Ack(found.subscription, found.tag, transaction, receipt))
 
-    def nack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> None:
+    def nack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> Self:
         found = self.last(body)
-        self.handle(Nack(found.subscription, found.tag, transaction, receipt))
+        return self.handle(Nack(found.subscription, found.tag, transaction, receipt))
 
-    def begin(self, name: str = "t", receipt: str | None = None) -> None:
-        self.handle(Begin(name, receipt))
+    def begin(self, name: str = "t", receipt: str | None = None) -> Self:
+        return self.handle(Begin(name, receipt))
 
-    def commit(self, name: str = "t", receipt: str | None = None) -> None:
-        self.handle(Commit(name, receipt))
+    def commit(self, name: str = "t", receipt: str | None = None) -> Self:
+        return self.handle(Commit(name, receipt))
 
-    def abort(self, name: str = "t", receipt: str | None = None) -> None:
-        self.handle(Abort(name, receipt))
+    def abort(self, name: str = "t", receipt: str | None = None) -> Self:
+        return self.handle(Abort(name, receipt))
 
-    def disconnect(self, receipt: str | None = None) -> None:
-        self.handle(Disconnect(receipt))
+    def disconnect(self, receipt: str | None = None) -> Self:
+        return self.handle(Disconnect(receipt))
 
     def last(self, body: str) -> Delivered:
         return next(each for each in reversed(self.session.delivered) if each.body == body)
@@ -384,9 +387,7 @@ class Harness:
 
     def consumer(self, *subscription: Any, client_id: str | None = None, **options: Any) -> Client:
         """A client that subscribes at once."""
-        client = self.client(client_id)
-        client.subscribe(*subscription, **options)
-        return client
+        return self.client(client_id).subscribe(*subscription, **options)
 
     def connection_id(self) -> str:
         """Of the next one."""

@@ -40,8 +40,7 @@ def client(harness: Any) -> Any:
     client.session.prepared = lambda receipt, is_read_only: client.session.receipt(receipt)
     client.session.recovered = lambda receipt, branches: client.session.events.append(("recovered", branches))
     client.send("first")
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     client.handle(Begin(XA.key, xa=XA))
     client.ack("first", transaction=XA.key)
     client.send("second", transaction=XA.key)
@@ -50,15 +49,13 @@ def client(harness: Any) -> Any:
 
 
 def test_a_branch_whose_prepare_is_refused_is_not_prepared_and_can_be_rolled_back(harness: Any, client: Any) -> None:
-    client.handle(Prepare(XA.key, XA, "p"))
-    harness.turn()
+    client.handle(Prepare(XA.key, XA, "p")).turn()
     (refused,) = client.session.errors
     assert (refused.xa_code, refused.receipt, refused.is_fatal) == (XAER_PROTO, "p", False)
     client.handle(Recover("all"))
     assert client.session.events[-1] == ("recovered", [])
 
-    client.handle(Abort(XA.key, "r", xa=XA))
-    harness.turn()
+    client.handle(Abort(XA.key, "r", xa=XA)).turn()
 
     assert client.receipts == ["r"]
     assert client.bodies == ["first"]
@@ -69,15 +66,12 @@ def test_a_branch_whose_prepare_is_refused_is_not_prepared_and_can_be_rolled_bac
 
 
 def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(harness: Any, client: Any) -> None:
-    client.handle(Prepare(XA.key, XA, "p"))
-    harness.turn()
+    client.handle(Prepare(XA.key, XA, "p")).turn()
     client.send("third", transaction=XA.key)
     unheard(harness, EndTransaction(XA, False, encode_rollback(XA)))
     client.handle(Prepare(XA.key, XA, "q"))
-    client.handle(Commit(XA.key, "early", xa=XA, is_two_phase=True))
-    harness.turn()
-    client.handle(Commit(XA.key, "c", xa=XA, is_two_phase=True))
-    harness.turn()
+    client.handle(Commit(XA.key, "early", xa=XA, is_two_phase=True)).turn()
+    client.handle(Commit(XA.key, "c", xa=XA, is_two_phase=True)).turn()
 
     assert client.receipts == ["q", "c"]
     assert client.bodies == ["first", "second", "third"]
@@ -85,11 +79,9 @@ def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(harness: Any, cl
 
 def test_what_is_refused_after_its_client_left_is_rolled_back(harness: Any, client: Any) -> None:
     client.handle(Prepare(XA.key, XA, "p"))
-    client.vanish()
-    harness.turn()
+    client.vanish().turn()
 
-    other = harness.consumer()
-    harness.turn()
+    other = harness.consumer().turn()
     assert other.bodies == ["first"]
     other.handle(Abort(XA.key, "r", xa=XA))
     assert "there is no transaction" in other.errors[0]
@@ -101,20 +93,16 @@ def test_a_rolled_back_branch_releases_messages_of_an_unnamed_queue(harness: Any
     client.session.prepared = lambda receipt, is_read_only: client.session.receipt(receipt)
     bodies = [f"m{number}" for number in range(1 + others)]
     client.send_all(bodies)
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     client.handle(Begin(XA.key, xa=XA))
     client.ack("m0", transaction=XA.key)
-    client.handle(Prepare(XA.key, XA, "p"))
-    harness.turn()
+    client.handle(Prepare(XA.key, XA, "p")).turn()
     client.vanish()
     harness.fail_over()
 
     client = harness.client()
-    client.handle(Abort(XA.key, "r", xa=XA))
-    harness.turn()
+    client.handle(Abort(XA.key, "r", xa=XA)).turn()
 
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     assert client.bodies == bodies
     assert harness.figures()["messages"] == len(bodies)

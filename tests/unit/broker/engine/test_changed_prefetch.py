@@ -45,11 +45,9 @@ def test_more_is_given_at_once_and_the_client_is_told(harness: Harness, asked: i
 def test_with_less_nothing_is_given_before_enough_is_acknowledged(harness: Harness) -> None:
     client = harness.consumer(prefetch=1000)
     change(harness, policies(orders=1))
-    client.ack("0")
-    harness.turn()
+    client.ack("0").turn()
     assert client.bodies == ["0", "1"]
-    client.ack("1")
-    harness.turn()
+    client.ack("1").turn()
     assert client.bodies == ["0", "1", "2"]
 
 
@@ -60,8 +58,7 @@ def test_who_is_given_nothing_ahead_any_more_pulls_and_the_other_way_round(harne
         client.ack(body)
     harness.turn()
     assert client.bodies == ["0", "1"]
-    client.handle(Pull("s", 0))
-    harness.turn()
+    client.handle(Pull("s", 0)).turn()
     assert client.bodies == ["0", "1", "2"]
     change(harness, policies(orders=3))
     assert client.bodies == ["0", "1", "2", "3", "4"]
@@ -105,8 +102,7 @@ def test_topics_durable_ones_and_browsers_change_as_well(make_harness: Any) -> N
     client.session.nothing = lambda subscription_id: None  # type: ignore[attr-defined]
     client.subscribe("t", PRICES)
     client.subscribe("d", PRICES, durable_name="d")
-    client.subscribe("b", ORDERS, is_browser=True)
-    harness.turn()
+    client.subscribe("b", ORDERS, is_browser=True).turn()
     assert [each.prefetch for each in client.client.subscriptions.values()] == [3, 2, 500]
     sender = harness.client()
     sender.store(*range(9), destination=PRICES)

@@ -83,8 +83,7 @@ def is_forgotten(harness: Harness) -> bool:
 def test_a_disconnect_right_behind_a_subscription_to_a_backlog(backlog: Harness) -> None:
     client = backlog.client("me")
     client.subscribe(destination=EVERY_QUEUE, receipt="r")
-    client.disconnect("bye")
-    backlog.turn()
+    client.disconnect("bye").turn()
     assert client.receipts == ["r", "bye"]
     assert client.is_closed
     assert is_forgotten(backlog)
@@ -93,8 +92,7 @@ def test_a_disconnect_right_behind_a_subscription_to_a_backlog(backlog: Harness)
 def test_a_fatal_error_right_behind_a_subscription_to_a_backlog(backlog: Harness) -> None:
     client = backlog.client("me")
     client.subscribe(destination=EVERY_QUEUE)
-    client.handle(ProtocolFailure(ClientError("it makes no sense")))
-    backlog.turn()
+    client.handle(ProtocolFailure(ClientError("it makes no sense"))).turn()
     assert client.errors == ["it makes no sense"]
     assert client.is_closed
     assert is_forgotten(backlog)
@@ -129,8 +127,7 @@ def test_a_socket_that_closes_while_its_client_begins_anew(backlog: Harness, tur
     client.handle(Disconnect("bye", is_awaited=True))
     client.handle(Connect("me"))
     backlog.turn(turns)
-    client.vanish()
-    backlog.turn()
+    client.vanish().turn()
     assert client.client is None
     assert is_forgotten(backlog)
 
@@ -153,8 +150,7 @@ def test_no_receipt_is_told_to_a_socket_that_closed(harness: Harness) -> None:
     client = kept(harness).connect("me")
     client.handle(Disconnect("bye", is_awaited=True))
     harness.make_steps()  # all is over but for the store's answer
-    client.vanish()
-    harness.turn()
+    client.vanish().turn()
     assert client.receipts == []
     assert is_forgotten(harness)
 
@@ -162,14 +158,12 @@ def test_no_receipt_is_told_to_a_socket_that_closed(harness: Harness) -> None:
 @pytest.mark.contains_errors
 def test_what_waits_for_the_end_of_a_client_is_called_though_another_fails(backlog: Harness) -> None:
     first = backlog.client("me")
-    first.subscribe(destination=EVERY_QUEUE)
-    backlog.turn()
+    first.subscribe(destination=EVERY_QUEUE).turn()
     first.is_closed = True
     backlog.engine.closed(first)
     second = Client(backlog, backlog.connection_id())
     backlog.engine._clients.leavers[first.client].insert(0, lambda: 1 / 0)
-    second.handle(Connect("me"))
-    backlog.turn()
+    second.handle(Connect("me")).turn()
     assert second.is_connected
 
 

@@ -15,7 +15,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -101,11 +101,11 @@ class Peer(Client):
         self.disconnects = 0
         world.peers.append(self)
 
-    def handle(self, command: Command) -> None:
+    def handle(self, command: Command) -> Self:
         if self.is_closed:
-            return
+            return self
         self.connects += isinstance(command, Connect)
-        super().handle(command)
+        return super().handle(command)
 
     def close(self, after_flush: bool = True) -> None:
         if not self.is_closed:

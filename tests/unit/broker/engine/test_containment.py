@@ -38,8 +38,7 @@ def test_a_session_that_fails_is_hung_up_on_alone(harness: Any, destination: Des
         client.subscribe(destination=destination, ack=AckMode.AUTO if destination.is_topic else AckMode.INDIVIDUAL)
     broken.session.deliver = fails
     for number in range(4):
-        sender.send(str(number), destination, receipt=f"r{number}")
-        harness.turn()
+        sender.send(str(number), destination, receipt=f"r{number}").turn()
         if broken.is_closed and broken.client is not None and broken.client.is_open:
             broken.vanish()  # as the transport tells it
             harness.turn()
@@ -93,8 +92,7 @@ def test_a_receipt_in_the_middle_of_a_write(harness: Harness, is_atomic: bool) -
     broken.send("1", receipt=None if is_atomic else "r", transaction="t" if is_atomic else None)
     if is_atomic:
         broken.commit("t", receipt="r")
-    good.send("2", receipt="r")
-    harness.turn()
+    good.send("2", receipt="r").turn()
     assert broken.is_closed
     assert good.receipts == ["r"]
     assert consumer.bodies == ["1", "2"]
@@ -104,8 +102,7 @@ def test_a_receipt_in_the_middle_of_a_write(harness: Harness, is_atomic: bool) -
 def test_a_receipt_of_what_is_not_stored(harness: Harness) -> None:
     broken, good = broken_and_good(harness, "receipt")
     good.subscribe("s", PRICES, AckMode.AUTO)
-    broken.send("1", PRICES, persistent=False, receipt="r")
-    harness.turn()
+    broken.send("1", PRICES, persistent=False, receipt="r").turn()
     assert broken.is_closed
     assert good.bodies == ["1"]
 
@@ -161,11 +158,9 @@ def test_a_step_that_fails_does_not_keep_a_topic_from_going_on(harness: Harness)
     harness.engine._dispatcher.fan_out._deliver = lambda deliveries: (
         fails() if deliveries[0][0].outlet is clients[0] else deliver(deliveries)
     )
-    sender.send("1", PRICES, receipt="1")
-    harness.turn()
+    sender.send("1", PRICES, receipt="1").turn()
     harness.engine._dispatcher.fan_out._deliver = deliver
-    sender.send("2", PRICES, receipt="2")
-    harness.turn()
+    sender.send("2", PRICES, receipt="2").turn()
     assert clients[-1].bodies == ["1", "2"]
     assert sender.receipts == ["1", "2"]
 
@@ -191,13 +186,11 @@ def test_an_advisory(monkeypatch: pytest.MonkeyPatch) -> None:
         each.subscribe("a", Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Queue"), AckMode.AUTO)
     harness.turn()
     maker = harness.client()
-    maker.send("1", receipt="1")
-    harness.turn()
+    maker.send("1", receipt="1").turn()
     assert broken.is_closed
     assert [each.message.destination.name for each in good.session.delivered] == ["ActiveMQ.Advisory.Queue"]
     monkeypatch.setattr(Advisories, "message", fails)
-    maker.send("2", Destination(DestinationKind.QUEUE, "another"), receipt="2")
-    harness.turn()
+    maker.send("2", Destination(DestinationKind.QUEUE, "another"), receipt="2").turn()
     assert maker.receipts == ["1", "2"]
     assert is_served(harness, good, maker)
 
@@ -323,11 +316,9 @@ def test_who_was_found_out_and_what_waited_for_that(harness: Harness, says: str)
 def test_an_operation_that_cannot_be_completed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     broken, good = broken_and_good(harness)
     monkeypatch.setattr(harness.engine._arrivals, "published", fails)
-    harness.client("c").subscribe("s", PRICES, durable_name="d")
-    harness.turn()
+    harness.client("c").subscribe("s", PRICES, durable_name="d").turn()
     broken.send("1", PRICES, receipt="r")
-    good.send("2", receipt="r")
-    harness.turn()
+    good.send("2", receipt="r").turn()
     assert broken.is_closed
     assert good.receipts == ["r"]
     assert is_served(harness, good)
@@ -351,8 +342,7 @@ def test_a_queue_that_cannot_give_out_what_somebody_leaves_in_it(harness: Harnes
     for each in names:
         other.subscribe(each.name, each)
     cannot_give_out(harness, names[0])
-    leaver.unsubscribe("all")
-    harness.turn()
+    leaver.unsubscribe("all").turn()
     assert not leaver.is_closed
     assert other.bodies == ["1"]
 
@@ -380,8 +370,7 @@ def test_the_end_of_a_client(harness: Harness) -> None:
     harness.engine._clients.endings = (fails, *endings, fails)
     broken.vanish()
     harness.engine._clients.endings = endings
-    good.subscribe()
-    harness.turn()
+    good.subscribe().turn()
     assert good.bodies == ["1"]
 
 
@@ -395,8 +384,7 @@ def test_the_end_of_a_subscription(harness: Harness) -> None:
     first = broken.client.subscriptions["first"]
     harness.engine._subscriber.close = lambda each, *seen: fails() if each is first else close(each, *seen)
     broken.vanish()
-    good.subscribe()
-    harness.turn()
+    good.subscribe().turn()
     assert good.bodies == ["1"]
 
 

@@ -40,8 +40,7 @@ def test_with_the_mode_client_all_up_to_it_are_refused(make_harness, stomp_nack)
     harness = make_harness(stomp_nack=stomp_nack)
     client, sexton = harness.consumer(ack=AckMode.CLIENT), harness.client()
     for body in "abc":
-        client.send(body, persistent=body != "b")
-        harness.turn()
+        client.send(body, persistent=body != "b").turn()
 
     client.nack("b", receipt="r")
     assert client.receipts == ([] if stomp_nack == "dlq" else ["r"])
@@ -57,15 +56,13 @@ def test_with_the_mode_client_all_up_to_it_are_refused(make_harness, stomp_nack)
 def test_dead_letters_that_are_refused_stay_with_who_did(harness):
     client, sexton = harness.consumer(ack=AckMode.CLIENT), harness.client()
     client.store(*"abc")
-    client.nack("c")
-    harness.turn()
+    client.nack("c").turn()
     sexton.subscribe("d", DLQ, ack=AckMode.CLIENT)
     assert sexton.bodies == ["a", "b", "c"], "in their order"
     sexton.handle(Nack("d", 2, None, "r"))
     assert sexton.receipts == ["r"]
     assert list(sexton.client.subscriptions["d"].unacked) == [1, 2, 3]
-    sexton.handle(Ack("d", 3, None, "a"))
-    harness.turn()
+    sexton.handle(Ack("d", 3, None, "a")).turn()
     assert sexton.receipts == ["r", "a"]
 
 
@@ -73,8 +70,7 @@ def test_a_refused_non_persistent_message_is_dropped(harness):
     client = harness.consumer()
     client.send("a", persistent=False)
 
-    client.nack("a", receipt="r")
-    harness.turn()
+    client.nack("a", receipt="r").turn()
 
     assert client.receipts == ["r"]
     assert harness.counts["messages"] == 0
@@ -88,8 +84,7 @@ def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness
     client.store("b")
 
     for _ in range(3):
-        client.nack("a")
-        harness.turn()
+        client.nack("a").turn()
 
     assert client.bodies == ["a", "a", "a", "b"]
     assert [each.redelivered for each in client.session.delivered] == [False, True, True, False]
@@ -98,8 +93,7 @@ def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness
 
 def test_lost_connections_do_not_count_towards_the_limit(make_harness):
     harness = make_harness(stomp_nack="requeue", maximum_redeliveries=1)
-    harness.client().send("a")
-    harness.turn()
+    harness.client().send("a").turn()
     for _ in range(5):
         client = harness.consumer()
         assert client.bodies == ["a"]
@@ -114,11 +108,9 @@ def test_lost_connections_do_not_count_towards_the_limit(make_harness):
 def test_a_dead_letter_does_not_die_again(harness):
     client, other = harness.client(), harness.client()
     client.send("a", DLQ)
-    client.subscribe("d", DLQ)
-    harness.turn()
+    client.subscribe("d", DLQ).turn()
 
-    client.nack("a", receipt="r")
-    harness.turn()
+    client.nack("a", receipt="r").turn()
     assert client.receipts == ["r"]
     assert client.bodies == ["a"]
     client.vanish()
@@ -150,8 +142,7 @@ def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_
     one.nack("b")
     two.nack("b")
     two.nack("a", receipt="r")
-    sexton.subscribe("d", TOPIC_DLQ)
-    harness.turn()
+    sexton.subscribe("d", TOPIC_DLQ).turn()
 
     letters = [each.message for each in sexton.session.delivered]
     assert [letter.body for letter in letters] == ([b"a", b"b"] if is_audited else [b"a", b"b", b"b", b"a"])
@@ -162,17 +153,13 @@ def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_
 
 def test_what_is_given_up_again_after_it_was_sent_again_is_a_dead_letter_again(harness):
     one, sexton = harness.consumer("s", PRICES, durable_name="d", client_id="one"), harness.client()
-    one.handle(Send(Message(PRICES, "ID:kept:1:1:1", b"a", persistent=True)))
-    harness.turn()
-    one.nack("a")
-    harness.turn()
+    one.handle(Send(Message(PRICES, "ID:kept:1:1:1", b"a", persistent=True))).turn()
+    one.nack("a").turn()
     harness.fail_over()
     one = harness.consumer("s", PRICES, durable_name="d", client_id="one")
-    one.handle(Send(Message(PRICES, "ID:other:1:1:1", b"a", persistent=True)))
-    harness.turn()
+    one.handle(Send(Message(PRICES, "ID:other:1:1:1", b"a", persistent=True))).turn()
     one.nack("a")
-    sexton = harness.consumer("d", TOPIC_DLQ)
-    harness.turn()
+    sexton = harness.consumer("d", TOPIC_DLQ).turn()
     assert sexton.bodies == ["a", "a"]
 
 
@@ -201,8 +188,7 @@ def test_dead_letters_may_be_sent_to_a_topic(make_harness, is_persistent):
     dead = Destination(DestinationKind.TOPIC, DLQ.name)
     client.subscribe(ack=AckMode.INDIVIDUAL)
     plain.subscribe("p", dead, AckMode.AUTO)
-    client.send("a", persistent=is_persistent)
-    harness.turn()
+    client.send("a", persistent=is_persistent).turn()
     client.nack("a", receipt="first")
     assert plain.bodies == [] if is_persistent else ["a"]
     harness.turn()
@@ -210,16 +196,13 @@ def test_dead_letters_may_be_sent_to_a_topic(make_harness, is_persistent):
     assert client.receipts == ["first"]
 
     keeper.subscribe("k", dead, durable_name="d")
-    client.send("b", persistent=is_persistent)
-    harness.turn()
-    client.nack("b", receipt="second")
-    harness.turn()
+    client.send("b", persistent=is_persistent).turn()
+    client.nack("b", receipt="second").turn()
     assert plain.bodies == ["a", "b"]
     assert keeper.bodies == ["b"]
     assert client.receipts == ["first", "second"]
     assert harness.stored() == 1
-    keeper.ack("b")
-    harness.turn()
+    keeper.ack("b").turn()
     assert harness.stored() == 0
 
 
@@ -227,8 +210,7 @@ def test_a_dead_letter_queue_by_another_name_has_no_dead_letters(make_harness):
     strategy = DeadLetterStrategy(queue_prefix="DEAD.", expiration=1_000)
     harness = make_harness(DestinationPolicy(dead_letter=strategy))
     client = harness.client()
-    client.send("a", expiration=2_000)
-    harness.turn()
+    client.send("a", expiration=2_000).turn()
     harness.now = 3_000
     harness.engine.tick(harness.now)
     harness.turn()
@@ -241,12 +223,10 @@ def test_an_expired_message_is_a_dead_letter_when_it_would_be_delivered(harness)
     client, sexton = harness.client(), harness.client()
     client.send("a", expiration=2_000)
     client.send("b", expiration=9_000)
-    client.send("c", expiration=2_000, persistent=False)
-    harness.turn()
+    client.send("c", expiration=2_000, persistent=False).turn()
     harness.now = 2_000
 
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     sexton.subscribe("d", DLQ)
 
     assert client.bodies == ["b"]
@@ -295,8 +275,7 @@ def test_what_cannot_be_told_is_a_dead_letter_and_the_next_one_comes(harness, ac
     client.session.deliver = refuse
     client.subscribe(ack=ack, prefetch=1)
     client.store("bad", "good")
-    sexton.subscribe("d", DLQ)
-    harness.turn()
+    sexton.subscribe("d", DLQ).turn()
     assert client.bodies == ["good"]
     assert client.is_connected
     assert sexton.bodies == ["bad"]
@@ -310,8 +289,7 @@ def test_letters_of_two_copies_in_a_queue_that_all_share_have_ids_of_their_own(m
     shared = DeadLetterStrategy(kind=DeadLetterKind.SHARED)
     harness = make_harness(DestinationPolicy(dead_letter=shared))
     client, sexton = harness.client(), harness.client()
-    client.send("x", Destination(DestinationKind.QUEUE, "a,b"))
-    harness.turn()
+    client.send("x", Destination(DestinationKind.QUEUE, "a,b")).turn()
     for name in ("a", "b"):
         client.subscribe(name, Destination(DestinationKind.QUEUE, name))
         client.nack("x")

@@ -26,12 +26,10 @@ def test_a_message_is_measured_until_its_first_consumer_has_it(harness: Harness)
     client.store("one")
     harness.wait(4.0)
     assert seconds(harness) == (0, 0.0)
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     assert client.bodies == ["one"]
     assert seconds(harness) == (1, 4.0)
-    client.nack("one")
-    harness.turn()
+    client.nack("one").turn()
     assert seconds(harness) == (1, 4.0), "once each"
 
 
@@ -49,14 +47,12 @@ def test_what_nobody_takes_is_beyond_the_last_bound_and_waited_for_no_more(harne
     client.store("one")
     harness.wait(DELIVERY_SECONDS[-1] + 2.0)
     assert harness.engine.delivery_seconds.counts[-1] == 1
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     assert seconds(harness)[0] == 1
 
 
 def test_what_is_not_stored_is_no_sample(harness: Harness) -> None:
     client = harness.consumer()
-    client.send("one", persistent=False)
-    harness.turn()
+    client.send("one", persistent=False).turn()
     assert client.bodies == ["one"]
     assert seconds(harness)[0] == 0

@@ -37,19 +37,16 @@ def test_what_is_sent_again_after_a_failover_is_stored_once(harness):
 def test_two_copies_in_one_turn_are_one_message(harness):
     client = harness.client()
     client.handle(Send(numbered(1, "m"), None, "first"))
-    client.handle(Send(numbered(1, "m"), None, "second"))
-    harness.turn()
+    client.handle(Send(numbered(1, "m"), None, "second")).turn()
     assert client.receipts == ["first", "second"]
     assert harness.stored() == 1
 
 
 def test_a_message_that_was_acknowledged_does_not_come_back_with_its_copy(harness):
     client = harness.consumer()
-    client.handle(Send(numbered(1, "m")))
-    harness.turn()
+    client.handle(Send(numbered(1, "m"))).turn()
     client.ack("m")
-    client.handle(Send(numbered(1, "m"), None, "again"))
-    harness.turn()
+    client.handle(Send(numbered(1, "m"), None, "again")).turn()
     assert client.bodies == ["m"]
     assert client.receipts == ["again"]
     assert harness.stored() == 0
@@ -61,8 +58,7 @@ def test_a_message_that_was_refused_may_come_again(make_harness):
     harness.store.bytes_max = 10
     client.handle(Send(numbered(1, "m"), None, "refused"))
     harness.store.bytes_max = 1 << 20
-    client.handle(Send(numbered(1, "m"), None, "taken"))
-    harness.turn()
+    client.handle(Send(numbered(1, "m"), None, "taken")).turn()
     assert (client.receipts, len(client.errors), harness.stored()) == (["taken"], 1, 1)
 
 
@@ -72,13 +68,11 @@ def test_a_commit_that_is_sent_again_stores_nothing_twice(harness):
         client.begin()
         for number in (1, 2):
             client.handle(Send(numbered(number, f"m{number}"), "t"))
-        client.commit(receipt=receipt)
-        harness.turn()
+        client.commit(receipt=receipt).turn()
         assert client.receipts == [receipt]
         assert harness.stored() == 2
         harness.fail_over()
-    client = harness.consumer()
-    harness.turn()
+    client = harness.consumer().turn()
     assert client.bodies == ["m1", "m2"]
 
 
@@ -88,8 +82,7 @@ def test_a_commit_takes_what_is_new_in_it_message_by_message(harness):
     client.begin()
     for number, body in ((1, "one"), (2, "two"), (3, "three")):
         client.handle(Send(numbered(number, body), "t"))
-    client.commit(receipt="r")
-    harness.turn()
+    client.commit(receipt="r").turn()
     assert client.bodies == ["two", "one", "three"]
     assert (client.receipts, harness.counts["duplicates_total"]) == (["r"], 1)
 
@@ -109,8 +102,7 @@ def test_subscribers_of_a_topic_get_a_stored_message_once(harness):
     plain, sender = harness.consumer("p", PRICES, AckMode.AUTO), harness.client()
     harness.turn()
     for receipt in ("first", "again"):
-        sender.handle(Send(numbered(1, "m", PRICES), None, receipt))
-        harness.turn()
+        sender.handle(Send(numbered(1, "m", PRICES), None, receipt)).turn()
     assert durable.bodies == plain.bodies == ["m"]
     assert sender.receipts == ["first", "again"]
 

@@ -74,18 +74,15 @@ def test_who_leaves_gets_no_more_and_who_comes_gets_what_is_sent_from_then_on(ha
     sender.send("a", PRICES, persistent=False)
     clients[3].unsubscribe()
     clients[4].vanish()
-    late = harness.consumer(destination=PRICES)
-    harness.turn()
-    sender.send("b", PRICES, persistent=False)
-    harness.turn()
+    late = harness.consumer(destination=PRICES).turn()
+    sender.send("b", PRICES, persistent=False).turn()
     assert [client.bodies for client in (*clients, late)] == [["a", "b"]] * 3 + [[], []] + [["b"]]
 
 
 def test_a_sender_who_leaves_is_no_matter(harness: Harness) -> None:
     clients, sender = crowd(harness), harness.client()
     sender.send("a", PRICES, persistent=False)
-    sender.vanish()
-    harness.turn()
+    sender.vanish().turn()
     assert [client.bodies for client in clients] == [["a"]] * 5
     assert not harness.engine._dispatcher.fan_out.origins
 
@@ -110,8 +107,7 @@ def test_a_session_that_fails_ends_alone(harness: Harness) -> None:
         raise RuntimeError("of this session")
 
     clients[0].session.deliver = fail  # type: ignore[method-assign]
-    sender.send("a", PRICES, persistent=False)
-    harness.turn()
+    sender.send("a", PRICES, persistent=False).turn()
     assert clients[0].is_closed
     assert [client.bodies for client in clients[1:]] == [["a"]] * 4
     assert sender.is_reading

@@ -96,8 +96,7 @@ def test_what_has_room_goes_on_on_the_same_connection(full):
     producer.send("elsewhere", BILLS, receipt="1", persistent=False)
     producer.send("stored", receipt="2")
     producer.send("to a topic", PRICES, receipt="3", persistent=False)
-    producer.subscribe("s", BILLS, receipt="4")
-    full.turn()
+    producer.subscribe("s", BILLS, receipt="4").turn()
     assert sorted(producer.receipts) == ["1", "2", "3", "4"]
     assert producer.bodies == ["elsewhere"]
 
@@ -145,8 +144,7 @@ def test_a_consumers_window_leaves_room_for_what_is_only_in_memory(make_harness)
 
 def test_a_durable_subscription_counts_in_the_memory_of_its_topic(make_harness):
     harness = make_harness(NARROW)
-    durable = harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    harness.turn()
+    durable = harness.consumer("s", PRICES, durable_name="d", client_id="me").turn()
     durable.unsubscribe("s")
     producer = harness.client()
     producer.send("x" * 500, PRICES, persistent=False, receipt="1")
@@ -341,8 +339,7 @@ def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):
     producer.commit("t", receipt="3")
     producer.begin("other")
     producer.send("volatile", transaction="other", persistent=False)
-    producer.commit("other", receipt="4")
-    stuffed.turn()
+    producer.commit("other", receipt="4").turn()
     assert producer.receipts == ["4"]
     give_space(stuffed)
     assert producer.receipts == ["4", "1", "2", "3"]
@@ -367,11 +364,9 @@ def test_a_prepared_branch_is_committed_though_the_store_is_full(harness):
     client.session.prepared = lambda receipt, is_read_only: None
     client.handle(Begin(XA.key, xa=XA))
     client.handle(Send(client.message("a"), XA.key))
-    client.handle(Prepare(XA.key, XA, "p"))
-    harness.turn()
+    client.handle(Prepare(XA.key, XA, "p")).turn()
     harness.store.bytes_max = 0
-    client.handle(Commit(XA.key, "r", xa=XA, is_two_phase=True))
-    harness.turn()
+    client.handle(Commit(XA.key, "r", xa=XA, is_two_phase=True)).turn()
     assert (client.receipts, client.errors) == (["r"], [])
 
 

@@ -21,18 +21,15 @@ def harness(make_harness):
 
 def test_a_full_store_in_memory_refuses_a_send_and_takes_acknowledgements(harness):
     client = harness.consumer()
-    client.send("x" * 600)
-    harness.turn()
+    client.send("x" * 600).turn()
     assert isinstance(harness.store, MemoryStore)
     harness.store.bytes_max = 1_000
 
     client.send("y" * 600, receipt="r")
     assert "bytes_max" in client.errors[0]
     assert not client.is_closed
-    client.ack("x" * 600)
-    harness.turn()
-    client.send("y" * 600, receipt="r")
-    harness.turn()
+    client.ack("x" * 600).turn()
+    client.send("y" * 600, receipt="r").turn()
 
     assert client.receipts == ["r"]
 
@@ -69,13 +66,11 @@ def test_a_send_in_a_transaction_dooms_it(full):
     assert "can only be aborted: the store in memory holds bytes_max" in client.errors[0]
     assert refused(harness) == 1
     client.ack("stored", transaction="t")
-    client.commit()
-    harness.turn()
+    client.commit().turn()
     assert "rolled back: the store in memory holds bytes_max" in client.errors[1]
     assert harness.stored() == 1, "its acknowledgement was rolled back with it"
     assert not client.is_closed
-    client.ack("stored")
-    harness.turn()
+    client.ack("stored").turn()
     assert harness.stored() == 0
 
 
@@ -86,8 +81,7 @@ def test_a_transaction_that_was_open_before_is_rolled_back_at_commit_if_it_store
     client.send("later refused", transaction="t")
     client.ack("stored", transaction="t")
     harness.store.bytes_max = bytes_max
-    client.commit(receipt="r")
-    harness.turn()
+    client.commit(receipt="r").turn()
     assert "Transaction 't' was rolled back: the store in memory" in client.errors[0]
     assert client.receipts == []
     assert harness.stored() == 1
@@ -98,8 +92,7 @@ def test_a_transaction_that_only_acknowledges_is_committed(full):
     harness, client = full
     client.begin()
     client.ack("stored", transaction="t")
-    client.commit(receipt="r")
-    harness.turn()
+    client.commit(receipt="r").turn()
     assert client.receipts == ["r"]
     assert harness.stored() == 0
 
@@ -111,8 +104,7 @@ def test_what_is_not_stored_goes_on_in_a_transaction_too(full):
     client.begin()
     client.send("volatile too", transaction="t", persistent=False)
     client.send("nobody keeps it either", PRICES, transaction="t")
-    client.commit(receipt="r")
-    harness.turn()
+    client.commit(receipt="r").turn()
     assert client.errors == []
     assert client.receipts == ["r"]
     assert client.bodies == ["stored", "volatile", "volatile too"]
@@ -120,8 +112,7 @@ def test_what_is_not_stored_goes_on_in_a_transaction_too(full):
 
 def test_dead_letters_go_on(full):
     harness, client = full
-    client.nack("stored", receipt="r")
-    harness.turn()
+    client.nack("stored", receipt="r").turn()
     assert client.receipts == ["r"]
     assert harness.figures(DLQ.name)["messages"] == 1
 
@@ -135,7 +126,6 @@ def test_a_durable_subscription_ends_and_gives_its_room_back(full):
     harness.store.bytes_max = harness.store.bytes
     client.send("refused", PRICES)
     assert len(client.errors) == 1
-    durable.unsubscribe(None, durable_name="n", receipt="r")
-    harness.turn()
+    durable.unsubscribe(None, durable_name="n", receipt="r").turn()
     assert durable.receipts == ["r"]
     assert not harness.store.is_full

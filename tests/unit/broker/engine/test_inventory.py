@@ -26,8 +26,7 @@ def test_pages_come_in_order_and_are_all_there_is(harness):
         client.send("x", queue(f"q{number:02}"))
     harness.turn()
     harness.fail_over()  # nobody named any of them since
-    harness.client().send("x", queue("q07"))
-    harness.turn()
+    harness.client().send("x", queue("q07")).turn()
     inventory = harness.engine.inventory
     seen, after = [], ""
     while True:
@@ -97,15 +96,13 @@ def test_it_is_told_why_a_consumer_is_slow(harness):
     (consumer,) = at_once(harness.engine.inventory.consumers(Query(10))).rows
     assert "acknowledges too slowly: 1 " in consumer["slow"]
     client.has_space = False
-    client.ack("a")
-    harness.turn()
+    client.ack("a").turn()
     (consumer,) = at_once(harness.engine.inventory.consumers(Query(10))).rows
     assert "reads too slowly" in consumer["slow"]
 
 
 def test_durable_subscriptions_have_a_row_for_each_topic(harness):
-    harness.consumer(destination=PRICES, durable_name="all", client_id="me")
-    harness.turn()
+    harness.consumer(destination=PRICES, durable_name="all", client_id="me").turn()
     (row,) = at_once(harness.engine.inventory.subscriptions(Query(10))).rows
     assert (row["client_id"], row["name"], row["topic"], row["consumers"]) == ("me", "all", "prices", 1)
 

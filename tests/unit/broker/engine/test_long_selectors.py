@@ -47,8 +47,7 @@ def test_what_its_client_says_meanwhile_comes_after_it_and_others_wait_for_nothi
     client.send("mine", receipt="sent")
     client.unsubscribe(receipt="unsubscribed")
     assert not client.is_reading
-    other.send("other", receipt="other")
-    harness.turn()
+    other.send("other", receipt="other").turn()
     assert client.receipts == []
     assert other.receipts == ["other"]
     elsewhere.finish()
@@ -63,8 +62,7 @@ def test_a_mistake_in_it_is_told_as_ever(harness: Any, elsewhere: Elsewhere) -> 
     (error,) = client.session.errors
     assert "it ends where a value is expected" in error.message
     assert error.receipt == "r"
-    client.send("after", receipt="sent")
-    harness.turn()
+    client.send("after", receipt="sent").turn()
     assert client.receipts == ["sent"]
 
 
@@ -72,8 +70,7 @@ def test_who_left_meanwhile_has_no_subscription(harness: Any, elsewhere: Elsewhe
     client = harness.consumer(selector=LONG)
     client.vanish()
     elsewhere.finish()
-    harness.client().send("stays", receipt="sent")
-    harness.turn()
+    harness.client().send("stays", receipt="sent").turn()
     assert harness.figures()["consumers"] == 0
 
 

@@ -25,8 +25,7 @@ def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(make_h
     greedy, sender, modest = harness.client(), harness.client(), harness.client()
     greedy.subscribe("g", ack=AckMode.CLIENT, prefetch=MANY)
     for _ in range(MANY):
-        sender.send(LARGE)
-        harness.turn()
+        sender.send(LARGE).turn()
     held = len(greedy.bodies)
     assert 40 < held < 60, "half of the budget"
     assert used(harness) < 1_000_000
@@ -57,8 +56,7 @@ def test_who_is_held_back_goes_on_when_others_give_back(make_harness):
     second.subscribe("s", other, AckMode.CLIENT, prefetch=MANY)
     for _ in range(100):
         sender.send(LARGE)
-        sender.send(LARGE, other)
-        harness.turn()
+        sender.send(LARGE, other).turn()
     before = len(second.bodies)
     assert before < 50
     first.vanish()
@@ -77,8 +75,7 @@ def test_a_returned_delivery_is_left_to_the_store_and_counts_as_delivered(make_h
     first.vanish()
     harness.wait(2)
     assert used(harness) < 10_000
-    second = harness.consumer(ack=AckMode.AUTO)
-    harness.turn()
+    second = harness.consumer(ack=AckMode.AUTO).turn()
     assert [body[0] for body in second.bodies] == list("012345678")
     assert [each.redelivered for each in second.session.delivered] == [True] * count + [False] * (9 - count)
 
@@ -91,8 +88,7 @@ def test_of_a_topic_too(make_harness):
     harness.turn()
     assert 40 < len(greedy.bodies) < 60
     assert used(harness) < 1_000_000
-    greedy.vanish()
-    harness.turn()
+    greedy.vanish().turn()
     assert used(harness) == 0
 
 
@@ -109,21 +105,18 @@ def test_what_many_hold_counts_once(make_harness, persistent):
     sender, reader = harness.client(), harness.client()
     for number in range(20):
         away = harness.client(f"c{number}")
-        away.subscribe("d", PRICES, AckMode.CLIENT, durable_name="d")
-        harness.turn()
+        away.subscribe("d", PRICES, AckMode.CLIENT, durable_name="d").turn()
         away.vanish()
     reader.subscribe("r", PRICES, AckMode.CLIENT)
     for _ in range(10):
         sender.send(LARGE, PRICES, persistent=persistent)
     harness.turn()
     assert 100_000 < used(harness) < 200_000
-    reader.vanish()
-    harness.turn()
+    reader.vanish().turn()
     assert 100_000 < used(harness) < 200_000
     for number in range(20):
         back = harness.client(f"c{number}")
-        back.subscribe("d", PRICES, AckMode.AUTO, durable_name="d")
-        harness.turn()
+        back.subscribe("d", PRICES, AckMode.AUTO, durable_name="d").turn()
         assert len(back.bodies) == 10
     assert used(harness) == 0
 
@@ -158,8 +151,7 @@ def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(make_harnes
     client.begin()
     for each in list(client.session.delivered):
         client.ack(each.body, transaction="t")
-    client.commit()
-    harness.turn()
+    client.commit().turn()
     assert used(harness) == 0
     assert client.client.holder.bytes == 0
 
@@ -181,8 +173,7 @@ def test_connections_subscriptions_and_destinations_count(make_harness, monkeypa
     for number in range(200):
         client.subscribe(f"s{number}", Destination(DestinationKind.TOPIC, "t0"))
     assert "Subscriptions fill the memory that is free" in client.errors[count]
-    client.vanish()
-    harness.turn()
+    client.vanish().turn()
     assert harness.engine.memory.by_kind["state"] < 250_000
 
 
@@ -208,8 +199,7 @@ def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(ma
     harness.turn()
     harness.destinations.remove(harness.destinations.topic(target))
     harness.turn()
-    client.unsubscribe("s")
-    harness.turn()
+    client.unsubscribe("s").turn()
     assert (client.holder.bytes, used(harness)) == (0, 0)
 
 

@@ -36,8 +36,7 @@ def test_of_what_expired(build):
     harness = build()
     listener = listen(harness, "Expired.>")
     client = harness.client()
-    client.send("old", expiration=1_500)
-    harness.turn()
+    client.send("old", expiration=1_500).turn()
     assert advisories_of(listener) == []
     harness.wait(2)
     assert advisories_of(listener) == ["Expired.Queue.orders"]
@@ -48,8 +47,7 @@ def test_of_a_dead_letter(build):
     listener = listen(harness, "MessageDLQd.>")
     client = harness.consumer()
     client.store("bad")
-    client.nack("bad")
-    harness.turn()
+    client.nack("bad").turn()
     assert advisories_of(listener) == ["MessageDLQd.Queue.orders"]
     properties = listener.session.delivered[0].message.properties
     assert properties["orignalMessageId"] == client.last("bad").message.message_id
@@ -138,12 +136,10 @@ def test_a_message_to_a_queue_that_nobody_consumes_is_told_and_waits(build):
     listener = listen(harness, "NoConsumer.Queue.orders")
     client, consumer = harness.client(), harness.client()
     client.send("waits", persistent=False)
-    client.send("persistent ones are not", persistent=True)
-    harness.turn()
+    client.send("persistent ones are not", persistent=True).turn()
     assert listener.bodies == ["waits"]
     consumer.subscribe()
-    client.send("heard", persistent=False)
-    harness.turn()
+    client.send("heard", persistent=False).turn()
     assert listener.bodies == ["waits"]
     assert sorted(consumer.bodies) == ["heard", "persistent ones are not", "waits"]
 
@@ -212,10 +208,8 @@ def test_who_asks_for_the_master_is_told(build):
 
 def test_of_a_durable_subscription_that_is_deleted(build):
     harness = build()
-    client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    harness.turn()
+    client = harness.consumer("s", PRICES, durable_name="d", client_id="me").turn()
     client.unsubscribe("s")
     listener = listen(harness, "Consumer.>")
-    client.unsubscribe(None, durable_name="d")
-    harness.turn()
+    client.unsubscribe(None, durable_name="d").turn()
     assert advisories_of(listener) == ["Consumer.Topic.prices"]

@@ -23,8 +23,7 @@ def move(operator, body, target, receipt="moved"):
 
 def test_a_message_is_added_there_and_removed_here_by_one_operation(harness):
     operator = harness.client()
-    harness.client().send("a")
-    harness.turn()
+    harness.client().send("a").turn()
     operator.subscribe(ack=AckMode.RANGE)
     harness.store.appended = appended = []
 
@@ -38,8 +37,7 @@ def test_a_message_is_added_there_and_removed_here_by_one_operation(harness):
     assert (harness.figures("orders")["messages"], harness.figures("parked")["messages"]) == (0, 1)
     assert harness.stored() == 1
     harness.fail_over()
-    reader = harness.consumer(destination=PARKED)
-    harness.turn()
+    reader = harness.consumer(destination=PARKED).turn()
     assert reader.bodies == ["a"]
     assert not reader.session.delivered[0].redelivered
 
@@ -81,8 +79,7 @@ def test_what_cannot_move_goes_back_and_does_not_count_as_delivered(make_harness
     assert operator.receipts == []
     assert harness.figures()["messages"] == 1
     operator.unsubscribe(seen=0)
-    other = harness.consumer()
-    harness.turn()
+    other = harness.consumer().turn()
     assert [each.redelivered for each in other.session.delivered] == [False]
 
 

@@ -24,8 +24,7 @@ def test_a_queue_longer_than_its_window_comes_out_whole_and_in_order(make_harnes
     acknowledged = 0
     while harness.stored():
         acknowledged += 1
-        client.handle(Ack("s", acknowledged))
-        harness.turn()
+        client.handle(Ack("s", acknowledged)).turn()
 
     assert client.bodies == expected
     assert harness.counts["memory_stored_bytes"] == 0
@@ -39,8 +38,7 @@ def test_an_auto_consumer_drains_a_long_queue(make_harness, fails_over):
     if fails_over:
         harness.fail_over()
 
-    client = harness.consumer(ack=AckMode.AUTO)
-    harness.turn()
+    client = harness.consumer(ack=AckMode.AUTO).turn()
 
     assert client.bodies == expected
     assert harness.stored() == 0
@@ -56,8 +54,7 @@ def test_with_memory_exhausted_by_others_a_queue_still_moves(make_harness):
     expected = [f"{number}" for number in range(60)]
     hog.store(*expected, destination=other)
 
-    client.subscribe("s", other, AckMode.AUTO)
-    harness.turn()
+    client.subscribe("s", other, AckMode.AUTO).turn()
 
     assert client.bodies == expected
 
@@ -66,13 +63,11 @@ def test_idle_queues_leave_their_messages_to_the_store_when_memory_is_scarce(mak
     harness = make_harness(memory_limit=10_000)
     client = harness.client()
     client.send_all("abcdefgh")
-    client.send("np", persistent=False)
-    harness.turn()
+    client.send("np", persistent=False).turn()
 
     harness.engine.tick(0)
     assert harness.counts["memory_stored_bytes"] == 0
-    client.subscribe(ack=AckMode.AUTO)
-    harness.turn()
+    client.subscribe(ack=AckMode.AUTO).turn()
 
     assert sorted(client.bodies) == ["a", "b", "c", "d", "e", "f", "g", "h", "np"]
     assert [body for body in client.bodies if body != "np"] == list("abcdefgh")
@@ -82,11 +77,9 @@ def test_a_batch_of_acknowledgements_larger_than_scarce_memory_allows_still_come
     harness = make_harness(memory_limit=1_000)
     client = harness.client()
     client.store(*range(80))
-    client.subscribe(ack=AckMode.CLIENT, prefetch=100)
-    harness.turn()
+    client.subscribe(ack=AckMode.CLIENT, prefetch=100).turn()
 
     assert len(client.bodies) == 80
-    client.ack("79")
-    harness.turn()
+    client.ack("79").turn()
 
     assert harness.stored() == 0

@@ -25,8 +25,7 @@ def test_consumers_get_nothing_until_it_goes_on_and_may_acknowledge_meanwhile(ha
     pause(harness, consumers=True)
     client.store("b")
     late = harness.consumer()
-    client.ack("a", receipt="r")
-    harness.turn()
+    client.ack("a", receipt="r").turn()
 
     assert (client.bodies, late.bodies, client.receipts) == (["a"], [], ["r"])
     assert harness.figures()["consumers"] == 2
@@ -82,13 +81,11 @@ def test_consumers_that_differ_take_part_again_each_with_what_it_takes(harness):
 
 def test_producers_wait_and_what_they_send_is_in_order(harness):
     client = harness.client()
-    client.send("a", receipt="a")
-    harness.turn()
+    client.send("a", receipt="a").turn()
     pause(harness, producers=True)
     client.send("b", receipt="b")
     harness.client().send("other", Destination(DestinationKind.QUEUE, "other"), receipt="o")
-    client.send("c", receipt="c")
-    harness.turn()
+    client.send("c", receipt="c").turn()
     harness.wait(1)
 
     assert client.receipts == ["a"]
@@ -97,8 +94,7 @@ def test_producers_wait_and_what_they_send_is_in_order(harness):
     pause(harness, producers=False)
     harness.wait(1)
     assert client.receipts == ["a", "b", "c"]
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     assert client.bodies == ["a", "b", "c"]
 
 
@@ -108,8 +104,7 @@ def test_a_message_to_several_waits_for_the_one_that_is_paused(harness):
     pause_queue.store("first")
     pause(harness, producers=True)
 
-    client.send("x", BOTH, receipt="x")
-    harness.turn()
+    client.send("x", BOTH, receipt="x").turn()
     assert client.receipts == []
 
     pause(harness, producers=False)
@@ -124,8 +119,7 @@ def test_a_transaction_waits_at_its_end(harness):
     pause(harness, producers=True)
     client.begin()
     client.send("x", transaction="t")
-    client.commit(receipt="c")
-    harness.turn()
+    client.commit(receipt="c").turn()
     assert client.receipts == []
 
     pause(harness, producers=False)
@@ -140,19 +134,16 @@ def test_where_producers_do_not_wait_they_are_refused(make_harness):
     client.store("first")
     pause(harness, producers=True)
 
-    client.send("x", receipt="x")
-    harness.turn()
+    client.send("x", receipt="x").turn()
 
     assert client.errors == ["The producers of queue://orders are paused"]
 
 
 def test_a_new_term_begins_without_pauses(harness):
-    harness.client().send("a")
-    harness.turn()
+    harness.client().send("a").turn()
     pause(harness, consumers=True, producers=True)
     harness.fail_over()
-    client = harness.consumer()
-    harness.turn()
+    client = harness.consumer().turn()
     assert client.bodies == ["a"]
 
 

@@ -75,8 +75,7 @@ def test_a_refused_message_comes_again_when_its_time_has_come(again):
     again.wait(0.2)
     client.nack("a")
     again.wait(8.1)
-    client.nack("a")
-    again.turn()
+    client.nack("a").turn()
     assert client.bodies == ["a", "b", "a", "a", "a"]
     assert again.figures(DLQ.name)["messages"] == 1
 
@@ -95,8 +94,7 @@ def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
     other.nack("a")
     again.fail_over()
     after = again.client()
-    after.subscribe()
-    again.turn()
+    after.subscribe().turn()
     assert after.bodies == ["a"]
 
 
@@ -130,8 +128,7 @@ def test_a_pattern_comes_to_so_many_destinations(make_harness):
     client = harness.client()
     for name in ("A.1", "A.2", "B", "A.3", "A.1"):
         client.send("x", Destination(QUEUE, name), receipt=name)
-    client.handle(AddDestination(Destination(QUEUE, "A.4"), "created"))
-    harness.turn()
+    client.handle(AddDestination(Destination(QUEUE, "A.4"), "created")).turn()
     assert client.receipts == ["A.1", "A.2", "B", "A.1"]
     assert [error.kind for error in client.session.errors] == [ErrorKind.RESOURCE] * 2
     assert "More than 2 destinations match A.>" in client.errors[0]
@@ -139,8 +136,7 @@ def test_a_pattern_comes_to_so_many_destinations(make_harness):
 
 def test_those_that_the_store_has_from_before_count(make_harness):
     harness = make_harness(Policies([PolicyEntry(QUEUE, "A.>", replace(DestinationPolicy(), max_destinations=1))]))
-    harness.client().send("x", Destination(QUEUE, "A.1"))
-    harness.turn()
+    harness.client().send("x", Destination(QUEUE, "A.1")).turn()
     harness.fail_over()
     client = harness.client()
     client.send("x", Destination(QUEUE, "A.2"))
@@ -160,8 +156,7 @@ def test_what_nobody_uses_goes_and_may_come_again(tidy):
     client = tidy.client()
     client.send("a", receipt="1")
     client.send("b", PRICES)
-    client.subscribe("s", ORDERS, AckMode.AUTO)
-    tidy.turn()
+    client.subscribe("s", ORDERS, AckMode.AUTO).turn()
     client.unsubscribe()
     tidy.wait(9)
     assert names(tidy) == ["orders", "prices"]
@@ -169,8 +164,7 @@ def test_what_nobody_uses_goes_and_may_come_again(tidy):
     assert names(tidy) == []
     assert tidy.store.owners() == []
     assert tidy.counts["destinations_gone_idle_total"] == 2
-    client.send("c", receipt="2")
-    tidy.turn()
+    client.send("c", receipt="2").turn()
     assert client.receipts == ["1", "2"]
     assert tidy.figures()["messages"] == 1
 
@@ -205,8 +199,7 @@ def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
     assert names(tidy) == ["orders"]
     tidy.now += 1_000
     tidy.engine.tick(tidy.now)  # the mark is on its way
-    client.send("late", receipt="r")
-    tidy.turn()
+    client.send("late", receipt="r").turn()
     assert client.receipts == ["r"]
     assert tidy.figures()["messages"] == 1
     assert tidy.stored() == 1
@@ -225,8 +218,7 @@ def test_nothing_goes_while_a_prepared_branch_may_add_to_it(tidy):
 def test_empty_ones_from_before_go_too(tidy):
     client = tidy.client()
     client.send("a")
-    client.subscribe("s", ORDERS, AckMode.AUTO)
-    tidy.turn()
+    client.subscribe("s", ORDERS, AckMode.AUTO).turn()
     assert tidy.stored() == 0
     tidy.fail_over()
     tidy.wait(15)
@@ -247,8 +239,7 @@ def test_without_a_policy_everything_stays(harness):
 @pytest.mark.parametrize(("period", "seconds"), [(1_000, 2), (30_000, 30)])
 def test_what_expired_is_looked_for_as_often_as_the_policy_says(make_harness, period, seconds):
     harness = make_harness(DestinationPolicy(expire_messages_period=period))
-    harness.client().send("a", expiration=1_500)
-    harness.turn()
+    harness.client().send("a", expiration=1_500).turn()
     harness.wait(seconds - 1.5)
     assert harness.counts["expired_total"] == 0
     harness.wait(1)
@@ -258,12 +249,10 @@ def test_what_expired_is_looked_for_as_often_as_the_policy_says(make_harness, pe
 def test_what_expired_may_stay_until_it_is_met(make_harness):
     harness = make_harness(DestinationPolicy(expire_messages_period=0))
     client = harness.client()
-    client.send("a", expiration=1_500)
-    harness.turn()
+    client.send("a", expiration=1_500).turn()
     harness.wait(100)
     assert harness.counts["expired_total"] == 0
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     assert (client.bodies, harness.counts["expired_total"]) == ([], 1)
 
 
@@ -290,12 +279,10 @@ def test_a_browser_that_pulls_sees_all(harness):
     client.session.nothings = nothings = []
     client.session.nothing = nothings.append
     sender.store(*range(5))
-    client.subscribe("b", ack=AckMode.RANGE, prefetch=0, is_browser=True)
-    harness.turn()
+    client.subscribe("b", ack=AckMode.RANGE, prefetch=0, is_browser=True).turn()
     for number in range(5):
         assert (client.bodies, nothings) == ([str(each) for each in range(number)], [])
-        client.handle(Pull("b", -1))
-        harness.turn()
+        client.handle(Pull("b", -1)).turn()
     assert client.bodies == [str(each) for each in range(5)]
     client.handle(Pull("b", -1))
     assert len(nothings) in (1, 2)
@@ -312,12 +299,10 @@ def test_a_queue_waits_for_so_many_consumers_and_begins_anew_without_any(make_ha
     one.subscribe()
     harness.wait(5)
     assert one.bodies == []
-    two.subscribe()
-    harness.turn()
+    two.subscribe().turn()
     assert one.bodies + two.bodies == ["a"]
     one.unsubscribe()
-    two.unsubscribe()
-    harness.turn()
+    two.unsubscribe().turn()
     before = len(one.bodies)
     one.subscribe()
     harness.wait(5)

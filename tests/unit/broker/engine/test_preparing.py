@@ -136,8 +136,7 @@ def test_a_browser_hears_the_end_behind_the_last(harness: Harness, threads: Thre
     one = harness.client()
     one.session = one.client.session = CarefulSession()
     one.session.nothing = lambda id: one.session.events.append("end")  # type: ignore[attr-defined]
-    one.subscribe(is_browser=True)
-    harness.turn()
+    one.subscribe(is_browser=True).turn()
     assert one.session.events == []
     threads.do()
     harness.turn()
@@ -188,7 +187,6 @@ def test_who_leaves_while_it_has_no_room_leaves_the_rest_to_the_next(
     one.has_space = False
     threads.do()
     assert one.bodies == ["long 1"]
-    one.vanish()
-    harness.turn()
+    one.vanish().turn()
     other = harness.consumer()
     assert sorted(other.bodies) == (["b", "long 1", "long 2"] if ack is AckMode.INDIVIDUAL else ["b", "long 2"])

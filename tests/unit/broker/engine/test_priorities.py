@@ -38,8 +38,7 @@ def test_a_queue_longer_than_its_window_comes_by_priority(make_harness, fails_ov
     if fails_over:
         harness.fail_over()
 
-    client = harness.consumer(ack=AckMode.AUTO)
-    harness.turn()
+    client = harness.consumer(ack=AckMode.AUTO).turn()
 
     assert client.bodies == by_priority(messages)
     assert harness.stored() == 0
@@ -66,8 +65,7 @@ def test_what_comes_while_a_consumer_takes_one_at_a_time_has_its_turn_at_once(ma
             waiting = [each for each in waiting if each[2] != body]
             taken.append(body)
             expected = min(waiting)[2] if waiting else None
-            client.ack(body)
-            harness.turn()
+            client.ack(body).turn()
             if expected is not None:
                 assert client.bodies[-1] == expected
     assert len(taken) > 200
@@ -78,13 +76,11 @@ def test_what_comes_back_is_the_first_of_its_priority(make_harness):
     sender, client = harness.client(), harness.client()
     for body, priority in mixed(60):
         sender.send(body, priority=priority)
-    client.subscribe(prefetch=5)
-    harness.turn()
+    client.subscribe(prefetch=5).turn()
     first = client.bodies
     client.vanish()
     sender.send("late", priority=9)
-    other = harness.consumer(ack=AckMode.AUTO)
-    harness.turn()
+    other = harness.consumer(ack=AckMode.AUTO).turn()
 
     assert other.bodies == by_priority([*mixed(60), ("late", 9)])
     assert [each.redelivered for each in other.session.delivered[:5]] == [True] * 5
@@ -101,8 +97,7 @@ def test_a_policy_may_be_switched_on_and_off_for_a_queue_that_holds_messages(mak
     harness.turn()
     harness.policies = Policies((), DestinationPolicy() if comes_first else ON)
     harness.fail_over()
-    client = harness.consumer(ack=AckMode.AUTO)
-    harness.turn()
+    client = harness.consumer(ack=AckMode.AUTO).turn()
 
     assert client.bodies == ([body for body, _ in messages] if comes_first else by_priority(messages))
 
@@ -114,12 +109,10 @@ def test_consumers_with_selectors_get_each_what_they_take_by_priority(make_harne
     for number, (body, priority) in enumerate(messages):
         sender.send(body, priority=priority, type=("red", "blue")[number % 2])
     harness.turn()
-    red.subscribe(ack=AckMode.AUTO, selector="JMSType = 'red'")
-    harness.turn()
+    red.subscribe(ack=AckMode.AUTO, selector="JMSType = 'red'").turn()
     assert red.bodies == by_priority(messages[::2])
 
-    blue.subscribe(ack=AckMode.AUTO, selector="JMSType = 'blue'")
-    harness.turn()
+    blue.subscribe(ack=AckMode.AUTO, selector="JMSType = 'blue'").turn()
     assert blue.bodies == by_priority(messages[1::2])
 
 
@@ -132,8 +125,7 @@ def test_a_durable_subscription_longer_than_its_window_comes_by_priority(make_ha
     for body, priority in messages:
         sender.send(body, PRICES, priority=priority)
     harness.turn()
-    client = harness.consumer("s", PRICES, AckMode.AUTO, durable_name="d", client_id="me")
-    harness.turn()
+    client = harness.consumer("s", PRICES, AckMode.AUTO, durable_name="d", client_id="me").turn()
 
     assert client.bodies == by_priority(messages)
 
@@ -143,9 +135,7 @@ def test_messages_that_are_not_stored_have_their_turn_among_those_that_are(make_
     sender, client = harness.client(), harness.client()
     messages = mixed(100)
     for number, (body, priority) in enumerate(messages):
-        sender.send(body, priority=priority, persistent=number % 3 > 0)
-        harness.turn()
-    client.subscribe(ack=AckMode.AUTO)
-    harness.turn()
+        sender.send(body, priority=priority, persistent=number % 3 > 0).turn()
+    client.subscribe(ack=AckMode.AUTO).turn()
 
     assert client.bodies == by_priority(messages)

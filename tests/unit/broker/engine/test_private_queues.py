@@ -39,8 +39,7 @@ def session(harness: Any, id: str = "me") -> Any:
     """An MQTT session of that client id, connected."""
     harness.clients += 1
     client = Client(harness, f"ID:mqtt-1-{harness.clients}")
-    client.handle(Connect(id, state=queue(f"{MQTT_SESSION}{id}")))
-    harness.turn()
+    client.handle(Connect(id, state=queue(f"{MQTT_SESSION}{id}"))).turn()
     assert client.is_connected
     return client
 
@@ -59,8 +58,7 @@ def owner(harness: Any) -> Any:
     """A session with one record in its state, and one retained message."""
     client = session(harness)
     client.send("record", STATE, receipt="r")
-    client.send("retained", MQTT_RETAINED, receipt="r")
-    harness.turn()
+    client.send("retained", MQTT_RETAINED, receipt="r").turn()
     assert client.receipts == ["r", "r"]
     return client
 
@@ -103,8 +101,7 @@ ITS |= {"send in a transaction", "send later", "produce"}
 def state_of(harness: Any, destination: Destination) -> list[str]:
     """What is there, as an operator is shown it."""
     client = operator(harness)
-    client.subscribe("b", destination, is_browser=True, prefetch=10)
-    harness.turn()
+    client.subscribe("b", destination, is_browser=True, prefetch=10).turn()
     return list(client.bodies)
 
 
@@ -170,14 +167,12 @@ class Everything:
 
 
 def test_the_session_may_read_create_and_delete_its_own(harness: Any, owner: Any) -> None:
-    owner.subscribe("s", STATE)
-    harness.turn()
+    owner.subscribe("s", STATE).turn()
     assert owner.bodies == ["record"]
     owner.ack("record")
     owner.unsubscribe("s")
     owner.handle(RemoveDestination(STATE, "removed"))
-    owner.handle(AddDestination(STATE, "added"))
-    harness.turn()
+    owner.handle(AddDestination(STATE, "added")).turn()
     assert owner.errors == []
     assert sorted(owner.receipts[2:]) == ["added", "removed"]
 
@@ -185,8 +180,7 @@ def test_the_session_may_read_create_and_delete_its_own(harness: Any, owner: Any
 def test_operators_may(harness: Any, owner: Any) -> None:
     client = operator(harness)
     client.send("more", STATE)
-    client.subscribe("s", STATE)
-    harness.turn()
+    client.subscribe("s", STATE).turn()
     assert client.bodies == ["record", "more"]
     with pytest.raises(ClientError, match="is the broker's own"):
         harness.engine.pause(Principal("ann"), STATE.name, consumers=True)
@@ -200,13 +194,11 @@ def test_no_pattern_of_others_means_them(harness: Any, owner: Any, pattern: str,
     client.subscribe("s", queue(pattern))
     client.send("visible", queue("ActiveMQ.not.private.one"))
     late = session(harness, "late")
-    late.send("record", queue(f"{MQTT_SESSION}late"))
-    harness.turn()
+    late.send("record", queue(f"{MQTT_SESSION}late")).turn()
     assert client.errors == []
     assert set(client.bodies) <= {"visible"}
     harness.fail_over()
-    again = harness.consumer("s", queue(pattern))
-    harness.turn()
+    again = harness.consumer("s", queue(pattern)).turn()
     assert set(again.bodies) <= {"visible"}
 
 
@@ -249,15 +241,12 @@ def test_policies_do_not_hold_for_them(make_harness: Any) -> None:
     harness = make_harness(Policies([PolicyEntry(QUEUE, ">", policy)], policy))
     client = session(harness)
     client.send("record", STATE)
-    client.send("to be over", STATE, expiration=harness.now + 1_000)
-    harness.turn()
+    client.send("to be over", STATE, expiration=harness.now + 1_000).turn()
     assert client.errors == []
     harness.wait(60)
-    client.subscribe("s", STATE)
-    harness.turn()
+    client.subscribe("s", STATE).turn()
     assert client.bodies == ["record", "to be over"], "what is kept there does not expire, nor end with its queue"
-    client.nack("record")
-    harness.turn()
+    client.nack("record").turn()
     assert not harness.destinations.exists(queue("ActiveMQ.DLQ"))
 
 
@@ -266,10 +255,8 @@ def test_no_dead_letter_comes_to_them(make_harness: Any, kind: DeadLetterKind) -
     strategy = DeadLetterStrategy(kind, STATE.name, "ActiveMQ.")
     harness = make_harness(DestinationPolicy(dead_letter=strategy))
     client = harness.consumer("s", queue("MQTT.Session.me"))
-    client.send("bad", queue("MQTT.Session.me"))
-    harness.turn()
-    client.nack("bad")
-    harness.turn()
+    client.send("bad", queue("MQTT.Session.me")).turn()
+    client.nack("bad").turn()
     assert state_of(harness, queue("ActiveMQ.DLQ")) == ["bad"]
     assert not harness.destinations.exists(STATE)
 
@@ -285,8 +272,7 @@ def test_nobody_hears_of_them(make_harness: Any) -> None:
     harness = make_harness(policy, advisor())
 
     def listen() -> Any:
-        listener = harness.consumer("l", Destination(TOPIC, "ActiveMQ.Advisory.>"), AckMode.AUTO)
-        harness.turn()
+        listener = harness.consumer("l", Destination(TOPIC, "ActiveMQ.Advisory.>"), AckMode.AUTO).turn()
         return listener
 
     listener = listen()
@@ -294,13 +280,11 @@ def test_nobody_hears_of_them(make_harness: Any) -> None:
     client.subscribe("s", STATE)
     client.handle(AddProducer("p", STATE))
     client.send("record", STATE)
-    client.send("volatile", STATE, persistent=False)
-    harness.turn()
+    client.send("volatile", STATE, persistent=False).turn()
     later = listen()
     client.ack("record")
     client.unsubscribe("s")
-    client.handle(RemoveDestination(STATE))
-    harness.turn()
+    client.handle(RemoveDestination(STATE)).turn()
     heard = [each.message for each in (*listener.session.delivered, *later.session.delivered)]
     assert heard, "of connections"
     assert [each for each in heard if MQTT_PRIVATE in each.destination.name or MQTT_PRIVATE.encode() in each.raw] == []

@@ -85,8 +85,7 @@ def test_nothing_is_delivered_while_a_socket_does_not_take_it(harness):
 def test_what_a_vanished_client_did_not_acknowledge_comes_again_in_its_old_order(harness):
     client = harness.consumer(prefetch=3)
     client.store(*"abcdef")
-    client.ack("b")
-    harness.turn()
+    client.ack("b").turn()
 
     client.vanish()
     other = harness.consumer()
@@ -139,8 +138,7 @@ def test_a_client_id_belongs_to_one_connection(harness):
 def test_a_client_id_may_be_taken_over_where_the_connector_says_so(harness):
     first = harness.client("me")
     second = harness.client()
-    second.handle(Connect("me", steals_client_id=True))
-    harness.turn()
+    second.handle(Connect("me", steals_client_id=True)).turn()
 
     assert first.is_closed
     assert [error.kind for error in first.session.errors] == [ErrorKind.TAKEN_OVER]
@@ -154,8 +152,7 @@ def test_a_client_id_may_be_taken_over_where_the_connector_says_so(harness):
 def test_messages_to_a_temporary_queue_are_not_stored(harness):
     client = harness.client()
     client.handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, "t:1")))
-    client.send("a", Destination(DestinationKind.TEMP_QUEUE, "t:1"), receipt="r")
-    harness.turn()
+    client.send("a", Destination(DestinationKind.TEMP_QUEUE, "t:1"), receipt="r").turn()
 
     assert client.receipts == ["r"]
     assert harness.stored() == 0

@@ -14,8 +14,7 @@ PRICES = Destination(DestinationKind.TOPIC, "prices")
 def connected(harness) -> Connect:
     client = harness.client()
     command = Connect("me", login="anna", state=STATE, steals_client_id=True)
-    client.handle(command)
-    harness.turn()
+    client.handle(command).turn()
     assert client.is_connected
     return command
 
@@ -31,8 +30,7 @@ def test_it_learns_whether_there_is_state_of_it(harness):
     command = Connect("me", state=STATE)
     first.handle(command)
     assert not command.has_state
-    first.handle(Send(first.message("kept", STATE)))
-    harness.turn()
+    first.handle(Send(first.message("kept", STATE))).turn()
     first.vanish()
     assert connected(harness).has_state
 

@@ -55,8 +55,7 @@ def test_each_message_goes_to_one_of_those_who_share(harness: Any, persistent: b
     one, two, alone = harness.client("one"), harness.client("two"), harness.client()
     join(one, name)
     join(two, name)
-    alone.subscribe("s", PRICES, AckMode.AUTO)
-    harness.turn()
+    alone.subscribe("s", PRICES, AckMode.AUTO).turn()
     assert [each.receipts for each in (one, two)] == [["joined"]] * 2
     send(harness, *"abcdef", persistent=persistent)
     assert sorted((one.bodies, two.bodies)) == [["a", "c", "e"], ["b", "d", "f"]]
@@ -135,8 +134,7 @@ def test_what_is_not_persistent_and_not_taken_in_time_is_dropped_and_holds_back_
     harness.turn()
     for number in range(20):
         sender.send(str(number) * 100, PRICES, persistent=False, receipt=str(number))
-    sender.send("stored", PRICES, receipt="stored")
-    harness.turn()
+    sender.send("stored", PRICES, receipt="stored").turn()
     assert sender.receipts == [*map(str, range(20)), "stored"]
     waiting = shares(harness)[0][2]
     assert 1 < waiting < 20
@@ -188,8 +186,7 @@ def test_it_ends_when_its_last_holder_unsubscribes(harness: Any, is_restarted: b
         harness.fail_over()
         harness.wait(3)
     one = harness.client("one")
-    one.unsubscribe(None, durable_name="d", receipt="r")
-    harness.turn()
+    one.unsubscribe(None, durable_name="d", receipt="r").turn()
     assert one.receipts == ["r"]
     assert shares(harness) == [("g/prices", "prices", 1)], "two holds it, who is away"
     if is_restarted:
@@ -200,8 +197,7 @@ def test_it_ends_when_its_last_holder_unsubscribes(harness: Any, is_restarted: b
     join(two)
     harness.turn()
     assert two.bodies == ["a"]
-    two.unsubscribe("s", durable_name="d", receipt="r")
-    harness.turn()
+    two.unsubscribe("s", durable_name="d", receipt="r").turn()
     assert two.receipts == ["joined", "r"]
     assert shares(harness) == []
     assert records(harness) == []
@@ -216,8 +212,7 @@ def test_one_that_nobody_holds_ends_with_its_last_user(harness: Any) -> None:
     one.vanish()
     send(harness, "a")
     assert two.bodies == ["a"]
-    two.vanish()
-    harness.turn()
+    two.vanish().turn()
     assert (shares(harness), records(harness), harness.stored()) == ([], [], 0)
     three = harness.client()
     join(three, None)
@@ -231,12 +226,10 @@ def test_it_stays_while_somebody_takes_from_it_whom_nobody_holds_it_for(harness:
     join(one)
     join(two, None)
     harness.turn()
-    one.unsubscribe("s", durable_name="d")
-    harness.turn()
+    one.unsubscribe("s", durable_name="d").turn()
     send(harness, "a")
     assert two.bodies == ["a"]
-    two.unsubscribe("s")
-    harness.turn()
+    two.unsubscribe("s").turn()
     assert shares(harness) == []
 
 
@@ -276,8 +269,7 @@ def test_a_name_is_of_one_durable_subscription(harness: Any) -> None:
     client.subscribe("t", PRICES, durable_name="d")
     client.subscribe("u", PRICES, share="h", durable_name="d")
     client.subscribe("v", PRICES, durable_name="e")
-    client.subscribe("w", PRICES, share="g", durable_name="e")
-    harness.turn()
+    client.subscribe("w", PRICES, share="g", durable_name="e").turn()
     assert [error.kind for error in client.session.errors] == [ErrorKind.STATE] * 3
 
 
@@ -323,10 +315,8 @@ def test_who_may_not_read_the_topic_does_not_join(secured: Harness) -> None:
     join(bob)
     secured.turn()
     assert [error.kind for error in bob.session.errors] == [ErrorKind.SECURITY]
-    secured.come("writer", "w").send("a", PRICES)
-    secured.turn()
-    ann.vanish()
-    secured.turn()
+    secured.come("writer", "w").send("a", PRICES).turn()
+    ann.vanish().turn()
     assert (ann.bodies, bob.bodies) == (["a"], [])
 
 
@@ -342,8 +332,7 @@ def test_of_a_pattern_each_is_given_what_he_may_read(secured: Harness) -> None:
     assert set("abcd") <= set(ann.bodies)
     assert set(bob.bodies) < {"aa", "bb", "cc", "dd"}
     assert bob.bodies
-    ann.vanish()
-    secured.turn()
+    ann.vanish().turn()
     assert set(bob.bodies) == {"aa", "bb", "cc", "dd"}
 
 
@@ -365,8 +354,7 @@ def test_who_joins_later_is_given_what_is_open_to_him(secured: Harness) -> None:
 def test_topics_that_nobody_of_them_may_read_are_not_gathered(secured: Harness) -> None:
     join(secured.come("bob", "two"), destination=ALL)
     secured.turn()
-    secured.come("writer", "w").send("a", PRICES)
-    secured.turn()
+    secured.come("writer", "w").send("a", PRICES).turn()
     assert (shares(secured), secured.stored()) == ([], 0)
 
 
@@ -374,8 +362,7 @@ def test_another_user_with_its_client_id_neither_ends_nor_takes_it(secured: Harn
     ann = secured.come("ann", "one")
     join(ann)
     secured.turn()
-    ann.vanish()
-    secured.turn()
+    ann.vanish().turn()
     secured.fail_over()
     bob = secured.come("bob", "one")
     bob.unsubscribe(None, durable_name="d")

@@ -19,8 +19,7 @@ EVERY = Destination(DestinationKind.TOPIC, ">")
 
 def ask(harness: Any, destination: Destination = PRICES, **options: Any) -> list[str]:
     """What somebody is given who asks for what he missed."""
-    client = harness.consumer("s", destination, AckMode.AUTO, **{"is_retroactive": True, **options})
-    harness.turn()
+    client = harness.consumer("s", destination, AckMode.AUTO, **{"is_retroactive": True, **options}).turn()
     bodies: list[str] = client.bodies
     client.unsubscribe("s")
     return bodies
@@ -91,8 +90,7 @@ def test_which_messages_a_slow_consumer_loses_is_a_policy(
     slow.has_space = False
     for body, stock in (("a9", "x"), ("b1", "y"), ("c8", "x"), ("d1", "x"), ("e1", "z")):
         sender.send(body, PRICES, priority=int(body[1]), properties={"stock": stock}, persistent=False)
-    slow.regain_space()
-    harness.turn()
+    slow.regain_space().turn()
     assert slow.bodies == kept
 
 
@@ -104,8 +102,7 @@ def test_of_a_long_backlog_a_bounded_part_is_looked_at(make_harness: Any, monkey
     slow.has_space = False
     for body in ("a9", "b8", "c1", "d9"):
         sender.send(body, PRICES, priority=int(body[1]), persistent=False)
-    slow.regain_space()
-    harness.turn()
+    slow.regain_space().turn()
     assert slow.bodies == ["a9", "c1", "d9"]
 
 

@@ -42,12 +42,10 @@ def test_a_topic_that_was_removed_and_begins_again_gets_what_is_sent(harness):
     sender, reader, admin = harness.client(), harness.client(), harness.client()
     sender.send("a", PRICES)
     sender.send("b", PRICES)  # its topic is known by now
-    admin.handle(RemoveDestination(PRICES))
-    harness.turn()
+    admin.handle(RemoveDestination(PRICES)).turn()
     reader.subscribe("s", PRICES, AckMode.AUTO)
     sender.send("c", PRICES)
-    sender.send("d", PRICES, persistent=False)
-    harness.turn()
+    sender.send("d", PRICES, persistent=False).turn()
     assert reader.bodies == ["c", "d"]
 
 
@@ -114,9 +112,7 @@ def test_acknowledgements_give_a_topic_subscriber_credit(harness):
 def test_a_durable_subscription_is_served_when_it_is_stored(harness):
     client = harness.consumer("s", PRICES, durable_name="d", receipt="sub", client_id="me")
     assert client.receipts == []
-    client.send("a", PRICES, receipt="r")
-
-    harness.turn()
+    client.send("a", PRICES, receipt="r").turn()
 
     assert client.session.events[1:] == [("receipt", "sub"), ("receipt", "r"), ("message", "a")]
 
@@ -124,19 +120,16 @@ def test_a_durable_subscription_is_served_when_it_is_stored(harness):
 def test_a_durable_subscription_gathers_while_nobody_is_there(harness):
     sender, client = harness.client(), harness.consumer("s", PRICES, durable_name="d", client_id="me")
     harness.turn()
-    client.disconnect()
-    harness.turn()
+    client.disconnect().turn()
     client.vanish()
 
     sender.send("a", PRICES)
-    sender.send("b", PRICES, persistent=False)
-    harness.turn()
+    sender.send("b", PRICES, persistent=False).turn()
     again = harness.consumer("s", PRICES, durable_name="d", receipt="sub", client_id="me")
 
     assert sorted(again.bodies) == ["a", "b"]
     assert again.session.events[1] == ("receipt", "sub")
-    again.ack("a")
-    harness.turn()
+    again.ack("a").turn()
     assert harness.stored() == 0
 
 
@@ -153,8 +146,7 @@ def test_what_a_durable_subscription_asked_for_outlives_the_engine(harness, aske
             for colour in ("blue", "red"):
                 harness.client().store(f"{colour} {topic.name}", destination=topic, properties={"colour": colour})
     assert harness.stored() == 2 * len(topics)
-    client = harness.consumer("s", asked, **terms)
-    harness.turn()
+    client = harness.consumer("s", asked, **terms).turn()
 
     assert sorted(client.bodies) == sorted(f"red {topic.name}" for topic in topics for _ in range(2))
 
@@ -164,12 +156,10 @@ def test_another_selector_or_no_local_is_another_subscription_after_a_failover_t
     client = harness.client("me")
     asked = {"selector": "colour = 'red'", "no_local": False}
     client.subscribe("s", PRICES, durable_name="d", **asked)
-    client.send("red", PRICES, properties={"colour": "red"})
-    harness.turn()
+    client.send("red", PRICES, properties={"colour": "red"}).turn()
 
     harness.fail_over()
-    client = harness.consumer("s", PRICES, durable_name="d", **(asked | change), client_id="me")
-    harness.turn()
+    client = harness.consumer("s", PRICES, durable_name="d", **(asked | change), client_id="me").turn()
 
     assert client.bodies == []
     assert harness.stored() == 0
@@ -180,8 +170,7 @@ def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):
     harness.store.append(AddSubscription(owner, encode_subscription(PRICES, "me", "d", "XPATH '//x' ((")))
 
     harness.fail_over()
-    harness.client().send("a", PRICES)
-    harness.turn()
+    harness.client().send("a", PRICES).turn()
 
     assert harness.stored() == 1
 
@@ -198,8 +187,7 @@ def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):
 def test_what_is_no_durable_subscription_is_refused(harness, client_id, destinations, error):
     client = harness.client(client_id)
     for number, destination in enumerate(destinations):
-        client.subscribe(str(number), destination, durable_name="d")
-        harness.turn()
+        client.subscribe(str(number), destination, durable_name="d").turn()
     assert client.errors == [error]
     assert client.is_closed is (len(destinations) > 1)
 
@@ -215,8 +203,7 @@ def test_what_is_no_durable_subscription_is_refused(harness, client_id, destinat
 def test_another_destination_under_the_same_name_is_another_subscription(harness, old, new, bodies, left):
     client, sender = harness.client("me"), harness.client()
     for number, destination in enumerate((old, new)):
-        client.subscribe("s", destination, durable_name="d")
-        harness.turn()
+        client.subscribe("s", destination, durable_name="d").turn()
         for topic in (PRICES, NEWS, STOCK_A, STOCK_B):
             sender.store(f"{topic.name} {number}", destination=topic)
         client.unsubscribe("s")
@@ -240,12 +227,9 @@ def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(har
 
 def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harness):
     client, plain = harness.consumer("s", PRICES, durable_name="d", client_id="me"), harness.client()
-    plain.subscribe("p", PRICES, AckMode.AUTO)
-    harness.turn()
+    plain.subscribe("p", PRICES, AckMode.AUTO).turn()
     client.send("a", PRICES, receipt="1")
-    client.unsubscribe(None, durable_name="d", receipt="2")
-
-    harness.turn()
+    client.unsubscribe(None, durable_name="d", receipt="2").turn()
 
     assert client.receipts == ["1", "2"]
     assert plain.bodies == ["a"]
@@ -255,8 +239,7 @@ def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harnes
 def test_no_local_holds_for_a_durable_subscription_while_it_is_in_use(harness):
     client, other = harness.client("me"), harness.client("you")
     client.subscribe("s", PRICES, durable_name="d", no_local=True)
-    other.subscribe("s", PRICES, durable_name="d")
-    harness.turn()
+    other.subscribe("s", PRICES, durable_name="d").turn()
 
     client.send("a", PRICES)
     client.send("b", PRICES, persistent=False)
@@ -280,11 +263,9 @@ def test_a_message_is_stored_once_for_all_durable_subscriptions(harness):
         each.subscribe("s", PRICES, durable_name="d")
     sender.store("a", destination=PRICES)
 
-    one.ack("a")
-    harness.turn()
+    one.ack("a").turn()
     assert harness.stored() == 1
-    two.ack("a")
-    harness.turn()
+    two.ack("a").turn()
 
     assert harness.stored() == 0
 
@@ -292,8 +273,7 @@ def test_a_message_is_stored_once_for_all_durable_subscriptions(harness):
 def test_a_durable_subscription_of_a_pattern_includes_later_topics(harness):
     client, sender = harness.client("me"), harness.client()
     sender.send("nobody's", STOCK_A)
-    client.subscribe("s", ALL, durable_name="d", receipt="sub")
-    harness.turn()
+    client.subscribe("s", ALL, durable_name="d", receipt="sub").turn()
     assert client.receipts == ["sub"]
 
     sender.send("a", STOCK_A)
@@ -310,20 +290,16 @@ def test_a_durable_subscription_of_a_pattern_includes_later_topics(harness):
 def test_a_durable_subscription_of_a_pattern_gathers_and_outlives_the_engine(harness):
     client, sender = harness.client("me"), harness.client()
     client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'")
-    sender.send("a", STOCK_A, properties={"colour": "red"})
-    harness.turn()
+    sender.send("a", STOCK_A, properties={"colour": "red"}).turn()
     client.vanish()
     sender.send("b", STOCK_B, properties={"colour": "red"})
-    sender.send("blue", STOCK_B, properties={"colour": "blue"})
-    harness.turn()
+    sender.send("blue", STOCK_B, properties={"colour": "blue"}).turn()
 
     harness.fail_over()
     sender, client = harness.client(), harness.client("me")
     sender.send("c", STOCK_A, properties={"colour": "red"})
-    sender.send("late", Destination(DestinationKind.TOPIC, "stock.C"), properties={"colour": "red"})
-    harness.turn()
-    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub")
-    harness.turn()
+    sender.send("late", Destination(DestinationKind.TOPIC, "stock.C"), properties={"colour": "red"}).turn()
+    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub").turn()
 
     assert client.session.events[1] == ("receipt", "sub")
     assert sorted(client.bodies) == ["a", "b", "c", "late"]
@@ -338,14 +314,12 @@ def test_a_pattern_that_had_met_no_topic_outlives_the_engine(harness):
     harness.fail_over()
     sender = harness.client()
     sender.send("blue", STOCK_A, properties={"colour": "blue"})
-    sender.send("red", STOCK_B, properties={"colour": "red"})
-    harness.turn()
+    sender.send("red", STOCK_B, properties={"colour": "red"}).turn()
     client = harness.consumer("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub", client_id="me")
     harness.turn()
 
     assert client.bodies == ["red"]
-    client.unsubscribe("s", durable_name="d", receipt="r")
-    harness.turn()
+    client.unsubscribe("s", durable_name="d", receipt="r").turn()
     assert client.receipts == ["sub", "r"]
     assert harness.store.owners() == []
 
@@ -353,21 +327,18 @@ def test_a_pattern_that_had_met_no_topic_outlives_the_engine(harness):
 def test_a_pattern_that_meets_topics_when_it_begins_has_no_record_beside_theirs(harness):
     client, sender = harness.client("me"), harness.client()
     sender.send("nobody's", STOCK_A)
-    client.subscribe("s", ALL, durable_name="d")
-    harness.turn()
+    client.subscribe("s", ALL, durable_name="d").turn()
     assert [owner.destination for owner in harness.store.owners()] == [STOCK_A]
 
 
 def test_nobody_sends_to_the_topic_of_patterns_nor_is_it_meant_by_one(harness):
     client, other = harness.client("me"), harness.client("other")
     client.subscribe("s", Destination(DestinationKind.TOPIC, ">"), durable_name="d")
-    other.subscribe("s", ALL, durable_name="e")
-    harness.turn()
+    other.subscribe("s", ALL, durable_name="e").turn()
     harness.fail_over()
 
     harness.client().send("a", PATTERNS)
-    harness.client().send("b", STOCK_A)
-    harness.turn()
+    harness.client().send("b", STOCK_A).turn()
 
     assert {owner.destination: owner.count for owner in harness.store.owners()} == {PATTERNS: 0, STOCK_A: 1}
     assert [topic.destination for topic in harness.destinations.topics()] == [STOCK_A]
@@ -383,8 +354,7 @@ def test_what_activemq_left_pending_and_a_selector_passes_over_is_let_go_of(harn
         harness.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
     harness.fail_over(is_sudden=True)
 
-    client = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="me")
-    harness.turn()
+    client = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="me").turn()
 
     assert client.bodies == ["0", "400", "800"]
     assert harness.stored() == 3
@@ -400,41 +370,34 @@ def test_a_prepared_send_reaches_subscribers_that_came_before_its_commit(harness
     xa = XaTransactionId(1, b"g", b"b")
     for name, selector in (("red", "colour = 'red'"), ("blue", "colour = 'blue'")):
         client = harness.client(name)
-        client.subscribe("s", PRICES, durable_name="d", selector=selector)
-        harness.turn()
+        client.subscribe("s", PRICES, durable_name="d", selector=selector).turn()
         client.vanish()
     sender = harness.client()
     sender.session.prepared = lambda receipt, is_read_only: sender.session.receipt(receipt)
     sender.handle(Begin(xa.key, xa=xa))
     for colours in (RED, BLUE):
         sender.send(colours["colour"], PRICES, transaction=xa.key, properties=colours)
-    sender.handle(Prepare(xa.key, xa, "p"))
-    harness.turn()
+    sender.handle(Prepare(xa.key, xa, "p")).turn()
     assert sender.receipts == ["p"]
     if fails_over:
         harness.fail_over()
-    late = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="late")
-    harness.turn()
+    late = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="late").turn()
 
-    harness.client().handle(Commit(xa.key, "c", xa=xa, is_two_phase=True))
-    harness.turn()
+    harness.client().handle(Commit(xa.key, "c", xa=xa, is_two_phase=True)).turn()
 
     assert late.bodies == ["red"]
-    late.ack("red")
-    harness.turn()
+    late.ack("red").turn()
     assert {owner.client_id: owner.count for owner in harness.store.owners()} == {"red": 1, "blue": 1, "late": 0}
     for name in ("red", "blue"):
         client = harness.client(name)
-        client.subscribe("s", PRICES, durable_name="d", selector=f"colour = '{name}'")
-        harness.turn()
+        client.subscribe("s", PRICES, durable_name="d", selector=f"colour = '{name}'").turn()
         assert client.bodies == [name]
 
 
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_a_durable_subscription_of_several_topics_outlives_the_engine(harness, fails_over):
     client, sender = harness.client("me"), harness.client()
-    client.subscribe("s", BOTH, durable_name="d", receipt="sub")
-    harness.turn()
+    client.subscribe("s", BOTH, durable_name="d", receipt="sub").turn()
     assert client.receipts == ["sub"]
     client.vanish()
     if fails_over:  # neither topic had a message yet
@@ -446,14 +409,12 @@ def test_a_durable_subscription_of_several_topics_outlives_the_engine(harness, f
 
     client = harness.consumer(
         "s", Destination(DestinationKind.TOPIC, "stock.A,prices"), durable_name="d", client_id="me"
-    )
-    harness.turn()
+    ).turn()
 
     assert sorted(client.bodies) == ["a", "price"]
     for body in client.bodies:
         client.ack(body)
-    client.unsubscribe("s", durable_name="d", receipt="r")
-    harness.turn()
+    client.unsubscribe("s", durable_name="d", receipt="r").turn()
     assert client.receipts == ["r"]
     assert harness.store.owners() == []
 
@@ -470,8 +431,7 @@ def test_a_durable_list_with_patterns_gets_each_message_once(harness):
 
 @pytest.mark.parametrize("name", ["stock.A,queue://orders", "stock.A," + "x" * 510])
 def test_a_list_that_cannot_be_kept_is_refused(harness, name):
-    client = harness.consumer("s", Destination(DestinationKind.TOPIC, name), durable_name="d", client_id="me")
-    harness.turn()
+    client = harness.consumer("s", Destination(DestinationKind.TOPIC, name), durable_name="d", client_id="me").turn()
     assert len(client.errors) == 1
     assert harness.store.owners() == []
 
@@ -496,6 +456,5 @@ def test_a_wildcard_consumer_of_a_virtual_topic_gets_what_came_while_away(harnes
     exact.vanish()
     exact = harness.consumer("s", Destination(DestinationKind.QUEUE, "Consumer.g.VirtualTopic.X.A.IT"), AckMode.AUTO)
     sender.send("both", deep)
-    sender.send("both", deep)
-    harness.turn()
+    sender.send("both", deep).turn()
     assert len(consumer.bodies) + len(exact.bodies) == 3 + 4

@@ -57,8 +57,7 @@ def test_a_sampled_message_has_spans_from_its_producer_to_its_consumer(harness: 
     client.send("one", properties=dict(SAMPLED))
     assert traced.spans == {}, "it is not stored yet"
     harness.turn()
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     spans = traced.spans
     assert set(spans) == {"publish orders", "store orders", "deliver orders"}
     publish = spans["publish orders"]
@@ -76,8 +75,7 @@ def test_what_is_not_sampled_or_has_no_context_has_none(harness: Harness) -> Non
     client = harness.consumer()
     client.send("one", properties=dict(NOT_SAMPLED))
     client.send("two")
-    client.send("three", properties={"traceparent": "nonsense"})
-    harness.turn()
+    client.send("three", properties={"traceparent": "nonsense"}).turn()
     assert client.bodies == ["one", "two", "three"]
     assert traced.spans == {}
 
@@ -86,8 +84,7 @@ def test_by_ratio_messages_without_a_context_begin_a_trace(harness: Harness) -> 
     traced = Traced(harness, ratio=1.0)
     client = harness.consumer()
     client.send("one", persistent=False)
-    client.send("two", properties=dict(NOT_SAMPLED))
-    harness.turn()
+    client.send("two", properties=dict(NOT_SAMPLED)).turn()
     spans = traced.spans
     assert set(spans) == {"publish orders", "deliver orders"}, "nothing is stored, and who said no is not asked again"
     assert parent(spans["publish orders"]) is None
@@ -98,20 +95,17 @@ def test_each_subscriber_of_a_topic_is_a_delivery(harness: Harness) -> None:
     traced = Traced(harness)
     client = harness.consumer("a", NEWS)
     client.subscribe("b", NEWS)
-    client.send("one", NEWS, properties=dict(SAMPLED))
-    harness.turn()
+    client.send("one", NEWS, properties=dict(SAMPLED)).turn()
     names = [span.name for span in traced.exporter.get_finished_spans()]
     assert names.count("deliver news") == 2
 
 
 def test_a_delivery_after_a_failover_belongs_to_the_producers_trace(harness: Harness) -> None:
     traced = Traced(harness)
-    harness.client().send("one", properties=dict(SAMPLED))
-    harness.turn()
+    harness.client().send("one", properties=dict(SAMPLED)).turn()
     harness.tracing._known.clear()  # another process
     harness.fail_over()
-    client = harness.consumer()
-    harness.turn()
+    client = harness.consumer().turn()
     assert client.bodies == ["one"]
     assert parent(traced.spans["deliver orders"]) == PARENT
 
@@ -119,8 +113,7 @@ def test_a_delivery_after_a_failover_belongs_to_the_producers_trace(harness: Har
 def test_a_refused_message_is_an_error(harness: Harness) -> None:
     traced = Traced(harness)
     client = harness.client()
-    client.send("one", Destination(DestinationKind.QUEUE, ""), properties=dict(SAMPLED))
-    harness.turn()
+    client.send("one", Destination(DestinationKind.QUEUE, ""), properties=dict(SAMPLED)).turn()
     (publish,) = (span for name, span in traced.spans.items() if name.startswith("publish"))
     assert publish.status.status_code is StatusCode.ERROR
 

@@ -17,8 +17,7 @@ def test_nothing_of_a_transaction_is_seen_before_its_commit_is_durable(harness):
     sender, client = harness.client(), harness.consumer()
     sender.begin(receipt="1")
     sender.send("a", transaction="t", receipt="2")
-    sender.send("b", transaction="t", persistent=False)
-    harness.turn()
+    sender.send("b", transaction="t", persistent=False).turn()
     assert sender.receipts == ["1", "2"]
     assert client.bodies == []
 
@@ -36,9 +35,7 @@ def test_messages_keep_their_order_within_and_behind_a_transaction(harness):
     sender.send_all("abc", transaction="t")
     sender.send("first")
     sender.commit()
-    sender.send("last")
-
-    harness.turn()
+    sender.send("last").turn()
 
     assert client.bodies == ["first", "a", "b", "c", "last"]
 
@@ -49,8 +46,7 @@ def test_the_end_of_a_connection_is_an_abort(harness):
     client.begin()
     client.ack("a", transaction="t")
     client.send("b", transaction="t")
-    client.vanish()
-    harness.turn()
+    client.vanish().turn()
 
     other.subscribe()
 
@@ -63,12 +59,10 @@ def test_acknowledgements_hold_with_the_commit(harness):
     client = harness.consumer(ack=AckMode.CLIENT)
     client.store(*"abc")
     client.begin()
-    client.ack("b", transaction="t")
-    harness.turn()
+    client.ack("b", transaction="t").turn()
     assert harness.stored() == 3
 
-    client.commit(receipt="r")
-    harness.turn()
+    client.commit(receipt="r").turn()
 
     assert client.receipts == ["r"]
     assert harness.stored() == 1
@@ -92,8 +86,7 @@ def test_an_abort_undoes_acknowledgements_and_they_can_be_made_again(harness):
     client.abort()
     assert client.bodies == ["a", "b", "c", "d"]
 
-    client.ack("c", receipt="r")
-    harness.turn()
+    client.ack("c", receipt="r").turn()
 
     assert client.errors == []
     assert client.bodies == ["a", "b", "c", "d"]
@@ -124,8 +117,7 @@ def test_a_commit_passes_over_what_a_deleted_durable_subscription_held(harness):
     client.ack("a", transaction="t")
     client.unsubscribe("s", durable_name="d")
 
-    client.commit(receipt="r")
-    harness.turn()
+    client.commit(receipt="r").turn()
 
     assert client.receipts == ["r"]
     assert harness.counts["memory_stored_bytes"] == 0
@@ -140,8 +132,7 @@ def test_a_transaction_beyond_a_bound_can_only_be_rolled_back(make_harness):
             client.send(body * (HELD_BYTES_MIN // 2 - 1_000), transaction="t")
         assert limit in client.errors[0]
 
-        client.commit(receipt="r")
-        harness.turn()
+        client.commit(receipt="r").turn()
 
         assert "was rolled back" in client.errors[1]
         assert client.receipts == []
@@ -160,8 +151,7 @@ def test_a_message_to_several_destinations_counts_as_several(make_harness, limit
     assert client.errors == []
     client.send("y", everywhere, transaction="t")
     assert limit in client.errors[0]
-    client.abort()
-    harness.turn()
+    client.abort().turn()
     assert harness.counts["memory_transactions_bytes"] == 0
 
 
@@ -173,8 +163,7 @@ def test_a_large_message_to_very_many_destinations_is_refused(make_harness, dela
     properties = None if delay is None else {"AMQ_SCHEDULED_DELAY": delay}
     client.send("x" * 1_500, everywhere, properties=properties)
     client.send("x" * 2_001, everywhere, properties=properties)
-    client.send("x" * 20_000, Destination(DestinationKind.QUEUE, "a"), properties=properties)
-    harness.turn()
+    client.send("x" * 20_000, Destination(DestinationKind.QUEUE, "a"), properties=properties).turn()
     (error,) = client.errors
     assert "to 5 destinations is 10" in error
     assert harness.stored() == (6 if delay is None else 2)
@@ -189,8 +178,7 @@ def test_an_acknowledgement_beyond_the_bound_is_undone(make_harness):
     assert "transaction_operations_max" in client.errors[0]
 
     client.abort()
-    client.ack("b")
-    harness.turn()
+    client.ack("b").turn()
 
     assert harness.stored() == 0
 
@@ -212,13 +200,11 @@ def test_begin_commit_and_abort_need_a_right_name(harness):
 def test_a_transaction_over_several_destinations_is_one_operation_of_the_store(harness):
     sender, durable, plain = harness.client(), harness.client("me"), harness.client()
     durable.subscribe("s", PRICES, durable_name="d")
-    plain.subscribe("p", PRICES, AckMode.AUTO)
-    harness.turn()
+    plain.subscribe("p", PRICES, AckMode.AUTO).turn()
     sender.begin()
     sender.send("q", transaction="t")
     sender.send("p", PRICES, transaction="t")
-    sender.commit()
-    harness.turn()
+    sender.commit().turn()
 
     assert durable.bodies == plain.bodies == ["p"]
     assert harness.stored() == 2
@@ -245,7 +231,6 @@ def test_what_a_later_acknowledgement_covered_may_be_acknowledged_after_it(harne
     client.begin("other")
     client.ack("a", transaction="other", receipt="x")
     assert len(client.errors) == 1, "it belongs to the first"
-    client.commit("t", receipt="c")
-    harness.turn()
+    client.commit("t", receipt="c").turn()
     assert client.receipts == ["b", "a", "c"]
     assert harness.figures()["messages"] == 1

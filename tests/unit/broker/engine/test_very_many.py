@@ -202,8 +202,7 @@ def test_a_client_that_leaves_gets_nothing_more_and_all_it_had_ends_in_steps(har
         client.subscribe(str(number), ack=AckMode.AUTO)
         client.handle(AddProducer(f"p{number}", ORDERS))
         client.handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, f"t{number}")))
-    client.begin()
-    harness.turn()
+    client.begin().turn()
     client.lose_socket()
     assert consumers(harness) == MANY, "nothing of it is done in the turn in which the socket was lost"
     other.send("a", persistent=False)
@@ -231,8 +230,7 @@ def test_the_receipt_of_a_farewell_comes_when_all_is_over(harness: Harness) -> N
 
 
 def test_who_comes_back_waits_for_the_end_of_what_it_was(harness: Harness) -> None:
-    client = harness.consumer(destination=EVERY_TOPIC, durable_name="d", receipt="r", client_id="me")
-    harness.turn()
+    client = harness.consumer(destination=EVERY_TOPIC, durable_name="d", receipt="r", client_id="me").turn()
     assert client.receipts == ["r"]
     client.lose_socket()
     again = Client(harness, "ID:again")
@@ -242,8 +240,7 @@ def test_who_comes_back_waits_for_the_end_of_what_it_was(harness: Harness) -> No
     harness.turn()
     assert again.receipts == ["again"]
     assert again.errors == []
-    harness.client().send("x", topic(MANY - 1))
-    harness.turn()
+    harness.client().send("x", topic(MANY - 1)).turn()
     assert again.bodies == ["x"]
 
 
@@ -266,15 +263,13 @@ def test_a_durable_pattern_begins_and_ends_in_steps(harness: Harness) -> None:
 
 
 def test_who_vanishes_while_a_durable_pattern_is_deleted_finds_it_gone(harness: Harness) -> None:
-    client = harness.consumer(destination=EVERY_TOPIC, durable_name="d", client_id="me")
-    harness.turn()
+    client = harness.consumer(destination=EVERY_TOPIC, durable_name="d", client_id="me").turn()
     client.unsubscribe("s", durable_name="d")
     harness.step()
     client.lose_socket()
     again = Client(harness, "ID:again")
     again.handle(Connect("me"))
-    again.subscribe(destination=topic(0), durable_name="d", receipt="again")
-    harness.turn()
+    again.subscribe(destination=topic(0), durable_name="d", receipt="again").turn()
     assert again.receipts == ["again"]
     assert [part.destination for part in parts(harness)] == [topic(0)]
 
@@ -360,8 +355,7 @@ def test_what_is_committed_for_a_topic_goes_out_in_steps_and_its_sender_waits(
     for number in range(STEP):
         subscriber.subscribe(str(number), prices, AckMode.AUTO)
     if is_stored:
-        harness.client("me").subscribe("d", prices, durable_name="d")
-        harness.turn()
+        harness.client("me").subscribe("d", prices, durable_name="d").turn()
     sender.begin()
     sender.send_all(range(MANY), prices, transaction="t", persistent=is_stored)
     sender.commit(receipt="r")
@@ -461,8 +455,7 @@ def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
     harness.wait(2)
     consumer.vanish()
     other.vanish()
-    last = harness.consumer(ack=AckMode.AUTO, prefetch=many)
-    harness.turn()
+    last = harness.consumer(ack=AckMode.AUTO, prefetch=many).turn()
     alive = [str(number) for number in range(7, many, 40)]
     assert sorted(last.bodies, key=int) == alive
     assert kind == "priorities" or last.bodies == alive
@@ -490,8 +483,7 @@ def test_a_queue_leaves_what_it_holds_to_the_store_in_steps_until_somebody_comes
         group = f"g{number % 7}" if kind == "groups" else None
         sender.send(str(number), persistent=number % 2 == 0, priority=number % 10, group_id=group)
     harness.turn()
-    consumer.vanish()
-    harness.turn()
+    consumer.vanish().turn()
     queue = harness.destinations.queue(ORDERS)
     assert queue.held == queue.count == many
     looks = count_calls(monkeypatch, Window, "_may_leave")
@@ -510,8 +502,7 @@ def test_a_queue_leaves_what_it_holds_to_the_store_in_steps_until_somebody_comes
     if meanwhile == "nothing":
         assert queue.held == many // 2, "what is not stored stays"
     other.vanish()
-    last = harness.consumer(ack=AckMode.AUTO, prefetch=many)
-    harness.turn()
+    last = harness.consumer(ack=AckMode.AUTO, prefetch=many).turn()
     assert sorted(last.bodies, key=int) == [str(number) for number in range(many)]
     for priority in range(10):
         alike = [each for each in last.bodies if int(each) % 10 == priority]
@@ -568,8 +559,7 @@ def test_a_range_is_acknowledged_in_steps_and_its_receipt_comes_last(harness: Ha
     client.handle(Ack("s", MANY, None, "acknowledged", first=0))
     client.unsubscribe(receipt="closed")
     assert harness.figures()["messages"] > MANY - STEP
-    client.lose_socket()
-    harness.turn()
+    client.lose_socket().turn()
     assert harness.figures()["messages"] == 0
     assert harness.stored() == MANY, "what the other queues hold"
     assert client.receipts == []
@@ -582,8 +572,7 @@ def test_a_range_is_given_up_in_steps(harness: Harness) -> None:
     sender.store(*range(MANY))
     client.handle(GiveUp("s", 0, MANY, "poison", receipt="r"))
     assert harness.counts["dead_letters_total"] <= STEP
-    client.unsubscribe(receipt="closed")
-    harness.turn()
+    client.unsubscribe(receipt="closed").turn()
     assert harness.counts["dead_letters_total"] == MANY
     assert client.receipts[0] == "closed" or client.receipts == ["r", "closed"]
 
@@ -598,8 +587,7 @@ def test_who_listens_to_what_there_is_hears_it_in_steps(make_harness: Any, harne
     assert len(listener.bodies) < STEP
     other.send("aside", receipt="r", persistent=False)
     assert other.receipts == ["r"]
-    listener.unsubscribe(receipt="heard")
-    harness.turn()
+    listener.unsubscribe(receipt="heard").turn()
     assert len(listener.bodies) == MANY
     assert listener.receipts == ["heard"]
 
@@ -613,8 +601,7 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(
     removed = count_calls(monkeypatch, tandemmq.broker.engine.transaction_end, "removal")
     sender, consumer = harness.client(), harness.client()
     sender.send_all(range(MANY), PRICES_QUEUE)
-    sender.subscribe("own", PRICES_QUEUE, prefetch=MANY)
-    harness.turn()
+    sender.subscribe("own", PRICES_QUEUE, prefetch=MANY).turn()
     consumer.subscribe(prefetch=MANY)
     xa = XaTransactionId(1, b"g", b"b")
     name = "t" if how == "commit" else xa.key
@@ -658,8 +645,7 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(
     sender = harness.client()
     for number in range(2 * STEP + 1):
         sender.send(f"taken {number}", PRICES_QUEUE)
-    sender.subscribe("own", PRICES_QUEUE, prefetch=MANY)
-    harness.turn()
+    sender.subscribe("own", PRICES_QUEUE, prefetch=MANY).turn()
     xa = XaTransactionId(1, b"g", b"b")
     sender.handle(Begin(xa.key, xa=xa))
     sender.send_all(range(MANY), transaction=xa.key)
@@ -756,8 +742,7 @@ def test_very_many_unacknowledged_come_back_at_once_and_take_steps(
         if queue.in_flight != in_flight[-1]:
             in_flight.append(queue.in_flight)
     assert in_flight == [3 * many, 2 * many, many, 0]
-    other.subscribe(ack=AckMode.AUTO)
-    harness.turn()
+    other.subscribe(ack=AckMode.AUTO).turn()
     assert other.bodies == [str(number) for number in range(3 * many)]
 
 
@@ -782,8 +767,7 @@ def test_a_browser_that_acknowledges_one_by_one_is_shown_more_once_for_all(
     sender, browser = harness.client(), harness.client()
     browser.session.nothing = list[str]().append  # type: ignore[attr-defined]
     sender.send_all(range(MANY), persistent=False)
-    browser.handle(Subscribe("b", ORDERS, AckMode.INDIVIDUAL, prefetch=STEP, is_browser=True))
-    harness.turn()
+    browser.handle(Subscribe("b", ORDERS, AckMode.INDIVIDUAL, prefetch=STEP, is_browser=True)).turn()
     shown = count_calls(monkeypatch, harness.engine._dispatcher.browsing._rounds, "_make")
     for body in browser.bodies[:STEP]:
         browser.ack(body)
@@ -812,8 +796,7 @@ def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
         orders.ready.reverse()
     consumer = harness.client()
     if shape in ("out", "grouped"):
-        consumer.subscribe(prefetch=MANY)
-        harness.turn()
+        consumer.subscribe(prefetch=MANY).turn()
     there = 2 * MANY - harness.counts["expired_total"]
     keys = count_calls(monkeypatch, tandemmq.broker.core.queue.browse, "key_of")
     ended: list[str] = []
@@ -845,8 +828,7 @@ def test_a_browser_that_leaves_meanwhile_is_forgotten(harness: Harness) -> None:
         browse(browser, [])
         for _ in range(leaves_after):
             harness.step()
-        browser.lose_socket()
-        harness.turn()
+        browser.lose_socket().turn()
         assert not harness.engine._dispatcher.browsing._under_way
         assert not harness.engine._dispatcher.browsing._rounds._asked
 
@@ -870,12 +852,10 @@ def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(
     one, other, sender = harness.client(), harness.client(), harness.client()
     for number in range(4 * MANY):
         sender.send(str(number), persistent=False, group_id=f"g{number}")
-    one.subscribe(prefetch=1)
-    harness.turn()
+    one.subscribe(prefetch=1).turn()
     if not is_last:
         other.subscribe(prefetch=1)
-        sender.send("last", persistent=False, group_id="other's")
-        harness.turn()
+        sender.send("last", persistent=False, group_id="other's").turn()
         assert other.bodies == ["last"]
     routes = harness.destinations.queue(ORDERS).routes
     assert routes is not None
@@ -891,8 +871,7 @@ def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(
     assert owned(groups) == (set() if is_last else {"other's"})
     harness.turn()
     if is_last:
-        other.subscribe(prefetch=1)
-        harness.turn()
+        other.subscribe(prefetch=1).turn()
     else:
         other.ack("last")
     for number in range(4 * MANY):
@@ -969,8 +948,7 @@ def test_what_is_committed_for_a_queue_becomes_visible_in_steps(harness: Harness
     assert 0 < most <= STEP + 1
     assert sender.receipts == ["r"]
     assert sender.is_reading
-    consumer.subscribe(prefetch=2 * MANY)
-    harness.turn()
+    consumer.subscribe(prefetch=2 * MANY).turn()
     assert consumer.bodies == [*map(str, range(MANY)), *([] if is_stored else ["behind"])]
 
 
@@ -997,8 +975,7 @@ def test_a_client_that_vanishes_during_its_commit_has_committed_it_all(harness: 
         harness.step()
     assert orders.count <= STEP
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] > 0, "what is not visible yet takes memory all the same"
-    sender.lose_socket()
-    harness.turn()
+    sender.lose_socket().turn()
     assert orders.count == MANY
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
 
@@ -1016,8 +993,7 @@ def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(
     routed = count_calls(monkeypatch, harness.engine._router, "routes")
     sender.begin()
     sender.send_all(range(MANY), there, transaction="t")
-    sender.commit()
-    harness.turn()
+    sender.commit().turn()
     assert routed.count == asked
     assert len(consumer.bodies) == 1 + MANY + asked, "each queue of a virtual topic has its copy"
 
@@ -1138,8 +1114,7 @@ def test_who_leaves_while_what_waits_is_looked_at_has_nothing_done(
     harness.engine.flow.look(harness.now)
     done = len(consumer.bodies) - MANY
     assert 0 <= done <= STEP
-    sender.lose_socket()
-    harness.turn()
+    sender.lose_socket().turn()
     assert len(consumer.bodies) == MANY + done
     assert harness.counts["sends_waiting"] == 0
 
@@ -1182,16 +1157,14 @@ def test_who_sent_there_before_it_began_anew_waits_as_well(harness: Harness) -> 
     listeners = listeners_of_a_pattern(harness)
     harness.destinations.topic(new)
     assert len(parts(harness)) <= STEP
-    sender.send("y", new, receipt="r", persistent=False)
-    harness.turn()
+    sender.send("y", new, receipt="r", persistent=False).turn()
     assert [each.bodies for each in listeners] == [["y"]] * MANY
 
 
 def test_a_durable_pattern_or_topic_that_ends_meanwhile_is_left_alone(harness: Harness) -> None:
     listeners = listeners_of_a_pattern(harness)
     new = harness.destinations.topic(Destination(DestinationKind.TOPIC, "new.one"))
-    listeners[-1].unsubscribe("s", durable_name="d")
-    harness.turn()
+    listeners[-1].unsubscribe("s", durable_name="d").turn()
     assert len(new.durables) == len(parts(harness)) == MANY - 1
     other = harness.destinations.topic(Destination(DestinationKind.TOPIC, "new.two"))
     harness.destinations.remove(other)
@@ -1231,8 +1204,7 @@ def test_very_many_refused_at_once_are_refused_in_steps(
     assert harness.most(lambda: asked.count) <= 2 * STEP
     harness.turn()
     assert client.receipts == ["r"]
-    other.subscribe(destination=ORDERS if habit == "requeue" else DLQ, ack=AckMode.AUTO)
-    harness.turn()
+    other.subscribe(destination=ORDERS if habit == "requeue" else DLQ, ack=AckMode.AUTO).turn()
     assert other.bodies == [str(number) for number in range(MANY)]
 
 
@@ -1244,8 +1216,7 @@ def test_a_topics_message_is_given_to_very_many_durable_subscriptions_in_steps(
     listeners = [harness.client(f"c{number}") for number in range(MANY)]
     for each in listeners:
         each.subscribe(destination=topic(0), durable_name="d")
-    listeners[0].subscribe("plain", topic(0))
-    harness.turn()
+    listeners[0].subscribe("plain", topic(0)).turn()
     sender = harness.client()
     given = count_calls(monkeypatch, Queue, "add")
     sender.begin()

@@ -90,8 +90,7 @@ def test_it_is_copied_in_steps_and_what_its_sender_says_next_comes_behind_it(
     assert len(copies) == MANY
     assert sender.receipts == ["1", "2"]
     assert counts(harness) == [2 if number == 7 else 1 for number in range(MANY)]
-    consumer.subscribe("s", reader(7))
-    harness.turn()
+    consumer.subscribe("s", reader(7)).turn()
     assert consumer.bodies == ["first", "second"]
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
 
@@ -134,8 +133,7 @@ def test_all_copies_are_stored_together_or_none(harness: Harness, monkeypatch: p
 def test_who_vanishes_meanwhile_has_sent_to_all_or_to_none(harness: Harness) -> None:
     sender = harness.client()
     sender.send("x", NEWS)
-    sender.lose_socket()
-    harness.turn()
+    sender.lose_socket().turn()
     assert counts(harness) in ([1] * MANY, [0] * MANY)
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
 
@@ -150,8 +148,7 @@ def test_copies_count_while_they_are_made_and_nobody_holds_more_than_is_left(har
     harness.turn()
     assert memory.by_kind[Kind.TRANSACTIONS] == 0
     memory.limit = memory.used + 4 * STEP * 1000
-    sender.send("y" * 10_000, NEWS, receipt="r")
-    harness.turn()
+    sender.send("y" * 10_000, NEWS, receipt="r").turn()
     assert sender.receipts == []
     assert "The copies of message" in sender.errors[0]
     assert sender.is_connected
@@ -180,12 +177,10 @@ def test_in_a_transaction_it_is_made_ready_in_steps_and_in_its_place(
     harness.turn()
     assert sender.receipts == ["r"]
     if how == "prepare":
-        sender.handle(Commit(name, "c", xa=xa, is_two_phase=True))
-        harness.turn()
+        sender.handle(Commit(name, "c", xa=xa, is_two_phase=True)).turn()
     assert len(copies) == 3 * MANY, "none is made twice"
     assert counts(harness) == [6 if number == 7 else 3 for number in range(MANY)]
-    consumer.subscribe("s", reader(7))
-    harness.turn()
+    consumer.subscribe("s", reader(7)).turn()
     assert consumer.bodies == ["0", "0 for all", "1", "1 for all", "2", "2 for all"]
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
 
@@ -244,8 +239,7 @@ def test_a_policy_that_lets_no_more_in_has_none_of_it(make_harness: Any) -> None
         harness.destinations.queue(reader(number))
     sender = harness.client()
     sender.send("x" * 200, reader(5), persistent=False)
-    sender.send("y", NEWS, receipt="r", persistent=False)
-    harness.turn()
+    sender.send("y", NEWS, receipt="r", persistent=False).turn()
     assert sender.receipts == []
     assert len(sender.errors) == 1
     assert counts(harness) == [int(number == 5) for number in range(MANY)]
