@@ -40,11 +40,28 @@ from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.tools.check import check
 from tests.support.broker.engine_term import EngineTerm
+from tests.support.core.counting import Times, count_calls, count_reads
 from tests.support.store.memory_store import MemoryStore
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 PRICES = Destination(DestinationKind.TOPIC, "prices")
 DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
+# The bounds of steps, and how many of the items of a test each takes.
+STEPS = {
+    "core.slices.ITEMS": 1, "core.destinations.ITEMS": 1, "core.queue.routing.PLACED_MAX": 1,
+    "engine.acknowledge.ITEMS": 1, "engine.engine.OPERATIONS_MAX": 1, "engine.fan_out.ITEMS": 1,
+    "engine.publish.ITEMS": 1, "engine.arrivals.ITEMS": 1, "engine.expiring.ROUND_MAX": 3,
+}  # fmt: skip
+ROUNDS = {
+    "core.queue.queue.ROUND_MESSAGES": 2, "core.queue.browse._ROUND_MESSAGES": 2, "engine.expiring.STEP_MAX": 2,
+    "engine.flow_control._DONE": 1,
+}  # fmt: skip
+
+
+def shorten_steps(monkeypatch: pytest.MonkeyPatch, items: int) -> None:
+    """A test fills each kind of step with a few messages."""
+    for name, size in ({name: items * times for name, times in STEPS.items()} | ROUNDS).items():
+        monkeypatch.setattr(f"tandemmq.broker.{name}", size)
 
 
 class Delivered:
@@ -275,6 +292,7 @@ class Harness:
     in_thread: InThread = staticmethod(at_once_on_the_loop)
     prepare_in_thread: InThread = staticmethod(at_once_on_the_loop)
     tracing: Any = None
+    patch: pytest.MonkeyPatch  # of the test
 
     def __init__(self, settings: EngineSettings, policies: Policies | None = None, advisor: Any = None) -> None:
         self.now = 1_000
@@ -342,6 +360,12 @@ class Harness:
             now = amount()
             before, most = now, max(most, abs(now - before))
         return most
+
+    def count(self, owner: Any, name: str) -> Times:
+        return count_calls(self.patch, owner, name)
+
+    def count_reads(self, owner: type, name: str) -> Times:
+        return count_reads(self.patch, owner, name)
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
         heappush(self.later, (self.now + seconds * 1000, next(self._numbers), function))
@@ -418,17 +442,22 @@ def nothing_contained(request: pytest.FixtureRequest, caplog: pytest.LogCaptureF
         assert not found, found[0].exc_text or found[0].getMessage()
 
 
+MakeHarness = Callable[..., Harness]
+
+
 @pytest.fixture
-def make_harness() -> Callable[..., Harness]:
+def make_harness(monkeypatch: pytest.MonkeyPatch) -> MakeHarness:
     def make(policy: DestinationPolicy | Policies | None = None, advisor: Any = None, **settings: Any) -> Harness:
         policies = Policies((), policy) if isinstance(policy, DestinationPolicy) else policy
-        return Harness(EngineSettings(**settings), policies, advisor)
+        made = Harness(EngineSettings(**settings), policies, advisor)
+        made.patch = monkeypatch
+        return made
 
     return make
 
 
 @pytest.fixture
-def harness(make_harness: Callable[..., Harness]) -> Iterator[Harness]:
+def harness(make_harness: MakeHarness) -> Iterator[Harness]:
     """When the test is over, what the engine counts is what the store holds."""
     harness = make_harness()
     yield harness

@@ -10,7 +10,7 @@ import pytest
 from tandemmq.broker.core import slices
 from tandemmq.broker.core.client import TRANSITIONS, Event, State
 from tandemmq.broker.core.client import Client as EngineClient
-from tandemmq.broker.core.commands import AckMode, ClientError, Connect, Disconnect, ProtocolFailure
+from tandemmq.broker.core.commands import AckMode, Connect, Disconnect
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy
 from tandemmq.broker.engine import flow_control
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -81,27 +81,16 @@ def is_forgotten(harness: Harness) -> bool:
 
 
 def test_a_disconnect_right_behind_a_subscription_to_a_backlog(backlog: Harness) -> None:
-    client = backlog.client("me")
-    client.subscribe(destination=EVERY_QUEUE, receipt="r")
+    client = backlog.consumer(destination=EVERY_QUEUE, receipt="r", client_id="me")
     client.disconnect("bye").turn()
     assert client.receipts == ["r", "bye"]
     assert client.is_closed
     assert is_forgotten(backlog)
 
 
-def test_a_fatal_error_right_behind_a_subscription_to_a_backlog(backlog: Harness) -> None:
-    client = backlog.client("me")
-    client.subscribe(destination=EVERY_QUEUE)
-    client.handle(ProtocolFailure(ClientError("it makes no sense"))).turn()
-    assert client.errors == ["it makes no sense"]
-    assert client.is_closed
-    assert is_forgotten(backlog)
-
-
 def test_a_second_connection_with_the_client_id_of_one_that_leaves(backlog: Harness) -> None:
     """It waits for the end of the first, and its own end removes its own entry alone."""
-    first = backlog.client("me")
-    first.subscribe(destination=EVERY_QUEUE)
+    first = backlog.consumer(destination=EVERY_QUEUE, client_id="me")
     first.disconnect("bye")
     while first.client.state is not State.DISCONNECTING:
         backlog.turn(1)
@@ -117,35 +106,6 @@ def test_a_second_connection_with_the_client_id_of_one_that_leaves(backlog: Harn
     assert is_forgotten(backlog)
 
 
-@pytest.mark.parametrize("is_work_over", [False, True])
-@pytest.mark.parametrize("turns", range(4))
-def test_a_socket_that_closes_while_its_client_begins_anew(backlog: Harness, turns: int, is_work_over: bool) -> None:
-    client = kept(backlog).connect("me")
-    client.subscribe(destination=EVERY_QUEUE)
-    if is_work_over:
-        backlog.turn()
-    client.handle(Disconnect("bye", is_awaited=True))
-    client.handle(Connect("me"))
-    backlog.turn(turns)
-    client.vanish().turn()
-    assert client.client is None
-    assert is_forgotten(backlog)
-
-
-def test_all_that_a_client_says_behind_its_new_beginning_waits_for_it(backlog: Harness) -> None:
-    client = kept(backlog).connect("me")
-    client.subscribe(destination=EVERY_QUEUE)
-    client.handle(Disconnect("bye", is_awaited=True))
-    client.handle(Connect("me"))
-    client.send("new", receipt="sent")
-    assert not client.is_reading
-    backlog.turn()
-    assert client.receipts == ["bye", "sent"]
-    assert client.is_reading
-    client.vanish()
-    assert is_forgotten(backlog)
-
-
 def test_no_receipt_is_told_to_a_socket_that_closed(harness: Harness) -> None:
     client = kept(harness).connect("me")
     client.handle(Disconnect("bye", is_awaited=True))
@@ -157,8 +117,7 @@ def test_no_receipt_is_told_to_a_socket_that_closed(harness: Harness) -> None:
 
 @pytest.mark.contains_errors
 def test_what_waits_for_the_end_of_a_client_is_called_though_another_fails(backlog: Harness) -> None:
-    first = backlog.client("me")
-    first.subscribe(destination=EVERY_QUEUE).turn()
+    first = backlog.consumer(destination=EVERY_QUEUE, client_id="me").turn()
     first.is_closed = True
     backlog.engine.closed(first)
     second = Client(backlog, backlog.connection_id())
@@ -187,8 +146,7 @@ def test_a_client_begins_anew_behind_a_disconnect_that_waits_for_room(narrow: Ha
     client.handle(Connect("me", connection_id="ID:own"))
     assert not client.is_reading
     assert client.receipts == []
-    reader = narrow.client()
-    reader.subscribe(ack=AckMode.AUTO)
+    reader = narrow.consumer(ack=AckMode.AUTO)
     narrow.wait(1)
     assert reader.bodies == ["x" * 500, "y" * 500]
     assert client.receipts == ["bye"]

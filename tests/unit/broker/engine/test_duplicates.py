@@ -64,8 +64,7 @@ def test_a_message_that_was_refused_may_come_again(make_harness):
 
 def test_a_commit_that_is_sent_again_stores_nothing_twice(harness):
     for receipt in ("first", "again"):
-        client = harness.client()
-        client.begin()
+        client = harness.client().begin()
         for number in (1, 2):
             client.handle(Send(numbered(number, f"m{number}"), "t"))
         client.commit(receipt=receipt).turn()

@@ -52,8 +52,7 @@ def machine(make_harness: Any) -> type[RuleBasedStateMachine]:
 
         @rule(mode=MODES, prefetch=st.integers(1, 7))
         def subscribe(self, mode: AckMode, prefetch: int) -> None:
-            client = self.harness.client()
-            client.subscribe("s", ack=mode, prefetch=prefetch)
+            client = self.harness.consumer("s", ack=mode, prefetch=prefetch)
             self.clients.append(client)
 
         def pick(self, data: st.DataObject) -> tuple[Any, int] | None:
@@ -114,8 +113,7 @@ def machine(make_harness: Any) -> type[RuleBasedStateMachine]:
             # AUTO ones first: they would acknowledge what the others give back.
             for client in sorted(self.clients, key=lambda each: not each.client.subscriptions["s"].is_auto):
                 client.vanish()
-            last = self.harness.client()
-            last.subscribe("s", ack=AckMode.AUTO)
+            last = self.harness.consumer("s", ack=AckMode.AUTO)
             self.harness.turn()
             assert set(last.bodies) == held
             assert len(last.bodies) == len(held)

@@ -41,18 +41,6 @@ def consume(harness):
     return harness.consumer("s", ORDERS, AckMode.AUTO)
 
 
-def test_a_producer_waits_for_its_receipt_until_there_is_room(full):
-    producer = full.client()
-    producer.send("late", receipt="r", persistent=False)
-    full.wait(3)
-    assert (producer.receipts, producer.errors) == ([], [])
-    consumer = consume(full)
-    full.wait(0.2)
-    assert producer.receipts == ["r"]
-    assert consumer.bodies == ["x" * 500, "late"]
-    assert blocked(full) == []
-
-
 def test_status_tells_who_waits_for_which_limit_and_since_when(full):
     producer = full.client("me")
     producer.send("late", receipt="r", persistent=False)
@@ -332,13 +320,11 @@ def test_what_needs_no_store_does_not_wait_behind_what_does(stuffed):
 
 
 def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):
-    producer = stuffed.client()
-    producer.begin("t")
+    producer = stuffed.client().begin("t")
     producer.send("a", transaction="t", receipt="1")
     producer.send("b", transaction="t", receipt="2")
     producer.commit("t", receipt="3")
-    producer.begin("other")
-    producer.send("volatile", transaction="other", persistent=False)
+    producer.begin("other").send("volatile", transaction="other", persistent=False)
     producer.commit("other", receipt="4").turn()
     assert producer.receipts == ["4"]
     give_space(stuffed)
@@ -350,11 +336,8 @@ def test_a_transaction_does_not_overtake_what_its_client_sent_before(stuffed):
     producer = stuffed.client()
     producer.send("first")
     stuffed.store.bytes_max = 1 << 20  # and nobody has looked yet
-    producer.begin()
-    producer.send("second", transaction="t")
-    producer.commit()
-    consumer = stuffed.client()
-    consumer.subscribe("s", ORDERS, AckMode.AUTO)
+    producer.begin().send("second", transaction="t").commit()
+    consumer = stuffed.consumer("s", ORDERS, AckMode.AUTO)
     stuffed.wait(1)
     assert consumer.bodies == ["stored", "first", "second"]
 
@@ -370,23 +353,8 @@ def test_a_prepared_branch_is_committed_though_the_store_is_full(harness):
     assert (client.receipts, client.errors) == (["r"], [])
 
 
-def test_a_commit_waits_whose_messages_were_taken_when_there_was_room(harness):
-    producer = harness.client()
-    producer.begin("t")
-    producer.send("a", transaction="t")
-    bytes_max, harness.store.bytes_max = harness.store.bytes_max, 0
-    producer.commit("t", receipt="r")
-    harness.wait(2)
-    assert producer.receipts == []
-    harness.store.bytes_max = bytes_max
-    harness.wait(1)
-    assert producer.receipts == ["r"]
-    assert harness.stored() == 1
-
-
 def test_a_rollback_does_not_wait(stuffed):
-    producer = stuffed.client()
-    producer.begin("t")
+    producer = stuffed.client().begin("t")
     producer.send("a", transaction="t", receipt="1")
     producer.abort("t", receipt="2")
     assert producer.receipts == ["1", "2"]
@@ -396,8 +364,7 @@ def test_a_rollback_does_not_wait(stuffed):
 
 def test_a_transaction_that_waited_too_long_is_rolled_back(make_harness):
     harness = make_harness(DestinationPolicy(send_fail_if_no_space_after_timeout=2_000))
-    producer = harness.client()
-    producer.begin("t")
+    producer = harness.client().begin("t")
     producer.send("a", transaction="t")
     harness.store.bytes_max = 0
     producer.commit("t", receipt="r")

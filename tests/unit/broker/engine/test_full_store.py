@@ -61,8 +61,7 @@ def test_a_refused_producer_is_told_why_and_what_helps_and_stays_connected(full)
 
 def test_a_send_in_a_transaction_dooms_it(full):
     harness, client = full
-    client.begin()
-    client.send("refused", transaction="t")
+    client.begin().send("refused", transaction="t")
     assert "can only be aborted: the store in memory holds bytes_max" in client.errors[0]
     assert refused(harness) == 1
     client.ack("stored", transaction="t")
@@ -77,9 +76,7 @@ def test_a_send_in_a_transaction_dooms_it(full):
 def test_a_transaction_that_was_open_before_is_rolled_back_at_commit_if_it_stores(full):
     harness, client = full
     bytes_max, harness.store.bytes_max = harness.store.bytes_max, 1 << 20
-    client.begin()
-    client.send("later refused", transaction="t")
-    client.ack("stored", transaction="t")
+    client.begin().send("later refused", transaction="t").ack("stored", transaction="t")
     harness.store.bytes_max = bytes_max
     client.commit(receipt="r").turn()
     assert "Transaction 't' was rolled back: the store in memory" in client.errors[0]
@@ -90,9 +87,7 @@ def test_a_transaction_that_was_open_before_is_rolled_back_at_commit_if_it_store
 
 def test_a_transaction_that_only_acknowledges_is_committed(full):
     harness, client = full
-    client.begin()
-    client.ack("stored", transaction="t")
-    client.commit(receipt="r").turn()
+    client.begin().ack("stored", transaction="t").commit(receipt="r").turn()
     assert client.receipts == ["r"]
     assert harness.stored() == 0
 
@@ -101,8 +96,7 @@ def test_what_is_not_stored_goes_on_in_a_transaction_too(full):
     harness, client = full
     client.send("volatile", persistent=False)
     client.send("nobody keeps it", PRICES)
-    client.begin()
-    client.send("volatile too", transaction="t", persistent=False)
+    client.begin().send("volatile too", transaction="t", persistent=False)
     client.send("nobody keeps it either", PRICES, transaction="t")
     client.commit(receipt="r").turn()
     assert client.errors == []

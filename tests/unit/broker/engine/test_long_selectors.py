@@ -66,14 +66,6 @@ def test_a_mistake_in_it_is_told_as_ever(harness: Any, elsewhere: Elsewhere) -> 
     assert client.receipts == ["sent"]
 
 
-def test_who_left_meanwhile_has_no_subscription(harness: Any, elsewhere: Elsewhere) -> None:
-    client = harness.consumer(selector=LONG)
-    client.vanish()
-    elsewhere.finish()
-    harness.client().send("stays", receipt="sent").turn()
-    assert harness.figures()["consumers"] == 0
-
-
 def test_a_short_one_waits_for_nobody(harness: Any, elsewhere: Elsewhere) -> None:
     client = harness.consumer(selector="colour = 'red'", receipt="r")
     assert client.receipts == ["r"]

@@ -104,8 +104,7 @@ def test_what_many_hold_counts_once(make_harness, persistent):
     harness = make_harness(memory_limit=1_000_000)
     sender, reader = harness.client(), harness.client()
     for number in range(20):
-        away = harness.client(f"c{number}")
-        away.subscribe("d", PRICES, AckMode.CLIENT, durable_name="d").turn()
+        away = harness.consumer("d", PRICES, AckMode.CLIENT, durable_name="d", client_id=f"c{number}").turn()
         away.vanish()
     reader.subscribe("r", PRICES, AckMode.CLIENT)
     for _ in range(10):
@@ -115,8 +114,7 @@ def test_what_many_hold_counts_once(make_harness, persistent):
     reader.vanish().turn()
     assert 100_000 < used(harness) < 200_000
     for number in range(20):
-        back = harness.client(f"c{number}")
-        back.subscribe("d", PRICES, AckMode.AUTO, durable_name="d").turn()
+        back = harness.consumer("d", PRICES, AckMode.AUTO, durable_name="d", client_id=f"c{number}").turn()
         assert len(back.bodies) == 10
     assert used(harness) == 0
 

@@ -4,30 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.core.commands import Ack, AckMode
+from tandemmq.broker.core.commands import AckMode
 from tandemmq.store.records.message import Destination, DestinationKind
 
 SMALL = {"window_messages": 10, "page_messages": 4}
-
-
-def test_a_queue_longer_than_its_window_comes_out_whole_and_in_order(make_harness):
-    harness = make_harness(**SMALL)
-    sender, client = harness.client(), harness.client()
-    expected = [f"{number}" for number in range(100)]
-    sender.store(*expected[:60])
-    assert harness.figures()["messages"] == 60
-    assert harness.counts["memory_stored_bytes"] < 12 * 1000
-
-    client.subscribe(prefetch=3)
-    for body in expected[60:]:
-        sender.store(body)
-    acknowledged = 0
-    while harness.stored():
-        acknowledged += 1
-        client.handle(Ack("s", acknowledged)).turn()
-
-    assert client.bodies == expected
-    assert harness.counts["memory_stored_bytes"] == 0
 
 
 @pytest.mark.parametrize("fails_over", [False, True])
@@ -57,20 +37,6 @@ def test_with_memory_exhausted_by_others_a_queue_still_moves(make_harness):
     client.subscribe("s", other, AckMode.AUTO).turn()
 
     assert client.bodies == expected
-
-
-def test_idle_queues_leave_their_messages_to_the_store_when_memory_is_scarce(make_harness):
-    harness = make_harness(memory_limit=10_000)
-    client = harness.client()
-    client.send_all("abcdefgh")
-    client.send("np", persistent=False).turn()
-
-    harness.engine.tick(0)
-    assert harness.counts["memory_stored_bytes"] == 0
-    client.subscribe(ack=AckMode.AUTO).turn()
-
-    assert sorted(client.bodies) == ["a", "b", "c", "d", "e", "f", "g", "h", "np"]
-    assert [body for body in client.bodies if body != "np"] == list("abcdefgh")
 
 
 def test_a_batch_of_acknowledgements_larger_than_scarce_memory_allows_still_comes(make_harness):

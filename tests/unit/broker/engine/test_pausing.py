@@ -117,9 +117,7 @@ def test_a_transaction_waits_at_its_end(harness):
     client = harness.client()
     client.store("first")
     pause(harness, producers=True)
-    client.begin()
-    client.send("x", transaction="t")
-    client.commit(receipt="c").turn()
+    client.begin().send("x", transaction="t").commit(receipt="c").turn()
     assert client.receipts == []
 
     pause(harness, producers=False)

@@ -56,8 +56,7 @@ def again(make_harness):
 
 
 def test_a_refused_message_comes_again_when_its_time_has_come(again):
-    client = again.client()
-    client.subscribe(prefetch=1)
+    client = again.consumer(prefetch=1)
     client.send("a")
     client.store("b")
     client.nack("a", receipt="r")
@@ -81,26 +80,22 @@ def test_a_refused_message_comes_again_when_its_time_has_come(again):
 
 
 def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
-    client = again.client()
-    client.subscribe()
+    client = again.consumer()
     client.store("a")
     client.nack("a")
     client.vanish()
-    other = again.client()
-    other.subscribe()
+    other = again.consumer()
     assert other.bodies == []
     again.wait(3)
     assert other.bodies == ["a"]
     other.nack("a")
     again.fail_over()
-    after = again.client()
-    after.subscribe().turn()
+    after = again.consumer().turn()
     assert after.bodies == ["a"]
 
 
 def test_what_waits_to_come_again_goes_with_its_queue(again):
-    client = again.client()
-    client.subscribe()
+    client = again.consumer()
     client.send("a", persistent=False)
     client.nack("a")
     client.unsubscribe()
@@ -112,8 +107,7 @@ def test_what_waits_to_come_again_goes_with_its_queue(again):
 
 def test_beyond_a_bound_refused_messages_come_again_at_once(again, monkeypatch):
     monkeypatch.setattr(acknowledger, "DELAYED_MAX", 1)
-    client = again.client()
-    client.subscribe()
+    client = again.consumer()
     client.store(*"ab")
     client.nack("a")
     client.nack("b")
@@ -192,8 +186,7 @@ def test_what_is_sent_to_again_and_again_stays(tidy):
 
 
 def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
-    client = tidy.client()
-    client.subscribe("s", ORDERS, AckMode.AUTO)
+    client = tidy.consumer("s", ORDERS, AckMode.AUTO)
     client.unsubscribe()
     tidy.wait(10)
     assert names(tidy) == ["orders"]

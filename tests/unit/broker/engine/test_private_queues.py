@@ -68,9 +68,7 @@ def send_scheduled(client: Any, destination: Destination) -> None:
 
 
 def send_in_transaction(client: Any, destination: Destination) -> None:
-    client.begin()
-    client.send("bad", destination, transaction="t")
-    client.abort()
+    client.begin().send("bad", destination, transaction="t").abort()
 
 
 ATTEMPTS: dict[str, Callable[[Any, Destination], None]] = {

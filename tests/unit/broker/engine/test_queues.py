@@ -61,39 +61,6 @@ def test_strict_errors_close_the_connection(make_harness):
     assert client.is_closed
 
 
-def test_prefetch_bounds_what_is_not_acknowledged(harness):
-    client = harness.consumer(prefetch=2)
-    client.store(*"abcd")
-    assert client.bodies == ["a", "b"]
-
-    client.ack("a")
-
-    assert client.bodies == ["a", "b", "c"]
-
-
-def test_nothing_is_delivered_while_a_socket_does_not_take_it(harness):
-    client = harness.consumer(ack=AckMode.AUTO)
-    client.has_space = False
-    client.store("a")
-    assert client.bodies == []
-
-    client.regain_space()
-
-    assert client.bodies == ["a"]
-
-
-def test_what_a_vanished_client_did_not_acknowledge_comes_again_in_its_old_order(harness):
-    client = harness.consumer(prefetch=3)
-    client.store(*"abcdef")
-    client.ack("b").turn()
-
-    client.vanish()
-    other = harness.consumer()
-
-    assert other.bodies == ["a", "c", "d", "e", "f"]
-    assert [each.redelivered for each in other.session.delivered] == [True, True, True, False, False]
-
-
 def test_the_receipt_of_disconnect_follows_all_others_and_then_the_connection_ends(harness):
     client = harness.client()
     client.send("a", receipt="1")

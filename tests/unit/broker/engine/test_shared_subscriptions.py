@@ -157,22 +157,6 @@ def test_a_shared_subscription_that_takes_nothing_keeps_nobody_waiting_for_memor
     assert harness.engine.memory.used <= harness.engine.memory.limit + ENTRY_OVERHEAD_BYTES
 
 
-def test_it_gathers_while_a_holder_is_away_and_is_there_after_a_restart(harness: Any) -> None:
-    one = harness.client("one")
-    join(one)
-    harness.turn()
-    one.vanish()
-    send(harness, "a")
-    harness.fail_over()
-    harness.wait(3)
-    send(harness, "b")
-    assert shares(harness) == [("g/prices", "prices", 2)]
-    two = harness.client("two")
-    join(two, None)
-    harness.turn()
-    assert two.bodies == ["a", "b"]
-
-
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_it_ends_when_its_last_holder_unsubscribes(harness: Any, is_restarted: bool) -> None:
     one, two = harness.client("one"), harness.client("two")

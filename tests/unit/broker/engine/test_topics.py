@@ -24,20 +24,6 @@ BOTH = Destination(DestinationKind.TOPIC, "stock.A, topic://prices")
 OTHER_TWO = Destination(DestinationKind.TOPIC, "stock.B,prices")
 
 
-def test_each_subscriber_gets_each_message_sent_while_it_is_there(harness):
-    sender, one, two = harness.client(), harness.client(), harness.client()
-    sender.send("early", PRICES)
-    one.subscribe("s", PRICES, AckMode.AUTO)
-    two.subscribe("s", PRICES, AckMode.INDIVIDUAL)
-
-    sender.send("a", PRICES, receipt="r", persistent=True)
-    sender.send("b", PRICES, persistent=False)
-
-    assert one.bodies == two.bodies == ["a", "b"]
-    assert sender.receipts == ["r"]
-    assert harness.stored() == 0
-
-
 def test_a_topic_that_was_removed_and_begins_again_gets_what_is_sent(harness):
     sender, reader, admin = harness.client(), harness.client(), harness.client()
     sender.send("a", PRICES)
@@ -98,39 +84,12 @@ def test_a_slow_subscriber_loses_its_oldest_messages_and_holds_back_nobody(make_
     assert harness.counts["topic_messages_dropped_total"] == 2
 
 
-def test_acknowledgements_give_a_topic_subscriber_credit(harness):
-    sender, client = harness.client(), harness.consumer("s", PRICES, AckMode.CLIENT, prefetch=2)
-    sender.send_all("abcd", PRICES)
-    assert client.bodies == ["a", "b"]
-
-    client.ack("b", receipt="r")
-
-    assert client.bodies == ["a", "b", "c", "d"]
-    assert client.receipts == ["r"]
-
-
 def test_a_durable_subscription_is_served_when_it_is_stored(harness):
     client = harness.consumer("s", PRICES, durable_name="d", receipt="sub", client_id="me")
     assert client.receipts == []
     client.send("a", PRICES, receipt="r").turn()
 
     assert client.session.events[1:] == [("receipt", "sub"), ("receipt", "r"), ("message", "a")]
-
-
-def test_a_durable_subscription_gathers_while_nobody_is_there(harness):
-    sender, client = harness.client(), harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    harness.turn()
-    client.disconnect().turn()
-    client.vanish()
-
-    sender.send("a", PRICES)
-    sender.send("b", PRICES, persistent=False).turn()
-    again = harness.consumer("s", PRICES, durable_name="d", receipt="sub", client_id="me")
-
-    assert sorted(again.bodies) == ["a", "b"]
-    assert again.session.events[1] == ("receipt", "sub")
-    again.ack("a").turn()
-    assert harness.stored() == 0
 
 
 @pytest.mark.parametrize(("asked", "topics"), [(PRICES, [PRICES]), (ALL, [STOCK_A, STOCK_B])])
@@ -257,19 +216,6 @@ def test_an_unknown_durable_subscription_cannot_be_deleted(harness):
     assert not client.is_closed
 
 
-def test_a_message_is_stored_once_for_all_durable_subscriptions(harness):
-    one, two, sender = harness.client("one"), harness.client("two"), harness.client()
-    for each in (one, two):
-        each.subscribe("s", PRICES, durable_name="d")
-    sender.store("a", destination=PRICES)
-
-    one.ack("a").turn()
-    assert harness.stored() == 1
-    two.ack("a").turn()
-
-    assert harness.stored() == 0
-
-
 def test_a_durable_subscription_of_a_pattern_includes_later_topics(harness):
     client, sender = harness.client("me"), harness.client()
     sender.send("nobody's", STOCK_A)
@@ -285,43 +231,6 @@ def test_a_durable_subscription_of_a_pattern_includes_later_topics(harness):
         client.ack(body)
     harness.turn()
     assert harness.stored() == 0
-
-
-def test_a_durable_subscription_of_a_pattern_gathers_and_outlives_the_engine(harness):
-    client, sender = harness.client("me"), harness.client()
-    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'")
-    sender.send("a", STOCK_A, properties={"colour": "red"}).turn()
-    client.vanish()
-    sender.send("b", STOCK_B, properties={"colour": "red"})
-    sender.send("blue", STOCK_B, properties={"colour": "blue"}).turn()
-
-    harness.fail_over()
-    sender, client = harness.client(), harness.client("me")
-    sender.send("c", STOCK_A, properties={"colour": "red"})
-    sender.send("late", Destination(DestinationKind.TOPIC, "stock.C"), properties={"colour": "red"}).turn()
-    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub").turn()
-
-    assert client.session.events[1] == ("receipt", "sub")
-    assert sorted(client.bodies) == ["a", "b", "c", "late"]
-
-
-def test_a_pattern_that_had_met_no_topic_outlives_the_engine(harness):
-    client = harness.consumer("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub", client_id="me")
-    assert client.receipts == []  # the store has no record of it yet
-    harness.turn()
-    assert client.receipts == ["sub"]
-
-    harness.fail_over()
-    sender = harness.client()
-    sender.send("blue", STOCK_A, properties={"colour": "blue"})
-    sender.send("red", STOCK_B, properties={"colour": "red"}).turn()
-    client = harness.consumer("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub", client_id="me")
-    harness.turn()
-
-    assert client.bodies == ["red"]
-    client.unsubscribe("s", durable_name="d", receipt="r").turn()
-    assert client.receipts == ["sub", "r"]
-    assert harness.store.owners() == []
 
 
 def test_a_pattern_that_meets_topics_when_it_begins_has_no_record_beside_theirs(harness):
@@ -369,8 +278,7 @@ BLUE = {"colour": "blue"}
 def test_a_prepared_send_reaches_subscribers_that_came_before_its_commit(harness, fails_over):
     xa = XaTransactionId(1, b"g", b"b")
     for name, selector in (("red", "colour = 'red'"), ("blue", "colour = 'blue'")):
-        client = harness.client(name)
-        client.subscribe("s", PRICES, durable_name="d", selector=selector).turn()
+        client = harness.consumer("s", PRICES, durable_name="d", selector=selector, client_id=name).turn()
         client.vanish()
     sender = harness.client()
     sender.session.prepared = lambda receipt, is_read_only: sender.session.receipt(receipt)
@@ -389,8 +297,7 @@ def test_a_prepared_send_reaches_subscribers_that_came_before_its_commit(harness
     late.ack("red").turn()
     assert {owner.client_id: owner.count for owner in harness.store.owners()} == {"red": 1, "blue": 1, "late": 0}
     for name in ("red", "blue"):
-        client = harness.client(name)
-        client.subscribe("s", PRICES, durable_name="d", selector=f"colour = '{name}'").turn()
+        client = harness.consumer("s", PRICES, durable_name="d", selector=f"colour = '{name}'", client_id=name).turn()
         assert client.bodies == [name]
 
 

@@ -9,24 +9,6 @@ from typing import Any
 
 import pytest
 
-import tandemmq.broker.core.destinations
-import tandemmq.broker.core.queue.browse
-import tandemmq.broker.core.queue.ordering
-import tandemmq.broker.core.queue.queue
-import tandemmq.broker.core.queue.routing
-import tandemmq.broker.core.queue.window
-import tandemmq.broker.engine.acknowledge
-import tandemmq.broker.engine.arrivals
-import tandemmq.broker.engine.dispatch
-import tandemmq.broker.engine.engine
-import tandemmq.broker.engine.expiring
-import tandemmq.broker.engine.fan_out
-import tandemmq.broker.engine.flow_control
-import tandemmq.broker.engine.publish
-import tandemmq.broker.engine.routing
-import tandemmq.broker.engine.transaction_end
-from tandemmq.broker.core import slices
-from tandemmq.broker.core.client import Event
 from tandemmq.broker.core.commands import (
     Abort,
     Ack,
@@ -43,38 +25,26 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.core.delivery import Entry
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.policies import DestinationPolicy, Policies
+from tandemmq.broker.core.queue import browse as browsing
 from tandemmq.broker.core.queue.groups import Groups
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.queue.window import Window
 from tandemmq.broker.core.transaction import Transaction
+from tandemmq.broker.engine import dead_letters, dispatch, expiring, publish, transaction_end
 from tandemmq.broker.engine.engine import Engine, destinations_of
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.store.operations import Owner
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.compiled import REPLACES_A_METHOD
-from tests.support.core.counting import Times, count_calls, count_reads
+from tests.support.core.counting import Times
 from tests.support.core.groups import owned
-from tests.unit.broker.engine.conftest import DLQ, ORDERS, Client, Harness, advisor
+from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, Client, Harness, MakeHarness, advisor, shorten_steps
 
 pytestmark = pytest.mark.promise("others-are-served")
 
 MANY = 40
 STEP = 8
-# Steps that a test fills with a few messages.
-SMALL = (
-    (slices, "ITEMS", STEP),
-    (tandemmq.broker.engine.acknowledge, "ITEMS", STEP),
-    (tandemmq.broker.engine.engine, "OPERATIONS_MAX", STEP),
-    (tandemmq.broker.engine.fan_out, "ITEMS", STEP),
-    (tandemmq.broker.engine.publish, "ITEMS", STEP),
-    (tandemmq.broker.engine.arrivals, "ITEMS", STEP),
-    (tandemmq.broker.core.queue.queue, "ROUND_MESSAGES", 2),
-    (tandemmq.broker.engine.expiring, "STEP_MAX", 2),
-    (tandemmq.broker.engine.expiring, "ROUND_MAX", 3 * STEP),
-    (tandemmq.broker.core.queue.browse, "_ROUND_MESSAGES", 2),
-    (tandemmq.broker.core.queue.routing, "PLACED_MAX", STEP),
-)
 EVERY_QUEUE = Destination(DestinationKind.QUEUE, "many.>")
 PRICES_QUEUE = Destination(DestinationKind.QUEUE, "prices")
 EVERY_TOPIC = Destination(DestinationKind.TOPIC, "many.>")
@@ -88,10 +58,13 @@ def topic(number: int) -> Destination:
     return Destination(DestinationKind.TOPIC, f"many.{number}")
 
 
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_steps(monkeypatch, STEP)
+
+
 @pytest.fixture
-def harness(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
-    for module, name, size in SMALL:
-        monkeypatch.setattr(module, name, size)
+def harness(harness: Harness) -> Harness:
     for number in range(MANY):
         harness.client().send(str(number), queue(number))
         harness.destinations.topic(topic(number))
@@ -144,19 +117,6 @@ def test_nothing_is_delivered_before_the_receipt(harness: Harness) -> None:
     steps(harness)
     assert client.session.events[1] == ("receipt", "opened")
     assert len(client.bodies) == 2 * MANY
-
-
-def test_who_vanishes_while_a_pattern_is_opened_takes_part_nowhere(harness: Harness) -> None:
-    client = harness.consumer(destination=EVERY_QUEUE)
-    step_until_joined(harness)
-    opened = consumers(harness)
-    client.lose_socket()
-    while harness.works:
-        harness.step()
-        assert consumers(harness) <= opened, "what nobody waits for is not gone on with"
-    assert consumers(harness) == 0
-    assert not harness.destinations._watched
-    assert not harness.engine._clients.leavers
 
 
 def test_a_queue_that_begins_or_ends_meanwhile_is_found_or_not(harness: Harness) -> None:
@@ -216,34 +176,6 @@ def test_a_client_that_leaves_gets_nothing_more_and_all_it_had_ends_in_steps(har
     assert not any(each.kind is DestinationKind.TEMP_QUEUE for each in harness.destinations.by_name)
 
 
-def test_the_receipt_of_a_farewell_comes_when_all_is_over(harness: Harness) -> None:
-    client = harness.client()
-    for number in range(MANY):
-        client.subscribe(str(number))
-    client.disconnect("bye")
-    harness.step()
-    assert client.receipts == []
-    harness.turn()
-    assert client.receipts == ["bye"]
-    assert client.is_closed
-    assert consumers(harness) == 0
-
-
-def test_who_comes_back_waits_for_the_end_of_what_it_was(harness: Harness) -> None:
-    client = harness.consumer(destination=EVERY_TOPIC, durable_name="d", receipt="r", client_id="me").turn()
-    assert client.receipts == ["r"]
-    client.lose_socket()
-    again = Client(harness, "ID:again")
-    again.handle(Connect("me"))
-    again.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="again")
-    assert again.session.events == []
-    harness.turn()
-    assert again.receipts == ["again"]
-    assert again.errors == []
-    harness.client().send("x", topic(MANY - 1)).turn()
-    assert again.bodies == ["x"]
-
-
 def parts(harness: Harness) -> list[Queue]:
     return [*harness.destinations.parts()]
 
@@ -275,9 +207,7 @@ def test_who_vanishes_while_a_durable_pattern_is_deleted_finds_it_gone(harness: 
 
 
 @pytest.mark.contains_errors
-def test_an_error_of_ours_in_the_middle_ends_that_client_alone(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_ours_in_the_middle_ends_that_client_alone(harness: Harness) -> None:
     client, other = harness.client(), harness.client()
     opened = Queue.open
     count = 0
@@ -289,7 +219,7 @@ def test_an_error_of_ours_in_the_middle_ends_that_client_alone(
             raise RuntimeError("of this client")
         opened(queue, *of)
 
-    monkeypatch.setattr(Queue, "open", fail)
+    harness.patch.setattr(Queue, "open", fail)
     client.subscribe(destination=EVERY_QUEUE)
     steps(harness)
     assert client.is_closed
@@ -351,17 +281,14 @@ def test_what_is_committed_for_a_topic_goes_out_in_steps_and_its_sender_waits(
     harness: Harness, is_stored: bool
 ) -> None:
     subscriber, sender = harness.client(), harness.client()
-    prices = Destination(DestinationKind.TOPIC, "prices")
     for number in range(STEP):
-        subscriber.subscribe(str(number), prices, AckMode.AUTO)
+        subscriber.subscribe(str(number), PRICES, AckMode.AUTO)
     if is_stored:
-        harness.client("me").subscribe("d", prices, durable_name="d").turn()
-    sender.begin()
-    sender.send_all(range(MANY), prices, transaction="t", persistent=is_stored)
-    sender.commit(receipt="r")
+        harness.client("me").subscribe("d", PRICES, durable_name="d").turn()
+    sender.begin().send_all(range(MANY), PRICES, transaction="t", persistent=is_stored).commit(receipt="r")
     if is_stored:
         harness.turn(1)
-    sender.send("behind", prices, persistent=False, receipt="behind")
+    sender.send("behind", PRICES, persistent=False, receipt="behind")
     assert len(subscriber.bodies) <= 2 * STEP
     assert sender.receipts == []
     assert harness.most(lambda: len(subscriber.bodies), are_calls=True) <= 2 * STEP
@@ -378,7 +305,7 @@ def test_a_large_backlog_is_given_out_in_steps(harness: Harness) -> None:
     sender, consumer = harness.client(), harness.client()
     sender.send_all(range(2 * MANY), persistent=False)
     consumer.subscribe(prefetch=2 * MANY)
-    most = 2 * tandemmq.broker.engine.dispatch.ROUNDS_MAX
+    most = 2 * dispatch.ROUNDS_MAX
     assert len(consumer.bodies) == most
     assert harness.most(lambda: len(consumer.bodies)) <= most
     assert consumer.bodies == [str(number) for number in range(2 * MANY)]
@@ -399,9 +326,7 @@ def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(
     assert other.bodies == []
 
 
-def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_store(
-    make_harness: Any, harness: Harness
-) -> None:
+def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_store(make_harness: MakeHarness) -> None:
     harness = make_harness(DestinationPolicy(expire_messages_period=1))
     sender, consumer = harness.client(), harness.client()
     sender.send_all(range(2 * MANY), expiration=5_000)
@@ -409,9 +334,9 @@ def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_s
     harness.now = 6_000
     consumer.subscribe()
     assert 0 < harness.counts["expired_total"] < STEP
-    assert harness.most(lambda: harness.counts["expired_total"]) <= tandemmq.broker.engine.expiring.STEP_MAX
+    assert harness.most(lambda: harness.counts["expired_total"]) <= expiring.STEP_MAX
     gone = harness.counts["expired_total"]
-    assert gone == tandemmq.broker.engine.expiring.ROUND_MAX, "the store has its turn before the next round"
+    assert gone == expiring.ROUND_MAX, "the store has its turn before the next round"
     assert consumer.bodies == ["alive"], "nobody waits behind what has expired"
     harness.turn()
     assert harness.counts["expired_total"] == 2 * MANY
@@ -421,7 +346,7 @@ def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_s
 @pytest.mark.parametrize("meanwhile", ["nothing", "one comes", "all leave"])
 @pytest.mark.parametrize("kind", ["plain", "priorities", "groups", "selectors"])
 def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
-    make_harness: Any, harness: Harness, monkeypatch: pytest.MonkeyPatch, kind: str, meanwhile: str
+    make_harness: MakeHarness, kind: str, meanwhile: str
 ) -> None:
     many = 10 * MANY
     harness = make_harness(DestinationPolicy(prioritized_messages=kind == "priorities", expire_messages_period=1))
@@ -438,7 +363,7 @@ def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
     harness.turn()
     seen = len(consumer.bodies)
     harness.now = 6_000
-    looks = count_reads(monkeypatch, Message, "expiration")
+    looks = harness.count_reads(Message, "expiration")
     harness.engine.tick(6_000)
     is_first = True
     while harness.works:
@@ -450,7 +375,7 @@ def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
         elif is_first and meanwhile == "all leave":
             consumer.unsubscribe()
         is_first = False
-    monkeypatch.undo()
+    harness.patch.undo()
     harness.turn()
     harness.wait(2)
     consumer.vanish()
@@ -470,12 +395,12 @@ def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
 @pytest.mark.parametrize("meanwhile", ["nothing", "one comes"])
 @pytest.mark.parametrize("kind", ["plain", "priorities", "groups", "returned"])
 def test_a_queue_leaves_what_it_holds_to_the_store_in_steps_until_somebody_comes(
-    make_harness: Any, harness: Harness, monkeypatch: pytest.MonkeyPatch, kind: str, meanwhile: str
+    make_harness: MakeHarness, kind: str, meanwhile: str
 ) -> None:
     many = 10 * MANY
-    monkeypatch.setattr(tandemmq.broker.core.queue.ordering, "PIECE_MAX", STEP)
-    monkeypatch.setattr(tandemmq.broker.core.queue.window, "_LOOKED_THROUGH", 1)
     harness = make_harness(DestinationPolicy(prioritized_messages=kind == "priorities"), memory_limit=650_000)
+    harness.patch.setattr("tandemmq.broker.core.queue.ordering.PIECE_MAX", STEP)
+    harness.patch.setattr("tandemmq.broker.core.queue.window._LOOKED_THROUGH", 1)
     sender, consumer, other = harness.client(), harness.client(), harness.client()
     if kind == "returned":
         consumer.subscribe(prefetch=MANY)
@@ -486,7 +411,7 @@ def test_a_queue_leaves_what_it_holds_to_the_store_in_steps_until_somebody_comes
     consumer.vanish().turn()
     queue = harness.destinations.queue(ORDERS)
     assert queue.held == queue.count == many
-    looks = count_calls(monkeypatch, Window, "_may_leave")
+    looks = harness.count(Window, "_may_leave")
     harness.engine.tick(1_000)
     count = 0
     while harness.works:
@@ -510,16 +435,14 @@ def test_a_queue_leaves_what_it_holds_to_the_store_in_steps_until_somebody_comes
 
 
 @pytest.mark.contains_errors
-def test_an_error_of_ours_while_messages_expire_leaves_the_others_to_go(
-    make_harness: Any, harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_ours_while_messages_expire_leaves_the_others_to_go(make_harness: MakeHarness) -> None:
     harness = make_harness(DestinationPolicy(expire_messages_period=1))
     sender = harness.client()
     for number in range(MANY):
         sender.send(str(number), expiration=5_000)
         sender.send(str(number), PRICES_QUEUE, expiration=5_000)
     harness.turn()
-    dead_letter = tandemmq.broker.engine.dead_letters.dead_letter
+    dead_letter = dead_letters.dead_letter
     failures = iter([True])
 
     def fails_once(*arguments: Any) -> Any:
@@ -527,14 +450,14 @@ def test_an_error_of_ours_while_messages_expire_leaves_the_others_to_go(
             raise RuntimeError("ours")
         return dead_letter(*arguments)
 
-    monkeypatch.setattr(tandemmq.broker.engine.dead_letters, "dead_letter", fails_once)
+    harness.patch.setattr(dead_letters, "dead_letter", fails_once)
     harness.engine.tick(6_000)
     harness.turn()
     assert harness.counts["expired_total"] == 2 * MANY
     assert harness.counts["dead_letters_total"] == 2 * MANY
 
 
-def test_the_look_of_each_second_takes_steps_and_is_not_begun_twice(make_harness: Any, harness: Harness) -> None:
+def test_the_look_of_each_second_takes_steps_and_is_not_begun_twice(make_harness: MakeHarness) -> None:
     harness = make_harness(
         DestinationPolicy(
             gc_inactive_destinations=True, inactive_timeout_before_gc=1_000, advisory_for_slow_consumers=True
@@ -577,7 +500,7 @@ def test_a_range_is_given_up_in_steps(harness: Harness) -> None:
     assert client.receipts[0] == "closed" or client.receipts == ["r", "closed"]
 
 
-def test_who_listens_to_what_there_is_hears_it_in_steps(make_harness: Any, harness: Harness) -> None:
+def test_who_listens_to_what_there_is_hears_it_in_steps(make_harness: MakeHarness) -> None:
     harness = make_harness(advisor=advisor())
     for number in range(MANY):
         harness.destinations.topic(topic(number))
@@ -594,11 +517,9 @@ def test_who_listens_to_what_there_is_hears_it_in_steps(make_harness: Any, harne
 
 @pytest.mark.parametrize("how", ["commit", "prepare"])
 @REPLACES_A_METHOD
-def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    encoded = count_calls(monkeypatch, tandemmq.broker.engine.publish, "encode_payload")
-    removed = count_calls(monkeypatch, tandemmq.broker.engine.transaction_end, "removal")
+def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(harness: Harness, how: str) -> None:
+    encoded = harness.count(publish, "encode_payload")
+    removed = harness.count(transaction_end, "removal")
     sender, consumer = harness.client(), harness.client()
     sender.send_all(range(MANY), PRICES_QUEUE)
     sender.subscribe("own", PRICES_QUEUE, prefetch=MANY).turn()
@@ -636,12 +557,9 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(
 
 @pytest.mark.parametrize("how", ["goes on", "leaves", "rolls back", "acknowledges more"])
 @REPLACES_A_METHOD
-def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(harness: Harness, how: str) -> None:
     """And whoever takes it back meanwhile has none of it done."""
-    monkeypatch.setattr(tandemmq.broker.engine.flow_control, "_DONE", 1)
-    made = count_calls(monkeypatch, tandemmq.broker.engine.publish, "encode_payload")
+    made = harness.count(publish, "encode_payload")
     sender = harness.client()
     for number in range(2 * STEP + 1):
         sender.send(f"taken {number}", PRICES_QUEUE)
@@ -682,17 +600,6 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(
     assert made.count == MANY, "none is made twice"
 
 
-def test_nothing_waits_for_a_subscriber_who_is_gone(harness: Harness) -> None:
-    client, sender = harness.client(), harness.client()
-    prices = Destination(DestinationKind.TOPIC, "prices")
-    for number in range(STEP // 2):
-        client.subscribe(str(number), prices)
-    subscriptions: list[Any] = list(client.client.subscriptions.values())
-    client.lose_socket()
-    sender.send("a", prices, persistent=False)
-    assert not any(each.pending for each in subscriptions)
-
-
 def test_a_wait_that_follows_a_wait_goes_on(harness: Harness) -> None:
     """A long selector is compiled, then very many queues are opened."""
     harness.in_thread = lambda work, then: harness.soon(lambda: (work(), then())[0])
@@ -707,22 +614,8 @@ def test_a_wait_that_follows_a_wait_goes_on(harness: Harness) -> None:
     assert client.is_reading
 
 
-def test_who_is_busy_is_not_taken_for_slow(make_harness: Any, harness: Harness) -> None:
-    harness = make_harness(DestinationPolicy(advisory_for_slow_consumers=True))
-    client, sender = harness.consumer(prefetch=1), harness.client()
-    sender.send_all("ab", persistent=False)
-    for event, is_busy in ((Event.WORK, True), (Event.WORK_END, False)):
-        client.client.move(event)
-        for second in range(1, 4):
-            harness.engine.tick(second * 1_000)
-            harness.turn()
-        assert harness.counts["slow_consumers"] == (not is_busy)
-
-
 @pytest.mark.parametrize("selector", [None, "a is null"])
-def test_very_many_unacknowledged_come_back_at_once_and_take_steps(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, selector: str | None
-) -> None:
+def test_very_many_unacknowledged_come_back_at_once_and_take_steps(harness: Harness, selector: str | None) -> None:
     """Each is looked at a bounded number of times in a step, and all are there again with one of them."""
     many = 10 * MANY
     client, other, sender = harness.client(), harness.client(), harness.client()
@@ -731,7 +624,7 @@ def test_very_many_unacknowledged_come_back_at_once_and_take_steps(
     sender.store(*range(3 * many), persistent=False)
     assert len(client.bodies) == 3 * many
     queue = harness.destinations.queue(ORDERS)
-    looks = count_reads(monkeypatch, Entry, "position")
+    looks = harness.count_reads(Entry, "position")
     client.lose_socket()
     in_flight = [3 * many]
     while harness.works:
@@ -746,7 +639,7 @@ def test_very_many_unacknowledged_come_back_at_once_and_take_steps(
     assert other.bodies == [str(number) for number in range(3 * many)]
 
 
-def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_harness: Any, harness: Harness) -> None:
+def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_harness: MakeHarness) -> None:
     harness = make_harness(DestinationPolicy())
     sender, consumer = harness.client(), harness.client()
     sender.send_all(range(2 * MANY), persistent=False, expiration=5_000)
@@ -761,14 +654,12 @@ def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_harnes
     assert not orders.expired
 
 
-def test_a_browser_that_acknowledges_one_by_one_is_shown_more_once_for_all(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_browser_that_acknowledges_one_by_one_is_shown_more_once_for_all(harness: Harness) -> None:
     sender, browser = harness.client(), harness.client()
     browser.session.nothing = list[str]().append  # type: ignore[attr-defined]
     sender.send_all(range(MANY), persistent=False)
     browser.handle(Subscribe("b", ORDERS, AckMode.INDIVIDUAL, prefetch=STEP, is_browser=True)).turn()
-    shown = count_calls(monkeypatch, harness.engine._dispatcher.browsing._rounds, "_make")
+    shown = harness.count(harness.engine._dispatcher.browsing._rounds, "_make")
     for body in browser.bodies[:STEP]:
         browser.ack(body)
     assert len(browser.bodies) == STEP
@@ -785,7 +676,7 @@ def browse(client: Client, told: list[str], selector: str | None = None) -> None
 @pytest.mark.parametrize("selector", [None, "a is null", "a is not null"])
 @pytest.mark.parametrize("shape", ["plain", "grouped", "out of order", "out"])
 def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, shape: str, selector: str | None
+    harness: Harness, shape: str, selector: str | None
 ) -> None:
     sender, browser = harness.client(), harness.client()
     for number in range(2 * MANY):
@@ -798,7 +689,7 @@ def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
     if shape in ("out", "grouped"):
         consumer.subscribe(prefetch=MANY).turn()
     there = 2 * MANY - harness.counts["expired_total"]
-    keys = count_calls(monkeypatch, tandemmq.broker.core.queue.browse, "key_of")
+    keys = harness.count(browsing, "key_of")
     ended: list[str] = []
     browse(browser, ended, selector)
     orders.drop()  # what the browser is shown was taken at once
@@ -820,19 +711,6 @@ def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
     assert ended == ["b"]
 
 
-def test_a_browser_that_leaves_meanwhile_is_forgotten(harness: Harness) -> None:
-    sender = harness.client()
-    sender.send_all(range(2 * MANY), persistent=False)
-    for leaves_after in range(60):
-        browser = harness.client()
-        browse(browser, [])
-        for _ in range(leaves_after):
-            harness.step()
-        browser.lose_socket().turn()
-        assert not harness.engine._dispatcher.browsing._under_way
-        assert not harness.engine._dispatcher.browsing._rounds._asked
-
-
 class CountedGroups(OrderedDict[str, Any]):
     changes = 0
 
@@ -846,9 +724,7 @@ class CountedGroups(OrderedDict[str, Any]):
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, is_last: bool
-) -> None:
+def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(harness: Harness, is_last: bool) -> None:
     one, other, sender = harness.client(), harness.client(), harness.client()
     for number in range(4 * MANY):
         sender.send(str(number), persistent=False, group_id=f"g{number}")
@@ -861,7 +737,7 @@ def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(
     assert routes is not None
     groups = routes._lanes.groups
     counted = groups._groups = CountedGroups(groups._groups)
-    done = count_calls(monkeypatch, Groups, "done")
+    done = harness.count(Groups, "done")
     one.lose_socket()
     while counted.changes < 4 * MANY:
         before = counted.changes, done.count
@@ -934,9 +810,7 @@ def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(harness
 def test_what_is_committed_for_a_queue_becomes_visible_in_steps(harness: Harness, is_stored: bool) -> None:
     sender, consumer = harness.client(), harness.client()
     orders = harness.destinations.queue(ORDERS)
-    sender.begin()
-    sender.send_all(range(MANY), transaction="t", persistent=is_stored)
-    sender.commit(receipt="r")
+    sender.begin().send_all(range(MANY), transaction="t", persistent=is_stored).commit(receipt="r")
     if not is_stored:
         sender.send("behind", persistent=False)
     most = 0
@@ -952,25 +826,10 @@ def test_what_is_committed_for_a_queue_becomes_visible_in_steps(harness: Harness
     assert consumer.bodies == [*map(str, range(MANY)), *([] if is_stored else ["behind"])]
 
 
-def test_what_only_memory_holds_goes_to_many_durable_subscriptions_in_steps(harness: Harness) -> None:
-    sender, subscriber = harness.client(), harness.client("me")
-    for number in range(STEP):
-        subscriber.subscribe(f"d{number}", topic(0), durable_name=f"d{number}")
-    harness.turn()
-    sender.begin()
-    sender.send_all(range(MANY), topic(0), transaction="t", persistent=False)
-    sender.commit(receipt="r")
-    assert harness.most(lambda: len(subscriber.bodies), are_calls=True) <= STEP
-    assert len(subscriber.bodies) == MANY * STEP
-    assert sender.receipts == ["r"]
-
-
 def test_a_client_that_vanishes_during_its_commit_has_committed_it_all(harness: Harness) -> None:
     sender = harness.client()
     orders = harness.destinations.queue(ORDERS)
-    sender.begin()
-    sender.send_all(range(MANY), transaction="t", persistent=False)
-    sender.commit(receipt="r")
+    sender.begin().send_all(range(MANY), transaction="t", persistent=False).commit(receipt="r")
     while not orders.count:
         harness.step()
     assert orders.count <= STEP
@@ -982,18 +841,14 @@ def test_a_client_that_vanishes_during_its_commit_has_committed_it_all(harness: 
 
 @pytest.mark.parametrize(("name", "asked"), [("prices", 0), ("VirtualTopic.prices", MANY)])
 @REPLACES_A_METHOD
-def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, name: str, asked: int
-) -> None:
+def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(harness: Harness, name: str, asked: int) -> None:
     sender, consumer = harness.client(), harness.client()
     there = Destination(DestinationKind.TOPIC, name)
     consumer.subscribe("t", there, AckMode.AUTO)
     sender.send("first", there, persistent=False)
     consumer.subscribe("q", Destination(DestinationKind.QUEUE, f"Consumer.c.{name}"), AckMode.AUTO)
-    routed = count_calls(monkeypatch, harness.engine._router, "routes")
-    sender.begin()
-    sender.send_all(range(MANY), there, transaction="t")
-    sender.commit().turn()
+    routed = harness.count(harness.engine._router, "routes")
+    sender.begin().send_all(range(MANY), there, transaction="t").commit().turn()
     assert routed.count == asked
     assert len(consumer.bodies) == 1 + MANY + asked, "each queue of a virtual topic has its copy"
 
@@ -1024,10 +879,7 @@ def test_who_can_be_told_again_is_told_in_steps(harness: Harness) -> None:
     assert len(client.bodies) == 3 * MANY
 
 
-def test_a_queue_that_begins_is_joined_by_very_many_with_wildcards_in_steps(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tandemmq.broker.core.destinations, "ITEMS", STEP)
+def test_a_queue_that_begins_is_joined_by_very_many_with_wildcards_in_steps(harness: Harness) -> None:
     pattern = Destination(DestinationKind.QUEUE, "new.>")
     listeners = [harness.client() for _ in range(MANY)]
     for each in listeners:
@@ -1047,10 +899,7 @@ def test_a_queue_that_begins_is_joined_by_very_many_with_wildcards_in_steps(
     assert [each.bodies for each in listeners] == [[str(number)] for number in range(MANY - 2)] + [[], []]
 
 
-def test_a_queue_that_ends_while_very_many_join_it_is_left_alone(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tandemmq.broker.core.destinations, "ITEMS", STEP)
+def test_a_queue_that_ends_while_very_many_join_it_is_left_alone(harness: Harness) -> None:
     listeners = [harness.client() for _ in range(MANY)]
     for each in listeners:
         each.subscribe(destination=Destination(DestinationKind.QUEUE, "new.>"))
@@ -1062,22 +911,18 @@ def test_a_queue_that_ends_while_very_many_join_it_is_left_alone(
     assert not any(subscription.queues for each in listeners for subscription in each.client.subscriptions.values())
 
 
-def limited(make_harness: Any, monkeypatch: pytest.MonkeyPatch, **of: Any) -> tuple[Harness, Client, Times]:
+def limited(make_harness: MakeHarness, **of: Any) -> tuple[Harness, Client, Times]:
     """One message fills each of the queues, and for each one more waits; how often it was tried to have one go on."""
-    monkeypatch.setattr(slices, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.flow_control, "_DONE", 1)
     harness: Harness = make_harness(DestinationPolicy(memory_limit=1, **of))
     sender = harness.client()
     for number in range(MANY):
         sender.send("first", queue(number), persistent=False)
         sender.send(f"second {number}", queue(number), receipt=str(number), persistent=False)
-    return harness, sender, count_calls(monkeypatch, harness.engine.flow, "_carry_out")
+    return harness, sender, harness.count(harness.engine.flow, "_carry_out")
 
 
-def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(
-    make_harness: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harness, sender, tried = limited(make_harness, monkeypatch)
+def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(make_harness: MakeHarness) -> None:
+    harness, sender, tried = limited(make_harness)
     harness.engine.flow.look(harness.now)
     before = tried.count
     assert before <= STEP
@@ -1092,10 +937,8 @@ def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(
     assert harness.counts["sends_waiting"] == 0
 
 
-def test_what_waited_too_long_in_very_many_places_fails_in_steps(
-    make_harness: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harness, sender, _ = limited(make_harness, monkeypatch, send_fail_if_no_space_after_timeout=100)
+def test_what_waited_too_long_in_very_many_places_fails_in_steps(make_harness: MakeHarness) -> None:
+    harness, sender, _ = limited(make_harness, send_fail_if_no_space_after_timeout=100)
     harness.now += 100
     harness.engine.flow.look(harness.now)
     assert len(sender.errors) <= STEP
@@ -1105,10 +948,8 @@ def test_what_waited_too_long_in_very_many_places_fails_in_steps(
     assert harness.counts["sends_waiting"] == 0
 
 
-def test_who_leaves_while_what_waits_is_looked_at_has_nothing_done(
-    make_harness: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harness, sender, _ = limited(make_harness, monkeypatch)
+def test_who_leaves_while_what_waits_is_looked_at_has_nothing_done(make_harness: MakeHarness) -> None:
+    harness, sender, _ = limited(make_harness)
     consumer = harness.consumer(destination=EVERY_QUEUE, ack=AckMode.AUTO)
     harness.make_steps()
     harness.engine.flow.look(harness.now)
@@ -1133,9 +974,7 @@ def test_a_topic_begins_in_steps_for_very_many_durable_patterns(harness: Harness
     sender, other = harness.client(), harness.client()
     new = Destination(DestinationKind.TOPIC, "new.one")
     if how == "transaction":
-        sender.begin()
-        sender.send("x", new, transaction="t")
-        sender.commit(receipt="r")
+        sender.begin().send("x", new, transaction="t").commit(receipt="r")
     else:
         sender.send("x", new if how == "one" else new._replace(name="new.one,other.one"), receipt="r")
     assert len(parts(harness)) <= STEP
@@ -1174,15 +1013,13 @@ def test_a_durable_pattern_or_topic_that_ends_meanwhile_is_left_alone(harness: H
 
 
 @REPLACES_A_METHOD
-def test_open_transactions_with_very_many_messages_end_one_by_one(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_transactions_with_very_many_messages_end_one_by_one(harness: Harness) -> None:
     client = harness.client()
     for number in range(5):
         client.begin(str(number))
         for _ in range(64 * STEP):
             client.send("x", transaction=str(number))
-    undone = count_calls(monkeypatch, Transaction, "undo")
+    undone = harness.count(Transaction, "undo")
     client.lose_socket()
     assert harness.most(lambda: undone.count) == 1
     assert undone.count == 5
@@ -1190,14 +1027,11 @@ def test_open_transactions_with_very_many_messages_end_one_by_one(
 
 
 @pytest.mark.parametrize("habit", ["dlq", "requeue"])
-def test_very_many_refused_at_once_are_refused_in_steps(
-    make_harness: Any, monkeypatch: pytest.MonkeyPatch, habit: str
-) -> None:
-    monkeypatch.setattr(slices, "ITEMS", STEP)
+def test_very_many_refused_at_once_are_refused_in_steps(make_harness: MakeHarness, habit: str) -> None:
     harness: Harness = make_harness(stomp_nack=habit)
     client, other = harness.consumer(ack=AckMode.CLIENT), harness.client()
     other.store(*range(MANY))
-    asked = count_calls(monkeypatch, harness.policies, "of")
+    asked = harness.count(harness.policies, "of")
     client.nack(str(MANY - 1), receipt="r")
     client.unsubscribe()
     assert asked.count <= 2 * STEP
@@ -1209,18 +1043,18 @@ def test_very_many_refused_at_once_are_refused_in_steps(
 
 
 @REPLACES_A_METHOD
+@pytest.mark.parametrize("is_stored", [True, False])
 @pytest.mark.parametrize("how", ["one", "transaction"])
 def test_a_topics_message_is_given_to_very_many_durable_subscriptions_in_steps(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, how: str
+    harness: Harness, how: str, is_stored: bool
 ) -> None:
     listeners = [harness.client(f"c{number}") for number in range(MANY)]
     for each in listeners:
         each.subscribe(destination=topic(0), durable_name="d")
     listeners[0].subscribe("plain", topic(0)).turn()
-    sender = harness.client()
-    given = count_calls(monkeypatch, Queue, "add")
-    sender.begin()
-    sender.send_all(range(3), topic(0), transaction="t" if how == "transaction" else None, persistent=True)
+    sender = harness.client().begin()
+    given = harness.count(Queue, "add" if is_stored else "add_volatile")
+    sender.send_all(range(3), topic(0), transaction="t" if how == "transaction" else None, persistent=is_stored)
     sender.commit(receipt="r")
     assert given.count <= STEP
     assert harness.most(lambda: given.count, are_calls=True) <= STEP

@@ -19,13 +19,6 @@ from tests.support.core.outlet import Outlet
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 
 
-class Kind:
-    text = "even"
-
-    def matches(self, message: Message) -> bool:
-        return int(message.message_id[1:]) % 2 == 0
-
-
 def subscription(prefetch: int = 1000, **options: Any) -> Subscription:
     return Subscription("s", Outlet(), AckMode.RANGE, prefetch, **options)
 
@@ -109,31 +102,6 @@ def test_where_priorities_count_the_highest_are_shown_first() -> None:
 
     assert harness.show(browse) == ["m3", "m8", "m4", "m5", "m6", "m7", "m1", "m2", "m9"]
     assert browse.is_over
-
-
-def test_a_queue_that_is_only_in_memory_needs_no_page() -> None:
-    harness = Harness(owner=0)
-    harness.add_volatile(1)
-    browse = harness.browse(subscription(is_browser=True))
-
-    assert not browse.wants_page
-    assert harness.show(browse) == ["m1"]
-    assert browse.is_over
-
-
-def test_an_empty_queue_is_over_after_one_look() -> None:
-    browse = Harness().browse(subscription(is_browser=True))
-
-    assert browse.is_over
-
-
-def test_a_browsers_selector_and_the_clock_choose() -> None:
-    harness = Harness(owner=0)
-    for number in range(1, 5):
-        harness.add_volatile(number)
-    harness.add_volatile(6, expiration=10)
-
-    assert harness.show(harness.browse(subscription(is_browser=True, selector=Kind()))) == ["m2", "m4"]
 
 
 def test_a_browser_waits_for_credit_and_reads_no_further_meanwhile() -> None:

@@ -73,18 +73,6 @@ def test_a_group_waits_for_its_owner_and_other_messages_do_not() -> None:
     assert harness.out() == {"owner": ["a2"]}
 
 
-def test_an_owner_that_leaves_frees_its_groups_and_they_go_on_in_order() -> None:
-    harness = Harness()
-    owner = harness.open("owner", 2)
-    harness.send("a", "a", "a")
-    harness.out()
-    harness.open("heir")
-
-    harness.queue.close(owner)
-
-    assert harness.out() == {"heir": ["a1", "a2", "a3"]}
-
-
 def test_the_owner_of_a_new_group_has_the_highest_priority() -> None:
     harness = Harness()
     harness.open("low", priority=0)

@@ -168,22 +168,6 @@ def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> N
     assert harness.share.stored == 5 * (ENTRY_OVERHEAD_BYTES + 10)
 
 
-def test_a_newcomer_gets_what_was_passed_over_in_order_and_nobody_waits_for_that() -> None:
-    harness = Harness(window_messages=4, page_messages=3)
-    harness.open("a", selector=Colour("red"))
-    harness.send(*messages(50, "blue"))
-    assert harness.out() == []
-    harness.send(message("volatile-like", "blue"), message("r1", "red"))
-
-    harness.open("b", selector=Colour("blue"))
-    first = harness.queue.dispatch(0)
-    rest = harness.out()
-
-    assert ("a", "r1") in [(subscription.id, entry.message.message_id) for subscription, _, entry in first]
-    got = [(s.id, e.message.message_id) for s, _, e in first if s.id == "b"] + [each for each in rest if each[0] == "b"]
-    assert got == [("b", f"m{number}") for number in range(1, 51)] + [("b", "volatile-like")]
-
-
 def test_a_selector_that_comes_or_goes_is_all_that_is_asked_anew() -> None:
     harness = Harness()
     red, blue, green = Colour("red"), Colour("blue"), Colour("green")
@@ -201,19 +185,6 @@ def test_a_selector_that_comes_or_goes_is_all_that_is_asked_anew() -> None:
     assert harness.out() == [("e", "m2"), ("e", "m3")]
     assert red.asked == ["m1", "m2", "m3"]
     assert late.unacked
-
-
-def test_many_lanes_come_and_go() -> None:
-    harness = Harness()
-    consumers = [harness.open(f"c{number}", 1, selector=Colour(f"kind-{number}")) for number in range(200)]
-    harness.send(*(message(f"m{number}", f"kind-{number % 200}") for number in range(400)))
-    assert len(harness.out()) == 200
-
-    for consumer in consumers[:199]:
-        harness.queue.close(consumer)
-    harness.open("all")
-
-    assert harness.out() == [("all", f"m{number}") for number in range(400) if number != 199]
 
 
 def test_a_backlog_that_fits_in_memory_is_not_read_again() -> None:
@@ -338,31 +309,6 @@ def test_what_comes_back_has_its_old_place() -> None:
     assert entry.redeliveries == 0
 
 
-def test_consumers_that_become_alike_go_back_to_the_short_way() -> None:
-    harness = Harness()
-    red = harness.open("red", selector=Colour("red"))
-    harness.open("all")
-    harness.send(*messages(3, "blue"))
-    assert harness.queue.routes is not None
-
-    harness.queue.close(red)
-
-    assert harness.queue.routes is None
-    assert harness.out() == [("all", "m1"), ("all", "m2"), ("all", "m3")]
-
-
-def test_what_has_expired_in_a_lane_is_met() -> None:
-    harness = Harness()
-    harness.open("red", 1, selector=Colour("red"))
-    harness.send(message("m1", "red"), message("m2", "red", expiration=5), message("m3", "blue", expiration=5))
-    harness.out()
-
-    at_once(harness.queue.sweep(5, Pace()))
-
-    assert [entry.message.message_id for entry in harness.queue.expired] == ["m2", "m3"]
-    assert harness.queue.count == 1  # those that expired are the caller's
-
-
 @pytest.mark.parametrize("place", ["ready", "backlog", "lanes"])
 @pytest.mark.parametrize("step", range(60))
 def test_what_moved_while_it_was_looked_for_is_looked_for_again(
@@ -457,18 +403,6 @@ def test_many_in_lanes_stay_there_when_the_selectors_go(monkeypatch: pytest.Monk
     assert harness.out() == [("other", str(number)) for number in range(200)]
     assert queue.routes is None, "the short way again, once they are few"
     assert (queue.held, queue.ready_weight) == (0, 0)
-
-
-def test_a_pull_consumer_gets_one_message_for_each_pull() -> None:
-    harness = Harness()
-    puller = harness.open("puller", 0, selector=Colour("red"))
-    harness.send(*messages(3, "red"))
-    assert harness.out() == []
-
-    puller.credit = 1
-    assert harness.out() == [("puller", "m1")]
-    harness.settle(puller)
-    assert harness.out() == []
 
 
 def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
