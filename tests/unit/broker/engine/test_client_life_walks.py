@@ -19,14 +19,6 @@ from typing import Any, Self
 
 import pytest
 
-import tandemmq.broker.core.queue.browse
-import tandemmq.broker.core.queue.queue
-import tandemmq.broker.engine.arrivals
-import tandemmq.broker.engine.engine
-import tandemmq.broker.engine.fan_out
-import tandemmq.broker.engine.flow_control
-import tandemmq.broker.engine.publish
-from tandemmq.broker.core import slices
 from tandemmq.broker.core.access import Credentials, Known, OpenAccess
 from tandemmq.broker.core.client import State
 from tandemmq.broker.core.commands import (
@@ -56,7 +48,7 @@ from tandemmq.store.operations import Atomic, Operation
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.prove import IS_FULL, SEED, rounds
-from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, shorten_steps
 
 STEP = 2
 QUEUES = [Destination(DestinationKind.QUEUE, f"many.{number}") for number in range(4)]
@@ -503,7 +495,8 @@ def _nothing_is_left(world: World) -> None:
         clients.all, clients.leavers, clients._client_ids, clients._connection_ids, advising._clients,
         advising._by_outlet, advising._consumers, engine.flow._blocked, engine._declarations.producing,
         engine._dispatcher.fan_out.origins, engine._dispatcher.fan_out._then, world.destinations._watched,
-        engine._dispatcher.browsing._under_way, engine._transactions.branches.by_key,
+        engine._dispatcher.browsing._under_way, engine._dispatcher.browsing._rounds._asked,
+        engine._transactions.branches.by_key,
     )  # fmt: skip
     for table in tables:
         assert not table
@@ -523,15 +516,8 @@ def _nothing_is_left(world: World) -> None:
 
 
 @pytest.fixture(autouse=True)
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.engine, "OPERATIONS_MAX", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.fan_out, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.flow_control, "_DONE", 1)
-    monkeypatch.setattr(tandemmq.broker.engine.publish, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.arrivals, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.core.queue.queue, "ROUND_MESSAGES", 2)
-    monkeypatch.setattr(tandemmq.broker.core.queue.browse, "_ROUND_MESSAGES", 2)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_steps(monkeypatch, STEP)
 
 
 @pytest.mark.prove

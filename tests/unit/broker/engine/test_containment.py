@@ -18,13 +18,10 @@ from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.compiled import REPLACES_A_METHOD
-from tests.unit.broker.engine.conftest import Client, Harness, advisor
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, advisor
 from tests.unit.broker.engine.test_stomp import Wire
 
 pytestmark = [pytest.mark.contains_errors, pytest.mark.promise("others-are-served")]
-
-PRICES = Destination(DestinationKind.TOPIC, "prices")
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
 
 
 def fails(*arguments: Any) -> None:
@@ -50,17 +47,14 @@ def test_a_session_that_fails_is_hung_up_on_alone(harness: Any, destination: Des
 
 def test_a_refused_deletion_has_closed_the_subscription_it_named(harness: Any) -> None:
     """The session forgets it with that frame: it must get nothing more."""
-    wire, other = Wire(harness, 1), Wire(harness, 2)
-    for each in (wire, other):
-        each.say(f"CONNECT\naccept-version:1.2\nclient-id:c{id(each)}\n\n")
+    wire, other = Wire(harness, 1).connect("me"), Wire(harness, 2).connect()
     wire.say("SUBSCRIBE\nid:1\ndestination:/topic/prices\n\n")
     heard = wire.say("UNSUBSCRIBE\nid:1\ndurable-subscription-name:nope\nreceipt:u\n\n")
     assert heard.startswith("ERROR\n")
     assert "No durable subscription exists" in heard
     assert "RECEIPT" in other.say("SEND\ndestination:/topic/prices\nreceipt:s\n\nnews")
     assert wire.heard() == ""
-    third = Wire(harness, 3)
-    assert third.say("CONNECT\naccept-version:1.2\n\n").startswith("CONNECTED")
+    Wire(harness, 3).connect()
 
 
 # ---- what else is told: the session of ``broken`` fails on it, and ``good`` is told the same, or waits behind it

@@ -9,11 +9,10 @@ import pytest
 from tandemmq.broker.core.commands import Ack, AckMode, Nack, Send, Undeliverable
 from tandemmq.broker.core.policies import DeadLetterKind, DeadLetterStrategy, DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tests.unit.broker.engine.conftest import DLQ, PRICES
 
 pytestmark = pytest.mark.promise("dead-letter-with-cause", "redelivery-is-bounded")
 
-DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
-PRICES = Destination(DestinationKind.TOPIC, "prices")
 TOPIC_DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices")
 
 

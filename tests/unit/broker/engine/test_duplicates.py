@@ -6,12 +6,10 @@ import pytest
 
 from tandemmq.broker.core.commands import AckMode, Send
 from tandemmq.broker.core.policies import DestinationPolicy
-from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.message import Destination, Message
+from tests.unit.broker.engine.conftest import ORDERS, PRICES
 
 pytestmark = pytest.mark.promise("sent-again-stored-once")
-
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
-PRICES = Destination(DestinationKind.TOPIC, "prices")
 
 
 def numbered(number: int, body: str, destination: Destination = ORDERS, *, made_by_broker: bool = False) -> Message:

@@ -12,10 +12,9 @@ from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEnt
 from tandemmq.broker.engine import flow_control as flow
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
+from tests.unit.broker.engine.conftest import ORDERS, PRICES
 
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
 BILLS = Destination(DestinationKind.QUEUE, "bills")
-PRICES = Destination(DestinationKind.TOPIC, "prices")
 XA = XaTransactionId(1, b"g", b"b")
 NARROW = DestinationPolicy(memory_limit=1_000)
 

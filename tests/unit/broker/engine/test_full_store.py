@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tandemmq.broker.core.policies import DestinationPolicy
-from tandemmq.store.records.message import Destination, DestinationKind
 from tests.support.store.memory_store import MemoryStore
-
-DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
-PRICES = Destination(DestinationKind.TOPIC, "prices")
+from tests.unit.broker.engine.conftest import DLQ, PRICES
 
 
 @pytest.fixture
@@ -93,7 +90,7 @@ def test_a_transaction_that_only_acknowledges_is_committed(full):
 
 
 def test_what_is_not_stored_goes_on_in_a_transaction_too(full):
-    harness, client = full
+    _, client = full
     client.send("volatile", persistent=False)
     client.send("nobody keeps it", PRICES)
     client.begin().send("volatile too", transaction="t", persistent=False)

@@ -6,10 +6,10 @@ import pytest
 
 from tandemmq.broker.core.commands import AddProducer
 from tandemmq.broker.core.slices import ITEMS, at_once
+from tandemmq.broker.engine.dispatch import DELIVERY_SECONDS, SAMPLE_SECONDS
 from tandemmq.broker.engine.inventory import Query
 from tandemmq.store.records.message import Destination, DestinationKind
-
-PRICES = Destination(DestinationKind.TOPIC, "prices")
+from tests.unit.broker.engine.conftest import PRICES
 
 
 def queue(name):
@@ -115,3 +115,39 @@ def test_advisory_topics_are_not_among_the_topics(harness):
 def test_what_is_not_there_is_no_destination(harness):
     with pytest.raises(KeyError):
         harness.engine.inventory.destination(queue("nothing"))
+
+
+# ---- from stored to delivered
+
+
+def seconds(harness):
+    """How many were measured, and the sum."""
+    found = harness.engine.delivery_seconds
+    return sum(found.counts), found.sum
+
+
+def test_a_stored_message_is_measured_once_until_its_first_consumer_has_it(harness):
+    client = harness.client().store("one")
+    harness.wait(4.0)
+    assert seconds(harness) == (0, 0.0)
+    assert client.subscribe().turn().bodies == ["one"]
+    assert seconds(harness) == (1, 4.0)
+    client.nack("one").turn().send("not stored", persistent=False).turn()
+    assert seconds(harness) == (1, 4.0)
+
+
+def test_one_message_in_a_while_is_a_sample(harness):
+    client = harness.consumer()
+    for _ in range(3):
+        for _ in range(10):
+            client.store("x")
+        harness.wait(2 * SAMPLE_SECONDS)
+    assert seconds(harness)[0] == 3
+
+
+def test_what_nobody_takes_is_beyond_the_last_bound_and_waited_for_no_more(harness):
+    client = harness.client().store("one")
+    harness.wait(DELIVERY_SECONDS[-1] + 2.0)
+    assert harness.engine.delivery_seconds.counts[-1] == 1
+    client.subscribe().turn()
+    assert seconds(harness)[0] == 1

@@ -7,12 +7,9 @@ import pytest
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import advisor
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, advisor
 
 pytestmark = pytest.mark.promise("advisories")
-
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
-PRICES = Destination(DestinationKind.TOPIC, "prices")
 
 
 def listen(harness, name: str):

@@ -8,12 +8,11 @@ from tandemmq.broker.core.commands import AckMode, Move
 from tandemmq.store.operations import Atomic
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, DestinationKind
+from tests.unit.broker.engine.conftest import PRICES
 
 pytestmark = pytest.mark.promise("moved-once")
 
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
 PARKED = Destination(DestinationKind.QUEUE, "parked")
-PRICES = Destination(DestinationKind.TOPIC, "prices")
 
 
 def move(operator, body, target, receipt="moved"):

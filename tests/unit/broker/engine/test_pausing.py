@@ -9,7 +9,6 @@ from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.broker.core.principal import Principal
 from tandemmq.store.records.message import Destination, DestinationKind
 
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
 BOTH = Destination(DestinationKind.QUEUE, "orders,parked")
 ANN = Principal("ann")
 

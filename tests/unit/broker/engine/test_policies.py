@@ -30,11 +30,9 @@ from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.engine import acknowledge as acknowledger
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
+from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES
 
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
-ORDERS = Destination(QUEUE, "orders")
-PRICES = Destination(TOPIC, "prices")
-DLQ = Destination(QUEUE, "ActiveMQ.DLQ.Queue.orders")
 XA = XaTransactionId(1, b"g", b"b")
 
 

@@ -24,7 +24,7 @@ from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations, VirtualTopic
 from tandemmq.broker.security.rights import EVERYBODY, Grant, Rights
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import ORDERS, Client, advisor
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, advisor
 
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
 STATE = Destination(QUEUE, f"{MQTT_SESSION}me")
@@ -270,8 +270,7 @@ def test_nobody_hears_of_them(make_harness: Any) -> None:
     harness = make_harness(policy, advisor())
 
     def listen() -> Any:
-        listener = harness.consumer("l", Destination(TOPIC, "ActiveMQ.Advisory.>"), AckMode.AUTO).turn()
-        return listener
+        return harness.consumer("l", Destination(TOPIC, "ActiveMQ.Advisory.>"), AckMode.AUTO).turn()
 
     listener = listen()
     client = session(harness)
@@ -286,3 +285,19 @@ def test_nobody_hears_of_them(make_harness: Any) -> None:
     heard = [each.message for each in (*listener.session.delivered, *later.session.delivered)]
     assert heard, "of connections"
     assert [each for each in heard if MQTT_PRIVATE in each.destination.name or MQTT_PRIVATE.encode() in each.raw] == []
+
+
+def test_a_session_learns_who_its_client_is_and_whether_there_is_state_of_it(harness: Any) -> None:
+    def connected() -> tuple[Any, Connect]:
+        command = Connect("me", login="anna", state=STATE, steals_client_id=True)
+        return harness.client().handle(command).turn(), command
+
+    client, command = connected()
+    assert client.is_connected
+    assert command.principal == Principal("anna", is_proved=False)
+    assert command.may_read(PRICES)
+    assert not command.has_state
+    client.send("kept", STATE).turn().vanish()
+    assert connected()[1].has_state
+    harness.fail_over()
+    assert connected()[1].has_state

@@ -6,8 +6,6 @@ from tandemmq.broker.core.commands import Ack, AckMode, AddDestination, Connect,
 from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind
 
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
-
 
 def test_a_persistent_message_is_told_and_delivered_only_when_durable(harness):
     client = harness.consumer(receipt="sub")

@@ -11,17 +11,15 @@ from tandemmq.broker.core.slices import ITEMS
 from tandemmq.broker.engine import scheduler
 from tandemmq.broker.engine.scheduler import FIRING_MAX
 from tandemmq.store.operations import Page
-from tests.unit.broker.engine.test_stomp import Wire
-from tests.unit.broker.engine.test_stomp_worlds import errors, messages, send, subscribe
+from tests.unit.broker.engine.test_stomp import Wire, errors, messages, send, subscribe
 
+ALL_OF_A = "SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n"
 pytestmark = pytest.mark.promise("scheduled-in-time")
 
 
 @pytest.fixture
 def wire(harness: Any) -> Wire:
-    wire = Wire(harness, 1)
-    wire.say("CONNECT\naccept-version:1.2\nclient-id:me\n\n")
-    return wire
+    return Wire(harness, 1).connect("me")
 
 
 def delayed(destination: str, body: str = "x", delay: object = 100, **headers: object) -> str:
@@ -55,8 +53,8 @@ def test_a_delayed_message_is_stored_and_comes_when_it_is_time(harness: Any, wir
 def test_it_survives_the_broker(harness: Any, wire: Wire) -> None:
     wire.say(delayed("/queue/a", persistent="true"))
     harness.fail_over()
-    other = Wire(harness, 2)
-    other.say("CONNECT\naccept-version:1.2\n\n", subscribe("/queue/a"))
+    other = Wire(harness, 2).connect()
+    other.say(subscribe("/queue/a"))
     later(harness, 50)
     assert messages(other.heard()) == []
     later(harness, 50)
@@ -106,8 +104,7 @@ def test_nobody_reaches_what_is_pending_by_its_name(harness: Any, wire: Wire, is
         wire.say(delayed("/queue/a"))
         harness.turn()
     for frame in (subscribe("/queue/ActiveMQ.Scheduler.Pending"), send("/queue/ActiveMQ.Scheduler.Pending")):
-        other = Wire(harness, 2)
-        other.say("CONNECT\naccept-version:1.2\n\n")
+        other = Wire(harness, 2).connect()
         assert errors(other.say(frame)) != []
     later(harness, 10)
     assert harness.stored() == int(is_used)
@@ -116,8 +113,8 @@ def test_nobody_reaches_what_is_pending_by_its_name(harness: Any, wire: Wire, is
 def test_no_wildcard_reaches_it_either(harness: Any, wire: Wire) -> None:
     wire.say(delayed("/queue/a"))
     harness.fail_over()
-    other = Wire(harness, 2)
-    heard = other.say("CONNECT\naccept-version:1.2\n\n", subscribe("/queue/>"))
+    other = Wire(harness, 2).connect()
+    heard = other.say(subscribe("/queue/>"))
     harness.turn()
     assert messages(heard + other.heard()) == []
 
@@ -149,7 +146,7 @@ def test_very_many_that_are_due_at_once_come_in_batches_and_steps(harness: Any, 
     for number in range(count):
         wire.say(delayed("/queue/a", str(number)))
     harness.turn()
-    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
+    wire.say(ALL_OF_A)
     pages: list[Page] = []
     turns: list[int] = []  # how many operations the store had to do in each
     append, apply_turn = harness.store.append, harness.store._apply_turn
@@ -188,7 +185,7 @@ def test_those_that_are_due_come_in_the_order_of_their_times(harness: Any, wire:
     for number in range(20):
         wire.say(delayed("/queue/a", str(number), delay=1000 - 10 * number))
     harness.turn()
-    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
+    wire.say(ALL_OF_A)
     later(harness, 1000)
     assert [body for _, body in messages(wire.heard())] == [str(number) for number in reversed(range(20))]
 
@@ -200,7 +197,7 @@ def test_what_has_no_room_in_a_page_comes_with_the_next(
     for number in range(20):
         wire.say(delayed("/queue/a", str(number) + "x" * 1000))
     harness.turn()
-    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
+    wire.say(ALL_OF_A)
     later(harness, 100)
     assert [body.rstrip("x") for _, body in messages(wire.heard())] == [str(number) for number in range(20)]
     assert harness.counts["scheduled"] == 0
@@ -212,7 +209,7 @@ def test_one_that_leads_to_an_error_of_ours_keeps_no_other_from_coming(
     for body in ("first", "second", "third"):
         wire.say(delayed("/queue/a", body))
     harness.turn()
-    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
+    wire.say(ALL_OF_A)
     made = scheduler.occurrence
 
     def fail(waiting: Any, *of: Any) -> Any:

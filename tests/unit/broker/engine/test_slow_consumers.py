@@ -8,10 +8,7 @@ from tandemmq.broker.core.client import Event
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import advisor
-
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
-PRICES = Destination(DestinationKind.TOPIC, "prices")
+from tests.unit.broker.engine.conftest import PRICES, advisor
 
 
 @pytest.fixture

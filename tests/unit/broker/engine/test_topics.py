@@ -12,11 +12,10 @@ from tandemmq.store.records.commands import encode_add, encode_subscription
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import XaTransactionId
-from tests.unit.broker.engine.conftest import ORDERS
+from tests.unit.broker.engine.conftest import ORDERS, PRICES
 
 pytestmark = pytest.mark.promise("durable-subscription-kept")
 
-PRICES = Destination(DestinationKind.TOPIC, "prices")
 NEWS = Destination(DestinationKind.TOPIC, "news")
 ALL = Destination(DestinationKind.TOPIC, "stock.>")
 STOCK_A, STOCK_B = (Destination(DestinationKind.TOPIC, f"stock.{name}") for name in "AB")

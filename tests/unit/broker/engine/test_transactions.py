@@ -7,10 +7,9 @@ import pytest
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.memory import HELD_BYTES_MIN
 from tandemmq.store.records.message import Destination, DestinationKind
+from tests.unit.broker.engine.conftest import PRICES
 
 pytestmark = pytest.mark.promise("transaction-is-whole")
-
-PRICES = Destination(DestinationKind.TOPIC, "prices")
 
 
 def test_nothing_of_a_transaction_is_seen_before_its_commit_is_durable(harness):

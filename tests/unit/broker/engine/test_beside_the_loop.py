@@ -1,4 +1,5 @@
-"""A delivery that takes long is made ready beside the loop: in its consumer's order, and lost for nobody who leaves."""
+"""What takes long is done beside the loop: deliveries are made ready in their consumer's order, and lost for nobody who
+leaves; a selector that takes long to compile holds up its own client, and nobody else."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from tandemmq.store.records.message import Message
 from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, RecordingSession
 
 LONG = "long"
+LONG_SELECTOR = " OR ".join(f"colour = 'c{number}'" for number in range(60))
+both_acks = pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
 
 
 class CarefulSession(RecordingSession):
@@ -61,7 +64,7 @@ def threads() -> Threads:
 @pytest.fixture
 def harness(threads: Threads) -> Harness:
     harness = Harness(EngineSettings())
-    harness.prepare_in_thread = threads
+    harness.prepare_in_thread = harness.in_thread = threads
     harness.begin_term()
     return harness
 
@@ -74,7 +77,7 @@ def client(harness: Harness, ack: AckMode = AckMode.INDIVIDUAL, destination: Any
 
 
 @pytest.mark.parametrize("destination", [ORDERS, PRICES])
-@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
+@both_acks
 def test_each_consumer_has_its_order_and_others_do_not_wait(
     harness: Harness, threads: Threads, ack: AckMode, destination: Any
 ) -> None:
@@ -93,7 +96,7 @@ def test_each_consumer_has_its_order_and_others_do_not_wait(
     assert harness.stored() == (5 if ack is AckMode.INDIVIDUAL and destination == ORDERS else 0)
 
 
-@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
+@both_acks
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("how", ["unsubscribe", "vanish", "disconnect"])
 def test_who_leaves_meanwhile_leaves_it_to_the_next(
@@ -151,7 +154,7 @@ def test_after_the_term_nobody_is_told(harness: Harness, threads: Threads) -> No
     assert one.bodies == []
 
 
-@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
+@both_acks
 def test_what_waits_behind_goes_on_one_by_one_while_there_is_room(
     harness: Harness, threads: Threads, ack: AckMode
 ) -> None:
@@ -178,7 +181,7 @@ def test_what_waits_behind_goes_on_one_by_one_while_there_is_room(
     assert not one.is_held
 
 
-@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
+@both_acks
 def test_who_leaves_while_it_has_no_room_leaves_the_rest_to_the_next(
     harness: Harness, threads: Threads, ack: AckMode
 ) -> None:
@@ -190,3 +193,34 @@ def test_who_leaves_while_it_has_no_room_leaves_the_rest_to_the_next(
     one.vanish().turn()
     other = harness.consumer()
     assert sorted(other.bodies) == (["b", "long 1", "long 2"] if ack is AckMode.INDIVIDUAL else ["b", "long 2"])
+
+
+# ---- selectors
+
+
+def test_what_its_client_says_meanwhile_comes_after_it_and_others_wait_for_nothing(
+    harness: Harness, threads: Threads
+) -> None:
+    client, other = harness.consumer(selector=LONG_SELECTOR, receipt="subscribed"), harness.client()
+    client.send("mine", receipt="sent").unsubscribe(receipt="unsubscribed")
+    assert not client.is_reading
+    other.send("other", receipt="other").turn()
+    assert (client.receipts, other.receipts) == ([], ["other"])
+    threads.do()
+    harness.turn()
+    assert client.is_reading
+    assert client.receipts == ["subscribed", "unsubscribed", "sent"]
+
+
+def test_a_mistake_in_it_is_told_as_ever(harness: Harness, threads: Threads) -> None:
+    client = harness.consumer(selector=f"{LONG_SELECTOR} OR", receipt="r")
+    threads.do()
+    (error,) = client.session.errors
+    assert "it ends where a value is expected" in error.message
+    assert error.receipt == "r"
+    assert client.send("after", receipt="sent").turn().receipts == ["sent"]
+
+
+def test_a_short_one_waits_for_nobody(harness: Harness, threads: Threads) -> None:
+    assert harness.consumer(selector="colour = 'red'", receipt="r").receipts == ["r"]
+    assert threads.waiting == []
