@@ -45,18 +45,13 @@ NAMED = {"name": "b", "addresses": ["mqtt://a:1"], "topics": [{"pattern": "#"}]}
 @pytest.mark.parametrize(
     ("key", "value", "field"),
     [
-        ("name", "c", "name"),
-        ("addresses", ["mqtts://z:2"], "addresses"),
-        ("client_id", "me", "client_id"),
-        ("username", "anna", "username"),
-        ("protocol_version", "3.1.1", "is_version_5"),
-        ("keep_alive", 7_000, "keep_alive_seconds"),
-        ("max_inflight_messages", 9, "window"),
-        ("restart_timeout", 300, "restart_seconds"),
-        ("restart_timeout_max", 90_000, "restart_seconds_max"),
+        ("name", "c", "name"), ("addresses", ["mqtts://z:2"], "addresses"), ("client_id", "me", "client_id"),
+        ("username", "anna", "username"), ("protocol_version", "3.1.1", "is_version_5"),
+        ("keep_alive", 7_000, "keep_alive_seconds"), ("max_inflight_messages", 9, "window"),
+        ("restart_timeout", 300, "restart_seconds"), ("restart_timeout_max", 90_000, "restart_seconds_max"),
         ("topics", [{"pattern": "a/+", "direction": "in"}], "topics"),
     ],
-)
+)  # fmt: skip
 def test_each_setting_reaches_the_bridge(key: str, value: object, field: str) -> None:
     usual, changed = (plan_of(BridgeSettings.model_validate(given)) for given in (NAMED, NAMED | {key: value}))
     assert getattr(usual, field) != getattr(changed, field)

@@ -13,17 +13,11 @@ from tandemmq.store.records.message import Destination, DestinationKind
 @pytest.mark.parametrize(
     ("peer", "is_loopback"),
     [
-        ("127.0.0.1:5", True),
-        ("127.9.9.9:5", True),
-        ("[::1]:5", True),
-        ("[::ffff:127.0.0.1]:5", True),
-        ("[fe80::1%lo]:5", False),
-        ("10.0.0.1:5", False),
-        ("[::ffff:10.0.0.1]:5", False),
-        ("?", False),
+        ("127.0.0.1:5", True), ("127.9.9.9:5", True), ("[::1]:5", True), ("[::ffff:127.0.0.1]:5", True),
+        ("[fe80::1%lo]:5", False), ("10.0.0.1:5", False), ("[::ffff:10.0.0.1]:5", False), ("?", False),
         ("localhost:5", False),
     ],
-)
+)  # fmt: skip
 def test_only_addresses_of_this_machine_are_loopback(peer: str, is_loopback: bool) -> None:
     assert Credentials(peer).is_loopback is is_loopback
 

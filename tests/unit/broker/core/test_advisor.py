@@ -57,25 +57,17 @@ PLAIN = ALL - {Subject.PRODUCERS, Subject.CONSUMERS}
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("ActiveMQ.Advisory.Connection", {Subject.CONNECTIONS}),
-        ("ActiveMQ.Advisory.Queue", {Subject.QUEUES}),
-        ("ActiveMQ.Advisory.Topic", {Subject.TOPICS}),
-        ("ActiveMQ.Advisory.TempQueue", {Subject.TEMP_QUEUES}),
+        ("ActiveMQ.Advisory.Connection", {Subject.CONNECTIONS}), ("ActiveMQ.Advisory.Queue", {Subject.QUEUES}),
+        ("ActiveMQ.Advisory.Topic", {Subject.TOPICS}), ("ActiveMQ.Advisory.TempQueue", {Subject.TEMP_QUEUES}),
         ("ActiveMQ.Advisory.TempTopic", {Subject.TEMP_TOPICS}),
         ("ActiveMQ.Advisory.Consumer.Queue.A.B", {Subject.CONSUMERS}),
         ("ActiveMQ.Advisory.Consumer.Queue.>", {Subject.CONSUMERS}),
-        ("ActiveMQ.Advisory.Producer.Topic.A", {Subject.PRODUCERS}),
-        ("ActiveMQ.Advisory.Queue.A", set()),
-        ("ActiveMQ.Advisory.Consumer", set()),
-        ("ActiveMQ.Advisory.MasterBroker", {Subject.MASTER}),
-        ("ActiveMQ.Advisory.MessageDLQd.Queue.A", set()),
-        ("ActiveMQ.Advisory.>", ALL),
-        ("ActiveMQ.>", ALL),
-        (">", ALL),
-        ("weather", set()),
-        ("weather.>", set()),
+        ("ActiveMQ.Advisory.Producer.Topic.A", {Subject.PRODUCERS}), ("ActiveMQ.Advisory.Queue.A", set()),
+        ("ActiveMQ.Advisory.Consumer", set()), ("ActiveMQ.Advisory.MasterBroker", {Subject.MASTER}),
+        ("ActiveMQ.Advisory.MessageDLQd.Queue.A", set()), ("ActiveMQ.Advisory.>", ALL), ("ActiveMQ.>", ALL), (">", ALL),
+        ("weather", set()), ("weather.>", set()),
     ],
-)
+)  # fmt: skip
 def test_a_new_listener_is_told_what_its_topic_is_about(name: str, told: set[Subject]) -> None:
     assert subjects(topic(name)) == told
     assert subjects(Destination(DestinationKind.QUEUE, name)) == frozenset()

@@ -54,9 +54,7 @@ def test_a_branch_whose_prepare_is_refused_is_not_prepared_and_can_be_rolled_bac
     assert (refused.xa_code, refused.receipt, refused.is_fatal) == (XAER_PROTO, "p", False)
     client.handle(Recover("all"))
     assert client.session.events[-1] == ("recovered", [])
-
     client.handle(Abort(XA.key, "r", xa=XA)).turn()
-
     assert client.receipts == ["r"]
     assert client.bodies == ["first"]
     client.ack("first", receipt="a")  # it waits for an acknowledgement again
@@ -72,7 +70,6 @@ def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(harness: Any, cl
     client.handle(Prepare(XA.key, XA, "q"))
     client.handle(Commit(XA.key, "early", xa=XA, is_two_phase=True)).turn()
     client.handle(Commit(XA.key, "c", xa=XA, is_two_phase=True)).turn()
-
     assert client.receipts == ["q", "c"]
     assert client.bodies == ["first", "second", "third"]
 
@@ -80,7 +77,6 @@ def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(harness: Any, cl
 def test_what_is_refused_after_its_client_left_is_rolled_back(harness: Any, client: Any) -> None:
     client.handle(Prepare(XA.key, XA, "p"))
     client.vanish().turn()
-
     other = harness.consumer().turn()
     assert other.bodies == ["first"]
     other.handle(Abort(XA.key, "r", xa=XA))
@@ -99,10 +95,8 @@ def test_a_rolled_back_branch_releases_messages_of_an_unnamed_queue(harness: Any
     client.handle(Prepare(XA.key, XA, "p")).turn()
     client.vanish()
     harness.fail_over()
-
     client = harness.client()
     client.handle(Abort(XA.key, "r", xa=XA)).turn()
-
     client.subscribe().turn()
     assert client.bodies == bodies
     assert harness.figures()["messages"] == len(bodies)

@@ -19,12 +19,10 @@ TOPIC_DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices")
 def test_a_refused_message_is_a_dead_letter_at_once(harness):
     client, sexton = harness.consumer(ack=AckMode.INDIVIDUAL), harness.client()
     client.store(*"abc")
-
     client.nack("b", receipt="r")
     assert client.receipts == []
     harness.turn()
     sexton.subscribe("d", DLQ)
-
     assert client.receipts == ["r"]
     assert harness.figures()["unacknowledged"] == 2
     letter = sexton.session.delivered[0].message
@@ -40,12 +38,10 @@ def test_with_the_mode_client_all_up_to_it_are_refused(make_harness, stomp_nack)
     client, sexton = harness.consumer(ack=AckMode.CLIENT), harness.client()
     for body in "abc":
         client.send(body, persistent=body != "b").turn()
-
     client.nack("b", receipt="r")
     assert client.receipts == ([] if stomp_nack == "dlq" else ["r"])
     harness.turn()
     sexton.subscribe("d", DLQ)
-
     assert client.receipts == ["r"]
     assert client.bodies == ["a", "b", "c"] if stomp_nack == "dlq" else ["a", "b", "c", "a", "b"]
     assert sexton.bodies == (["a"] if stomp_nack == "dlq" else [])
@@ -68,9 +64,7 @@ def test_dead_letters_that_are_refused_stay_with_who_did(harness):
 def test_a_refused_non_persistent_message_is_dropped(harness):
     client = harness.consumer()
     client.send("a", persistent=False)
-
     client.nack("a", receipt="r").turn()
-
     assert client.receipts == ["r"]
     assert harness.counts["messages"] == 0
     assert harness.counts["memory_non_persistent_bytes"] == 0
@@ -81,10 +75,8 @@ def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness
     client, sexton = harness.consumer(prefetch=1), harness.consumer("d", DLQ)
     client.send("a")
     client.store("b")
-
     for _ in range(3):
         client.nack("a").turn()
-
     assert client.bodies == ["a", "a", "a", "b"]
     assert [each.redelivered for each in client.session.delivered] == [False, True, True, False]
     assert sexton.bodies == ["a"]
@@ -98,9 +90,7 @@ def test_lost_connections_do_not_count_towards_the_limit(make_harness):
         assert client.bodies == ["a"]
         client.vanish()
     client = harness.consumer()
-
     client.nack("a")
-
     assert client.bodies == ["a", "a"]
 
 
@@ -108,13 +98,11 @@ def test_a_dead_letter_does_not_die_again(harness):
     client, other = harness.client(), harness.client()
     client.send("a", DLQ)
     client.subscribe("d", DLQ).turn()
-
     client.nack("a", receipt="r").turn()
     assert client.receipts == ["r"]
     assert client.bodies == ["a"]
     client.vanish()
     other.subscribe("d", DLQ)
-
     assert other.bodies == ["a"]
     assert harness.stored() == 1
 
@@ -122,9 +110,7 @@ def test_a_dead_letter_does_not_die_again(harness):
 def test_an_unknown_refusal_is_an_error_and_the_connection_stays(harness):
     client = harness.consumer(ack=AckMode.AUTO)
     client.store("a")
-
     client.nack("a")
-
     assert client.errors == ["Unexpected NACK received for delivery 1 of subscription 's'"]
     assert not client.is_closed
 
@@ -136,13 +122,11 @@ def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_
     for each in (one, two):
         each.subscribe("s", PRICES, durable_name="d")
     one.store(*"ab", destination=PRICES)
-
     one.nack("a")
     one.nack("b")
     two.nack("b")
     two.nack("a", receipt="r")
     sexton.subscribe("d", TOPIC_DLQ).turn()
-
     letters = [each.message for each in sexton.session.delivered]
     assert [letter.body for letter in letters] == ([b"a", b"b"] if is_audited else [b"a", b"b", b"b", b"a"])
     assert len({letter.message_id for letter in letters}) == len(letters)
@@ -169,7 +153,6 @@ def test_each_durable_subscription_may_have_dead_letters_of_its_own(make_harness
     for each in (one, two):
         each.subscribe("s", PRICES, durable_name="d")
     one.store("a", destination=PRICES)
-
     one.nack("a")
     two.nack("a")
     for client_id in ("one", "two"):
@@ -193,7 +176,6 @@ def test_dead_letters_may_be_sent_to_a_topic(make_harness, is_persistent):
     harness.turn()
     assert plain.bodies == ["a"]
     assert client.receipts == ["first"]
-
     keeper.subscribe("k", dead, durable_name="d")
     client.send("b", persistent=is_persistent).turn()
     client.nack("b", receipt="second").turn()
@@ -224,10 +206,8 @@ def test_an_expired_message_is_a_dead_letter_when_it_would_be_delivered(harness)
     client.send("b", expiration=9_000)
     client.send("c", expiration=2_000, persistent=False).turn()
     harness.now = 2_000
-
     client.subscribe().turn()
     sexton.subscribe("d", DLQ)
-
     assert client.bodies == ["b"]
     letter = sexton.session.delivered[0].message
     assert (letter.body, letter.expiration, letter.properties["originalExpiration"]) == (b"a", 0, 2_000)
@@ -240,7 +220,6 @@ def test_a_tick_looks_at_a_bounded_number_of_messages(make_harness):
     for name in ("one", "two"):
         client.send_all("abc", Destination(DestinationKind.QUEUE, name), expiration=2_000)
     harness.turn()
-
     harness.engine.tick(3_000)
     harness.turn()
     assert harness.counts["expired_total"] == 3
@@ -255,9 +234,7 @@ def test_a_topic_subscriber_does_not_get_what_expired_while_it_waited(harness):
     client.send("a", PRICES, expiration=2_000)
     client.send("b", PRICES)
     harness.now = 3_000
-
     client.regain_space()
-
     assert client.bodies == ["b"]
 
 
@@ -294,7 +271,6 @@ def test_letters_of_two_copies_in_a_queue_that_all_share_have_ids_of_their_own(m
         client.nack("x")
     harness.turn()
     sexton.subscribe("d", Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ"))
-
     letters = [each.message for each in sexton.session.delivered]
     assert len({letter.message_id for letter in letters}) == 2
     assert {letter.properties["originalMessageId"] for letter in letters} == {client.last("x").message.message_id}

@@ -21,13 +21,11 @@ def test_a_full_store_in_memory_refuses_a_send_and_takes_acknowledgements(harnes
     client.send("x" * 600).turn()
     assert isinstance(harness.store, MemoryStore)
     harness.store.bytes_max = 1_000
-
     client.send("y" * 600, receipt="r")
     assert "bytes_max" in client.errors[0]
     assert not client.is_closed
     client.ack("x" * 600).turn()
     client.send("y" * 600, receipt="r").turn()
-
     assert client.receipts == ["r"]
 
 

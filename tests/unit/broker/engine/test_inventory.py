@@ -73,7 +73,6 @@ def test_clients_and_what_they_have_open(harness):
     client.subscribe("t", PRICES)
     client.begin().send("x", transaction="t", properties={"a": 1})
     inventory = harness.engine.inventory
-
     (connection,) = at_once(inventory.connections(Query(10))).rows
     assert (connection["client_id"], connection["consumers"], connection["transactions"]) == ("me", 2, 1)
     assert [row["destinations"] for row in at_once(inventory.consumers(Query(10))).rows] == [

@@ -25,11 +25,9 @@ def test_a_message_is_added_there_and_removed_here_by_one_operation(harness):
     harness.client().send("a").turn()
     operator.subscribe(ack=AckMode.RANGE)
     harness.store.appended = appended = []
-
     move(operator, "a", PARKED)
     assert operator.receipts == [], "not before it is durable"
     harness.turn()
-
     assert operator.receipts == ["moved"]
     assert [type(each) for each in appended] == [Atomic]
     assert len(appended[0].operations) == 2
@@ -44,10 +42,8 @@ def test_a_message_is_added_there_and_removed_here_by_one_operation(harness):
 def test_what_is_not_stored_moves_too(harness):
     operator = harness.consumer()
     operator.send("a", persistent=False)
-
     move(operator, "a", PARKED)
     harness.turn()
-
     assert operator.receipts == ["moved"]
     assert harness.figures("parked")["messages"] == 1
     assert harness.stored() == 0
@@ -57,10 +53,8 @@ def test_a_message_may_move_to_a_topic_that_nobody_listens_to(harness):
     operator = harness.client()
     operator.store("a")
     operator.subscribe()
-
     move(operator, "a", PRICES)
     harness.turn()
-
     assert operator.receipts == ["moved"]
     assert harness.stored() == 0
 
@@ -70,10 +64,8 @@ def test_what_cannot_move_goes_back_and_does_not_count_as_delivered(make_harness
     operator = harness.client()
     operator.store("a")
     operator.subscribe(ack=AckMode.RANGE, prefetch=1)
-
     move(operator, "a", PARKED)
     harness.turn()
-
     assert "More than 1 destinations" in operator.errors[0]
     assert operator.receipts == []
     assert harness.figures()["messages"] == 1
@@ -88,10 +80,8 @@ def test_a_full_store_refuses_it(make_harness):
     operator.store("a")
     operator.subscribe()
     harness.store.bytes_max = 1
-
     move(operator, "a", PARKED)
     harness.turn()
-
     assert len(operator.errors) == 1
     assert harness.figures()["messages"] == 1
 
@@ -100,11 +90,9 @@ def test_a_delivery_moves_once(harness):
     operator = harness.client()
     operator.store("a")
     operator.subscribe()
-
     move(operator, "a", PARKED)
     move(operator, "a", PARKED, "again")
     harness.turn()
-
     assert operator.receipts == ["moved"]
     assert "There is no delivery 1" in operator.errors[0]
     assert harness.stored() == 1

@@ -25,10 +25,8 @@ def test_consumers_get_nothing_until_it_goes_on_and_may_acknowledge_meanwhile(ha
     client.store("b")
     late = harness.consumer()
     client.ack("a", receipt="r").turn()
-
     assert (client.bodies, late.bodies, client.receipts) == (["a"], [], ["r"])
     assert harness.figures()["consumers"] == 2
-
     pause(harness, consumers=False)
     client.store("c")
     assert sorted(client.bodies + late.bodies) == ["a", "b", "c"]
@@ -41,7 +39,6 @@ def test_an_operator_is_served_from_a_paused_queue(harness):
     operator.store("a")
     operator.subscribe("o", ack=AckMode.RANGE, prefetch=0, priority=127, takes_paused=True)
     operator.handle(Pull("o", -1))
-
     assert operator.bodies == ["a"]
     operator.unsubscribe("o", seen=0)
     pause(harness, consumers=False)
@@ -53,10 +50,8 @@ def test_who_leaves_a_paused_queue_gives_back_what_he_has(harness, leaves):
     client = harness.consumer()
     client.store("a")
     pause(harness, consumers=True)
-
     client.vanish() if leaves else client.unsubscribe()
     harness.turn()
-
     assert (harness.figures()["messages"], harness.figures()["unacknowledged"]) == (1, 0)
     assert harness.figures()["consumers"] == 0
     pause(harness, consumers=False)
@@ -72,9 +67,7 @@ def test_consumers_that_differ_take_part_again_each_with_what_it_takes(harness):
     for colour in ("red", "blue", "red"):
         red.send(colour, properties={"colour": colour})
     harness.turn()
-
     pause(harness, consumers=False)
-
     assert (red.bodies, all_of_them.bodies) == (["red", "red"], ["blue"])
 
 
@@ -86,10 +79,8 @@ def test_producers_wait_and_what_they_send_is_in_order(harness):
     harness.client().send("other", Destination(DestinationKind.QUEUE, "other"), receipt="o")
     client.send("c", receipt="c").turn()
     harness.wait(1)
-
     assert client.receipts == ["a"]
     assert harness.engine.flow.blocked()[0]["limit"] == "pause"
-
     pause(harness, producers=False)
     harness.wait(1)
     assert client.receipts == ["a", "b", "c"]
@@ -102,10 +93,8 @@ def test_a_message_to_several_waits_for_the_one_that_is_paused(harness):
     pause_queue = harness.client()
     pause_queue.store("first")
     pause(harness, producers=True)
-
     client.send("x", BOTH, receipt="x").turn()
     assert client.receipts == []
-
     pause(harness, producers=False)
     harness.wait(1)
     assert client.receipts == ["x"]
@@ -118,7 +107,6 @@ def test_a_transaction_waits_at_its_end(harness):
     pause(harness, producers=True)
     client.begin().send("x", transaction="t").commit(receipt="c").turn()
     assert client.receipts == []
-
     pause(harness, producers=False)
     harness.wait(1)
     assert client.receipts == ["c"]
@@ -130,9 +118,7 @@ def test_where_producers_do_not_wait_they_are_refused(make_harness):
     client = harness.client()
     client.store("first")
     pause(harness, producers=True)
-
     client.send("x", receipt="x").turn()
-
     assert client.errors == ["The producers of queue://orders are paused"]
 
 

@@ -11,9 +11,7 @@ def test_a_persistent_message_is_told_and_delivered_only_when_durable(harness):
     client = harness.consumer(receipt="sub")
     client.send("a", receipt="r")
     assert client.session.events[1:] == [("receipt", "sub")]
-
     harness.turn()
-
     assert client.session.events[2:] == [("receipt", "r"), ("message", "a")]
     assert harness.stored() == 1
 
@@ -21,7 +19,6 @@ def test_a_persistent_message_is_told_and_delivered_only_when_durable(harness):
 def test_a_non_persistent_message_is_told_and_delivered_at_once(harness):
     client = harness.consumer()
     client.send("a", receipt="r", persistent=False)
-
     assert client.bodies == ["a"]
     assert client.receipts == ["r"]
     assert harness.stored() == 0
@@ -31,20 +28,16 @@ def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_dura
     client = harness.consumer(ack=AckMode.CLIENT)
     client.store("a")
     client.send("b", persistent=False)
-
     client.ack("b", receipt="r")
     assert client.receipts == []
     harness.turn()
-
     assert client.receipts == ["r"]
     assert harness.stored() == 0
 
 
 def test_an_unknown_acknowledgement_is_an_error_and_the_connection_stays(harness):
     client = harness.consumer()
-
     client.handle(Ack("s", 7, None, "r"))
-
     assert client.errors == ["Unexpected ACK received for delivery 7 of subscription 's'"]
     assert client.session.errors[0].receipt == "r"
     assert not client.is_closed
@@ -53,9 +46,7 @@ def test_an_unknown_acknowledgement_is_an_error_and_the_connection_stays(harness
 def test_strict_errors_close_the_connection(make_harness):
     harness = make_harness(stomp_strict_errors=True)
     client = harness.consumer()
-
     client.handle(Ack("s", 7))
-
     assert client.is_closed
 
 
@@ -65,9 +56,7 @@ def test_the_receipt_of_disconnect_follows_all_others_and_then_the_connection_en
     client.disconnect("2")
     client.send("b", receipt="3")
     assert client.receipts == []
-
     harness.turn()
-
     assert client.receipts == ["1", "2"]
     assert client.is_closed
     assert harness.stored() == 1
@@ -78,7 +67,6 @@ def test_non_persistent_messages_over_the_limit_are_refused_by_its_name(make_har
     client = harness.client()
     client.send("x" * 600, persistent=False, receipt="1")
     client.send("x" * 600, persistent=False, receipt="2")
-
     assert client.receipts == ["1"]
     assert "memory_limit of the broker is 2000 bytes" in client.session.errors[0].detail
     assert not client.is_closed
@@ -87,7 +75,6 @@ def test_non_persistent_messages_over_the_limit_are_refused_by_its_name(make_har
 def test_a_subscription_id_is_used_once(harness):
     client = harness.consumer("s")
     client.subscribe("s")
-
     assert client.errors == ["Subscription 's' exists already"]
     assert client.is_connected
 
@@ -95,7 +82,6 @@ def test_a_subscription_id_is_used_once(harness):
 def test_a_client_id_belongs_to_one_connection(harness):
     harness.client("me")
     second = harness.client("me")
-
     assert second.errors == ["Client id 'me' is connected already from ID:test-1-1:1"]
     assert second.is_closed
 
@@ -104,7 +90,6 @@ def test_a_client_id_may_be_taken_over_where_the_connector_says_so(harness):
     first = harness.client("me")
     second = harness.client()
     second.handle(Connect("me", steals_client_id=True)).turn()
-
     assert first.is_closed
     assert [error.kind for error in first.session.errors] == [ErrorKind.TAKEN_OVER]
     assert first.errors == [f"Client id 'me' connected again from {second.peer}"]
@@ -118,7 +103,6 @@ def test_messages_to_a_temporary_queue_are_not_stored(harness):
     client = harness.client()
     client.handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, "t:1")))
     client.send("a", Destination(DestinationKind.TEMP_QUEUE, "t:1"), receipt="r").turn()
-
     assert client.receipts == ["r"]
     assert harness.stored() == 0
     assert harness.figures("t:1")["messages"] == 1

@@ -61,10 +61,8 @@ def test_a_message_that_nobody_gets_is_counted(harness):
 
 def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harness):
     one, two = harness.consumer("s", PRICES, AckMode.AUTO, no_local=True), harness.client()
-
     one.send("mine", PRICES)
     two.send("yours", PRICES)
-
     assert one.bodies == ["yours"]
 
 
@@ -74,10 +72,8 @@ def test_a_slow_subscriber_loses_its_oldest_messages_and_holds_back_nobody(make_
     sender, slow, fast = harness.client(), harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     fast.subscribe("s", PRICES, AckMode.AUTO)
     slow.has_space = False
-
     sender.send_all([letter * 4_000 for letter in "abcd"], PRICES)
     slow.regain_space()
-
     assert [body[0] for body in fast.bodies] == ["a", "b", "c", "d"]
     assert [body[0] for body in slow.bodies] == ["c", "d"]
     assert harness.counts["topic_messages_dropped_total"] == 2
@@ -87,7 +83,6 @@ def test_a_durable_subscription_is_served_when_it_is_stored(harness):
     client = harness.consumer("s", PRICES, durable_name="d", receipt="sub", client_id="me")
     assert client.receipts == []
     client.send("a", PRICES, receipt="r").turn()
-
     assert client.session.events[1:] == [("receipt", "sub"), ("receipt", "r"), ("message", "a")]
 
 
@@ -97,7 +92,6 @@ def test_what_a_durable_subscription_asked_for_outlives_the_engine(harness, aske
     terms = {"durable_name": "d", "selector": "colour = 'red'", "client_id": "me"}
     harness.consumer("s", asked, **terms)
     harness.client().store("before", destination=topics[0], properties={"colour": "blue"})
-
     for _ in range(2):
         harness.fail_over()
         for topic in topics:
@@ -105,7 +99,6 @@ def test_what_a_durable_subscription_asked_for_outlives_the_engine(harness, aske
                 harness.client().store(f"{colour} {topic.name}", destination=topic, properties={"colour": colour})
     assert harness.stored() == 2 * len(topics)
     client = harness.consumer("s", asked, **terms).turn()
-
     assert sorted(client.bodies) == sorted(f"red {topic.name}" for topic in topics for _ in range(2))
 
 
@@ -115,10 +108,8 @@ def test_another_selector_or_no_local_is_another_subscription_after_a_failover_t
     asked = {"selector": "colour = 'red'", "no_local": False}
     client.subscribe("s", PRICES, durable_name="d", **asked)
     client.send("red", PRICES, properties={"colour": "red"}).turn()
-
     harness.fail_over()
     client = harness.consumer("s", PRICES, durable_name="d", **(asked | change), client_id="me").turn()
-
     assert client.bodies == []
     assert harness.stored() == 0
 
@@ -126,10 +117,8 @@ def test_another_selector_or_no_local_is_another_subscription_after_a_failover_t
 def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):
     owner = harness.store.subscription("me", "d", PRICES)
     harness.store.append(AddSubscription(owner, encode_subscription(PRICES, "me", "d", "XPATH '//x' ((")))
-
     harness.fail_over()
     harness.client().send("a", PRICES).turn()
-
     assert harness.stored() == 1
 
 
@@ -172,11 +161,9 @@ def test_another_destination_under_the_same_name_is_another_subscription(harness
 def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(harness):
     client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
     client.store("a", destination=PRICES)
-
     client.unsubscribe("s", durable_name="d", receipt="r")
     assert client.receipts == []
     client.store("b", destination=PRICES)
-
     assert client.receipts == ["r"]
     assert harness.store.owners() == []
     assert harness.counts["memory_stored_bytes"] == 0
@@ -188,7 +175,6 @@ def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harnes
     plain.subscribe("p", PRICES, AckMode.AUTO).turn()
     client.send("a", PRICES, receipt="1")
     client.unsubscribe(None, durable_name="d", receipt="2").turn()
-
     assert client.receipts == ["1", "2"]
     assert plain.bodies == ["a"]
     assert client.bodies == []
@@ -198,11 +184,9 @@ def test_no_local_holds_for_a_durable_subscription_while_it_is_in_use(harness):
     client, other = harness.client("me"), harness.client("you")
     client.subscribe("s", PRICES, durable_name="d", no_local=True)
     other.subscribe("s", PRICES, durable_name="d").turn()
-
     client.send("a", PRICES)
     client.send("b", PRICES, persistent=False)
     other.store("c", destination=PRICES)
-
     assert client.bodies == ["c"]
     assert sorted(other.bodies) == ["a", "b", "c"]
 
@@ -210,7 +194,6 @@ def test_no_local_holds_for_a_durable_subscription_while_it_is_in_use(harness):
 def test_an_unknown_durable_subscription_cannot_be_deleted(harness):
     client = harness.client("me")
     client.unsubscribe(None, durable_name="nope")
-
     assert client.errors == ["No durable subscription exists for: nope of client me"]
     assert not client.is_closed
 
@@ -220,11 +203,9 @@ def test_a_durable_subscription_of_a_pattern_includes_later_topics(harness):
     sender.send("nobody's", STOCK_A)
     client.subscribe("s", ALL, durable_name="d", receipt="sub").turn()
     assert client.receipts == ["sub"]
-
     sender.send("a", STOCK_A)
     sender.send("b", STOCK_B)
     sender.store("price", destination=PRICES)
-
     assert client.bodies == ["a", "b"]
     for body in "ab":
         client.ack(body)
@@ -244,10 +225,8 @@ def test_nobody_sends_to_the_topic_of_patterns_nor_is_it_meant_by_one(harness):
     client.subscribe("s", Destination(DestinationKind.TOPIC, ">"), durable_name="d")
     other.subscribe("s", ALL, durable_name="e").turn()
     harness.fail_over()
-
     harness.client().send("a", PATTERNS)
     harness.client().send("b", STOCK_A).turn()
-
     assert {owner.destination: owner.count for owner in harness.store.owners()} == {PATTERNS: 0, STOCK_A: 1}
     assert [topic.destination for topic in harness.destinations.topics()] == [STOCK_A]
 
@@ -261,9 +240,7 @@ def test_what_activemq_left_pending_and_a_selector_passes_over_is_let_go_of(harn
         message = client.message(str(number), PRICES, properties={"colour": colour})
         harness.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
     harness.fail_over(is_sudden=True)
-
     client = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="me").turn()
-
     assert client.bodies == ["0", "400", "800"]
     assert harness.stored() == 3
     assert at_once(harness.engine.statistics())["subscriptions"][0]["messages"] == 3
@@ -289,9 +266,7 @@ def test_a_prepared_send_reaches_subscribers_that_came_before_its_commit(harness
     if fails_over:
         harness.fail_over()
     late = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="late").turn()
-
     harness.client().handle(Commit(xa.key, "c", xa=xa, is_two_phase=True)).turn()
-
     assert late.bodies == ["red"]
     late.ack("red").turn()
     assert {owner.client_id: owner.count for owner in harness.store.owners()} == {"red": 1, "blue": 1, "late": 0}
@@ -312,11 +287,9 @@ def test_a_durable_subscription_of_several_topics_outlives_the_engine(harness, f
     for body, topic in (("a", STOCK_A), ("b", STOCK_B), ("price", PRICES)):
         sender.send(body, topic)
     harness.turn()
-
     client = harness.consumer(
         "s", Destination(DestinationKind.TOPIC, "stock.A,prices"), durable_name="d", client_id="me"
     ).turn()
-
     assert sorted(client.bodies) == ["a", "price"]
     for body in client.bodies:
         client.ack(body)

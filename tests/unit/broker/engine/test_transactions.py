@@ -18,11 +18,9 @@ def test_nothing_of_a_transaction_is_seen_before_its_commit_is_durable(harness):
     sender.send("b", transaction="t", persistent=False).turn()
     assert sender.receipts == ["1", "2"]
     assert client.bodies == []
-
     sender.commit(receipt="3")
     assert sender.receipts == ["1", "2"]
     harness.turn()
-
     assert sender.receipts == ["1", "2", "3"]
     assert client.bodies == ["a", "b"]
 
@@ -32,9 +30,7 @@ def test_the_end_of_a_connection_is_an_abort(harness):
     client.store("a")
     client.begin().ack("a", transaction="t").send("b", transaction="t")
     client.vanish().turn()
-
     other.subscribe()
-
     assert other.bodies == ["a"]
     assert other.session.delivered[0].redelivered
     assert harness.counts["memory_transactions_bytes"] == 0
@@ -45,9 +41,7 @@ def test_an_abort_undoes_acknowledgements_and_they_can_be_made_again(harness):
     client.store(*"abcd")
     client.begin().ack("b", transaction="t").abort()
     assert client.bodies == ["a", "b", "c", "d"]
-
     client.ack("c", receipt="r").turn()
-
     assert client.errors == []
     assert client.bodies == ["a", "b", "c", "d"]
     assert harness.stored() == 1
@@ -61,10 +55,8 @@ def test_an_acknowledgement_that_waits_for_its_commit_outlives_its_subscription(
     client.unsubscribe()
     other.subscribe()
     assert other.bodies == []
-
     client.commit() if commits else client.abort()
     harness.turn()
-
     assert other.bodies == ([] if commits else ["a"])
     assert harness.stored() == (0 if commits else 1)
 
@@ -74,9 +66,7 @@ def test_a_commit_passes_over_what_a_deleted_durable_subscription_held(harness):
     client.store("a", destination=PRICES)
     client.begin().ack("a", transaction="t")
     client.unsubscribe("s", durable_name="d")
-
     client.commit(receipt="r").turn()
-
     assert client.receipts == ["r"]
     assert harness.counts["memory_stored_bytes"] == 0
 
@@ -88,9 +78,7 @@ def test_a_transaction_beyond_a_bound_can_only_be_rolled_back(make_harness):
         for body in "abc":
             client.send(body * (HELD_BYTES_MIN // 2 - 1_000), transaction="t")
         assert limit in client.errors[0]
-
         client.commit(receipt="r").turn()
-
         assert "was rolled back" in client.errors[1]
         assert client.receipts == []
         assert harness.stored() == 0
@@ -131,10 +119,8 @@ def test_an_acknowledgement_beyond_the_bound_is_undone(make_harness):
     client.store(*"ab")
     client.begin().ack("b", transaction="t")
     assert "transaction_operations_max" in client.errors[0]
-
     client.abort()
     client.ack("b").turn()
-
     assert harness.stored() == 0
 
 
@@ -145,7 +131,6 @@ def test_begin_commit_and_abort_need_a_right_name(harness):
     two.commit("no")
     two.abort("no")
     three.send("a", transaction="no")
-
     assert one.errors == ["Transaction 't' was begun already"]
     assert two.errors == 2 * three.errors == 2 * ["Transaction 'no' has not been started."]
     assert one.is_connected
@@ -156,9 +141,7 @@ def test_a_nack_in_a_transaction_is_refused(harness):
     client = harness.consumer()
     client.store("a")
     client.begin()
-
     client.nack("a", transaction="t")
-
     assert client.errors == ["NACK in a transaction is not possible"]
     assert not client.is_closed
 

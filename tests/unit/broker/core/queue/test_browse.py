@@ -65,9 +65,7 @@ def test_a_browser_is_shown_all_that_is_stored_delivered_or_not() -> None:
     harness.add(*range(1, 8))
     harness.queue.open(subscription(2))
     harness.queue.dispatch(0)
-
     browse = harness.browse(subscription(is_browser=True))
-
     assert harness.show(browse) == [f"m{number}" for number in range(1, 8)]
     assert browse.is_over
     assert harness.queue.count == 7
@@ -83,9 +81,7 @@ def test_what_is_only_in_memory_is_shown_at_its_place() -> None:
     consumer = subscription(1)
     harness.queue.open(consumer)
     harness.queue.dispatch(0)
-
     browse = harness.browse(subscription(is_browser=True))
-
     assert harness.show(browse) == ["m1", "m2", "m3", "m4", "m5", "m6"]
 
 
@@ -97,9 +93,7 @@ def test_where_priorities_count_the_highest_are_shown_first() -> None:
     harness.add_volatile(7)
     harness.add(8, priority=9)
     harness.add_volatile(9, priority=0)
-
     browse = harness.browse(subscription(is_browser=True))
-
     assert harness.show(browse) == ["m3", "m8", "m4", "m5", "m6", "m7", "m1", "m2", "m9"]
     assert browse.is_over
 
@@ -112,9 +106,7 @@ def test_a_browser_waits_for_credit_and_reads_no_further_meanwhile() -> None:
     assert harness.show(browse) == ["m1", "m2", "m3"]
     assert not browse.wants_page
     assert not browse.is_over
-
     covered = browser.take_range(1, 3)
-
     assert all(entry.queue is None for _, entry in covered)
     assert harness.show(browse) == ["m4", "m5", "m6"]
 
@@ -124,6 +116,5 @@ def test_a_browser_is_not_shown_more_than_there_was() -> None:
     harness.add(1, 2, 3)
     browse = harness.browse(subscription(is_browser=True))
     harness.add(4, 5, 6)
-
     assert harness.show(browse) == ["m1", "m2", "m3"]
     assert browse.is_over

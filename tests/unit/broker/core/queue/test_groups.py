@@ -63,10 +63,8 @@ def test_a_group_waits_for_its_owner_and_other_messages_do_not() -> None:
     owner = harness.open("owner", 1)
     harness.send("a", "a")
     assert harness.out() == {"owner": ["a1"]}
-
     harness.open("other")
     harness.send(None, "a")
-
     assert harness.out() == {"other": ["None3"]}
     for _, entry in owner.take(1):
         harness.queue.settle(entry)
@@ -78,7 +76,6 @@ def test_the_owner_of_a_new_group_has_the_highest_priority() -> None:
     harness.open("low", priority=0)
     harness.open("high", priority=1)
     harness.send("a", "b", "c")
-
     assert harness.out() == {"high": ["a1", "b2", "c3"]}
 
 
@@ -88,9 +85,7 @@ def test_a_group_moves_to_a_consumer_that_takes_what_its_owner_does_not() -> Non
     harness.send("a", kind="red")
     assert harness.out() == {"red": ["a1"]}
     harness.open("blue", selector=Kind("blue"))
-
     harness.send("a", kind="blue")
-
     assert harness.out() == {"blue": ["a2"]}
 
 
@@ -101,11 +96,9 @@ def test_a_message_that_comes_back_goes_to_its_owner_again() -> None:
     harness.send("a")
     ((name, _),) = harness.out().items()
     owner = one if name == "one" else two
-
     entry = owner.take_one(1)
     assert entry is not None
     harness.queue.give_back(entry)
-
     assert harness.out() == {name: ["a1"]}
 
 
@@ -122,9 +115,7 @@ def test_of_too_many_groups_the_one_unused_for_longest_is_forgotten() -> None:
     groups.done("c")
     groups.owner("b", 0, takers, takers)
     groups.done("b")
-
     groups.owner("d", 0, takers, takers)
-
     assert owned(groups) == {"a", "b", "d"}, "a is in use, and b was used after c"
 
 
@@ -134,14 +125,12 @@ def test_a_group_is_free_once_its_owner_is_gone() -> None:
     for name in ("a", "b"):
         groups.owner(name, 0, [one], [one])
     groups.owner("c", 0, [other], [other])
-
     waited = volatile_entry(Message(Destination(DestinationKind.QUEUE, "q"), "m", group_id="a"))
     forgets = groups.leave(one, [waited])
     assert owned(groups) == {"c"}
     assert groups.owner("a", 0, takers[1:], takers[1:]) is other
     assert owned(groups) == {"a", "c"}
     at_once(forgets)
-
     assert owned(groups) == {"a", "c"}
     assert len(groups) == 2
     assert groups._groups["a"].pending == 1, "what waited for one is placed anew"

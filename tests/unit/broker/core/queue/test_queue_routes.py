@@ -103,10 +103,8 @@ def test_no_message_is_shown_to_a_selector_twice() -> None:
     harness.open("a", 1, selector=red)
     harness.open("b", 1, selector=blue)
     harness.send(*messages(5, "red"))
-
     for _ in range(3):
         harness.out()
-
     assert red.asked == ["m1", "m2", "m3", "m4", "m5"]
     assert blue.asked == red.asked
 
@@ -117,7 +115,6 @@ def test_consumers_with_one_selector_ask_it_once() -> None:
     harness.open("a", selector=red)
     harness.open("b", selector=red)
     harness.send(*messages(2, "red"))
-
     assert harness.out() == [("a", "m1"), ("b", "m2")]
     assert red.asked == ["m1", "m2"]
 
@@ -127,7 +124,6 @@ def test_the_highest_priority_with_room_is_served_first() -> None:
     harness.open("low", priority=0)
     harness.open("high", 2, priority=7)
     harness.send(*messages(4))
-
     assert harness.out() == [("high", "m1"), ("high", "m2"), ("low", "m3"), ("low", "m4")]
 
 
@@ -138,7 +134,6 @@ def test_one_exclusive_consumer_gets_all_and_the_next_takes_over() -> None:
     harness.open("second", is_exclusive=True)
     harness.send(*messages(2))
     assert harness.out() == [("first", "m1"), ("first", "m2")]
-
     harness.queue.close(first)
     assert harness.out() == [("second", "m1"), ("second", "m2")]
     assert not plain.unacked
@@ -149,10 +144,8 @@ def test_an_exclusive_consumer_of_a_higher_priority_takes_over() -> None:
     harness.open("first", is_exclusive=True)
     harness.send(*messages(1))
     assert harness.out() == [("first", "m1")]
-
     harness.open("second", is_exclusive=True, priority=1)
     harness.send(message("m2"))
-
     assert harness.out() == [("second", "m2")]
 
 
@@ -160,7 +153,6 @@ def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> N
     harness = Harness(window_messages=4, page_messages=3)
     harness.open("a", selector=Colour("red"))
     harness.send(*messages(1000, "blue"), message("needle", "red"))
-
     assert harness.out() == [("a", "needle")]
     assert not_wanted(harness.queue) == 1000
     assert harness.queue.count == 1001
@@ -175,13 +167,11 @@ def test_a_selector_that_comes_or_goes_is_all_that_is_asked_anew() -> None:
     going = harness.open("b", 0, selector=blue)
     harness.send(message("m1", "red"), message("m2", "blue"), message("m3", "green"))
     assert harness.out() == []
-
     harness.open("c", 0, selector=green)
     late = harness.open("d", selector=red)
     assert harness.out() == [("d", "m1")]
     harness.queue.close(going)
     harness.open("e", selector=None)
-
     assert harness.out() == [("e", "m2"), ("e", "m3")]
     assert red.asked == ["m1", "m2", "m3"]
     assert late.unacked
@@ -194,7 +184,6 @@ def test_a_backlog_that_fits_in_memory_is_not_read_again() -> None:
         harness.send(*messages(5, "blue", first=10 * number))
         assert harness.out() == []
         harness.queue.close(consumer)
-
     assert harness.pages == 0
 
 
@@ -205,7 +194,6 @@ def test_who_comes_with_a_selector_that_was_tried_has_nothing_read_again() -> No
     harness.send(*messages(50, "blue"))
     assert harness.out() == []
     pages, asked = harness.pages, len(red.asked)
-
     harness.queue.close(first)
     harness.open("b", selector=red)
     harness.open("c", selector=red)
@@ -215,7 +203,6 @@ def test_who_comes_with_a_selector_that_was_tried_has_nothing_read_again() -> No
     harness.send(*messages(10, "blue", first=51))
     assert harness.out() == []
     pages = harness.pages
-
     green = Colour("green")
     joined = harness.open("d", selector=green)
     assert harness.out() == []
@@ -225,7 +212,6 @@ def test_who_comes_with_a_selector_that_was_tried_has_nothing_read_again() -> No
     harness.open("e", selector=green)
     assert harness.out() == []
     assert harness.pages == pages
-
     harness.open("f", selector=Colour("blue"))
     assert harness.out() == [("f", f"m{number}") for number in range(1, 61)]
 
@@ -270,7 +256,6 @@ def test_runs_become_one_when_what_parted_them_is_gone() -> None:
         harness.send(message(f"b{number}", "blue"), message(f"r{number}", "red"))
         got += len(harness.out())
         harness.settle(consumer)
-
     assert got == pairs
     assert not_wanted(harness.queue) == pairs
     harness.open("b", 10**6, selector=Colour("blue"))
@@ -286,7 +271,6 @@ def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -
     before = len(harness.out())
     assert before < pairs
     assert harness.share.stored < (before + 20) * 710
-
     after = 0
     while before + after < pairs:
         harness.settle(consumer)
@@ -300,11 +284,9 @@ def test_what_comes_back_has_its_old_place() -> None:
     red = harness.open("red", 2, selector=Colour("red"))
     harness.send(*messages(4, "red"))
     harness.out()
-
     entry = red.take_one(1)
     assert isinstance(entry, Entry)
     harness.queue.give_back(entry, is_seen=False)
-
     assert harness.out() == [("red", "m1")]
     assert entry.redeliveries == 0
 
@@ -327,13 +309,11 @@ def test_what_moved_while_it_was_looked_for_is_looked_for_again(
         harness.queue.dispatch(0)
     elif place == "lanes":
         harness.out()
-
     work = harness.queue.sweep(5, Pace())
     for number, _ in enumerate(work):
         if number == step:
             for each in consumers:
                 at_once(harness.queue.close(each))
-
     assert len(harness.queue.expired) == 24 or harness.queue.expiring_at == 5
     at_once(harness.queue.sweep(5, Pace()))
     assert len({entry.message.message_id for entry in harness.queue.expired}) == len(harness.queue.expired)
@@ -356,11 +336,9 @@ def test_what_expired_together_in_one_place_is_taken_out_in_pieces(monkeypatch: 
             queue.dispatch(0)
     if place == "backlog":
         queue.close(consumer)
-
     before = most = 0
     for _ in queue.sweep(5, Pace()):
         most, before = max(most, len(queue.expired) - before), len(queue.expired)
-
     assert most <= 100
     assert len(queue.expired) == 900
     if place == "backlog":
@@ -397,7 +375,6 @@ def test_many_in_lanes_stay_there_when_the_selectors_go(monkeypatch: pytest.Monk
         patch.setattr(Entry, "position", property(counted, position.__set__))
         queue.close(red)
     assert looked_at < (150 if is_last else 10), "what nobody took is put in order, and nothing else"
-
     other = other or harness.open("other", 0)
     other.credit = 1000
     assert harness.out() == [("other", str(number)) for number in range(200)]

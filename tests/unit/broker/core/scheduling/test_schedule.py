@@ -40,17 +40,12 @@ def occurrences(which: Schedule, *, late: int = 0, limit: int = 20) -> list[int]
 @pytest.mark.parametrize(
     ("properties", "expected"),
     [
-        ({"DELAY": 500}, [500]),
-        ({"DELAY": "500"}, [500]),
-        ({"DELAY": -5}, [0]),
-        ({"DELAY": 0}, [0]),
-        ({"PERIOD": 100}, [100]),
-        ({"PERIOD": 100, "REPEAT": 2}, [100, 200, 300]),
-        ({"DELAY": 5, "PERIOD": "100", "REPEAT": "2"}, [5, 105, 205]),
-        ({"DELAY": 5, "REPEAT": 1}, [5, 6]),
+        ({"DELAY": 500}, [500]), ({"DELAY": "500"}, [500]), ({"DELAY": -5}, [0]), ({"DELAY": 0}, [0]),
+        ({"PERIOD": 100}, [100]), ({"PERIOD": 100, "REPEAT": 2}, [100, 200, 300]),
+        ({"DELAY": 5, "PERIOD": "100", "REPEAT": "2"}, [5, 105, 205]), ({"DELAY": 5, "REPEAT": 1}, [5, 6]),
         ({"CRON": ""}, [0]),
     ],
-)
+)  # fmt: skip
 def test_delays_periods_and_repetitions(properties: dict[str, Any], expected: list[int]) -> None:
     assert occurrences(schedule(**properties)) == expected
 
@@ -87,18 +82,11 @@ def test_others_are_not_scheduled(properties: dict[str, Any] | None) -> None:
 @pytest.mark.parametrize(
     "properties",
     [
-        {"DELAY": "soon"},
-        {"DELAY": 1.5},
-        {"DELAY": True},
-        {"DELAY": TIME_MS_MAX + 1},
-        {"DELAY": "9" * 5000},
-        {"PERIOD": b"1"},
-        {"DELAY": 1, "REPEAT": REPEAT_MAX + 1},
-        {"PERIOD": 99, "REPEAT": -1},
-        {"CRON": "* * * *"},
+        {"DELAY": "soon"}, {"DELAY": 1.5}, {"DELAY": True}, {"DELAY": TIME_MS_MAX + 1}, {"DELAY": "9" * 5000},
+        {"PERIOD": b"1"}, {"DELAY": 1, "REPEAT": REPEAT_MAX + 1}, {"PERIOD": 99, "REPEAT": -1}, {"CRON": "* * * *"},
         {"CRON": "* * * * *", "PERIOD": 1000, "REPEAT": -1},
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_done_is_refused_by_name(properties: dict[str, Any]) -> None:
     with pytest.raises(ClientError, match="cannot be scheduled: AMQ_SCHEDULED_") as refusal:
         schedule(**properties)
@@ -108,15 +96,11 @@ def test_what_cannot_be_done_is_refused_by_name(properties: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("properties", "parts"),
     [
-        ({"DELAY": 1}, 100),
-        ({"DELAY": 1, "REPEAT": REPEAT_MAX}, 1),
-        ({"DELAY": 1, "REPEAT": 9}, 100),
-        ({"PERIOD": 100, "REPEAT": -1}, 1),
-        ({"PERIOD": 10_000, "REPEAT": -1}, 100),
-        ({"CRON": "* * * * *", "REPEAT": 5}, 100),
-        ({"CRON": "0 * * * *", "REPEAT": 359}, 100),
+        ({"DELAY": 1}, 100), ({"DELAY": 1, "REPEAT": REPEAT_MAX}, 1), ({"DELAY": 1, "REPEAT": 9}, 100),
+        ({"PERIOD": 100, "REPEAT": -1}, 1), ({"PERIOD": 10_000, "REPEAT": -1}, 100),
+        ({"CRON": "* * * * *", "REPEAT": 5}, 100), ({"CRON": "0 * * * *", "REPEAT": 359}, 100),
     ],
-)
+)  # fmt: skip
 def test_one_message_becomes_a_bounded_number(properties: dict[str, Any], parts: int) -> None:
     schedule(**properties).check_copies(parts)
 

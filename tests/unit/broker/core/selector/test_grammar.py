@@ -36,15 +36,11 @@ def test_what_stands_in_a_comment_is_blank_and_nothing_else_is(text: str) -> Non
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a --b\n= 1", "a     = 1"),
-        ("a --b\r\n= 1", "a      = 1"),
-        ("a = --1", "a = --1"),
-        ("a /* it's */ = 1", "a            = 1"),
-        ("a = '--' --'\n", "a = '--'     "),
-        ("/*/ a */ b", "         b"),
+        ("a --b\n= 1", "a     = 1"), ("a --b\r\n= 1", "a      = 1"), ("a = --1", "a = --1"),
+        ("a /* it's */ = 1", "a            = 1"), ("a = '--' --'\n", "a = '--'     "), ("/*/ a */ b", "         b"),
         ("a /* 1", "a /* 1"),
     ],
-)
+)  # fmt: skip
 def test_comments_end_with_their_line_or_with_their_sign(text: str, expected: str) -> None:
     assert without_comments(text) == expected
 
@@ -143,23 +139,12 @@ def test_any_text_is_a_pattern_or_refused_with_words(text: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "text", "is_found"),
     [
-        ("a.c", "a\nc", False),
-        ("c$", "abc\n", True),
-        ("c$", "abc\n\n", False),
-        ("c\\Z", "abc\r\n", True),
-        ("c\\z", "abc\n", False),
-        ("\\Ab", "ab", False),
-        ("\\x41\\u0042\\t", "AB\t", True),
-        ("[\\d\\-x]", "-", True),
-        ("[a-]", "-", True),
-        ("[^\\w]", "é", True),
-        ("\\S\\D\\W", "ab-", True),
-        ("a\\Bb", "ab", True),
-        ("(?i)STRASSE[a-c]", "strasseB", True),
-        ("x{0}y", "y", True),
-        ("", "", True),
+        ("a.c", "a\nc", False), ("c$", "abc\n", True), ("c$", "abc\n\n", False), ("c\\Z", "abc\r\n", True),
+        ("c\\z", "abc\n", False), ("\\Ab", "ab", False), ("\\x41\\u0042\\t", "AB\t", True), ("[\\d\\-x]", "-", True),
+        ("[a-]", "-", True), ("[^\\w]", "é", True), ("\\S\\D\\W", "ab-", True), ("a\\Bb", "ab", True),
+        ("(?i)STRASSE[a-c]", "strasseB", True), ("x{0}y", "y", True), ("", "", True),
     ],
-)
+)  # fmt: skip
 def test_what_java_says(pattern: str, text: str, is_found: bool) -> None:
     assert Pattern(pattern).is_in(text) is is_found
 
