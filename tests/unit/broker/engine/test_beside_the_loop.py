@@ -134,8 +134,7 @@ def test_what_cannot_be_made_ready_ends_one_connection(harness: Harness, threads
 
 
 def test_a_browser_hears_the_end_behind_the_last(harness: Harness, threads: Threads) -> None:
-    sender = harness.client()
-    sender.send("long 1", persistent=False)
+    harness.client().send("long 1", persistent=False)
     one = harness.client()
     one.session = one.client.session = CarefulSession()
     one.session.nothing = lambda id: one.session.events.append("end")  # type: ignore[attr-defined]

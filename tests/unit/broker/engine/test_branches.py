@@ -95,8 +95,6 @@ def test_a_rolled_back_branch_releases_messages_of_an_unnamed_queue(harness: Any
     client.handle(Prepare(XA.key, XA, "p")).turn()
     client.vanish()
     harness.fail_over()
-    client = harness.client()
-    client.handle(Abort(XA.key, "r", xa=XA)).turn()
-    client.subscribe().turn()
+    client = harness.client().handle(Abort(XA.key, "r", xa=XA)).turn().subscribe().turn()
     assert client.bodies == bodies
     assert harness.figures()["messages"] == len(bodies)

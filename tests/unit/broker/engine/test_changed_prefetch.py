@@ -21,8 +21,7 @@ def policies(orders: int = 2, others: int = 3) -> Policies:
 @pytest.fixture
 def harness(make_harness: Any) -> Harness:
     harness: Harness = make_harness(policies())
-    sender = harness.client()
-    sender.store(*range(9))
+    harness.client().store(*range(9))
     return harness
 
 
@@ -104,8 +103,7 @@ def test_topics_durable_ones_and_browsers_change_as_well(make_harness: Any) -> N
     client.subscribe("d", PRICES, durable_name="d")
     client.subscribe("b", ORDERS, is_browser=True).turn()
     assert [each.prefetch for each in client.client.subscriptions.values()] == [3, 2, 500]
-    sender = harness.client()
-    sender.store(*range(9), destination=PRICES)
+    harness.client().store(*range(9), destination=PRICES)
     assert [each.subscription for each in client.session.delivered].count("t") == 3
     new = DestinationPolicy(topic_prefetch=5, durable_topic_prefetch=6)
     browsers = PolicyEntry(DestinationKind.QUEUE, "orders", DestinationPolicy(queue_browser_prefetch=7))

@@ -90,8 +90,7 @@ def test_a_disconnect_right_behind_a_subscription_to_a_backlog(backlog: Harness)
 
 def test_a_second_connection_with_the_client_id_of_one_that_leaves(backlog: Harness) -> None:
     """It waits for the end of the first, and its own end removes its own entry alone."""
-    first = backlog.consumer(destination=EVERY_QUEUE, client_id="me")
-    first.disconnect("bye")
+    first = backlog.consumer(destination=EVERY_QUEUE, client_id="me").disconnect("bye")
     while first.client.state is not State.DISCONNECTING:
         backlog.turn(1)
     second, third = (Client(backlog, backlog.connection_id()) for _ in range(2))

@@ -179,8 +179,7 @@ def test_an_advisory(monkeypatch: pytest.MonkeyPatch) -> None:
     for each in (broken, good):
         each.subscribe("a", Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Queue"), AckMode.AUTO)
     harness.turn()
-    maker = harness.client()
-    maker.send("1", receipt="1").turn()
+    maker = harness.client().send("1", receipt="1").turn()
     assert broken.is_closed
     assert [each.message.destination.name for each in good.session.delivered] == ["ActiveMQ.Advisory.Queue"]
     monkeypatch.setattr(Advisories, "message", fails)
@@ -195,8 +194,7 @@ def test_a_consumer_that_is_ended_for_being_slow() -> None:
     broken, good = broken_and_good(harness, "close_consumer", "fail")
     for each in (broken, good):
         each.subscribe("s", PRICES, AckMode.INDIVIDUAL, prefetch=1)
-    sender = harness.consumer("all", PRICES, AckMode.AUTO)
-    sender.send_all("123", PRICES)
+    sender = harness.consumer("all", PRICES, AckMode.AUTO).send_all("123", PRICES)
     harness.wait(90)
     assert broken.is_closed
     assert ("closed", "s") in good.session.events

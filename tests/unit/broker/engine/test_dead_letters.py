@@ -62,9 +62,7 @@ def test_dead_letters_that_are_refused_stay_with_who_did(harness):
 
 
 def test_a_refused_non_persistent_message_is_dropped(harness):
-    client = harness.consumer()
-    client.send("a", persistent=False)
-    client.nack("a", receipt="r").turn()
+    client = harness.consumer().send("a", persistent=False).nack("a", receipt="r").turn()
     assert client.receipts == ["r"]
     assert harness.counts["messages"] == 0
     assert harness.counts["memory_non_persistent_bytes"] == 0
@@ -89,8 +87,7 @@ def test_lost_connections_do_not_count_towards_the_limit(make_harness):
         client = harness.consumer()
         assert client.bodies == ["a"]
         client.vanish()
-    client = harness.consumer()
-    client.nack("a")
+    client = harness.consumer().nack("a")
     assert client.bodies == ["a", "a"]
 
 
@@ -108,9 +105,7 @@ def test_a_dead_letter_does_not_die_again(harness):
 
 
 def test_an_unknown_refusal_is_an_error_and_the_connection_stays(harness):
-    client = harness.consumer(ack=AckMode.AUTO)
-    client.store("a")
-    client.nack("a")
+    client = harness.consumer(ack=AckMode.AUTO).store("a").nack("a")
     assert client.errors == ["Unexpected NACK received for delivery 1 of subscription 's'"]
     assert not client.is_closed
 
@@ -190,8 +185,7 @@ def test_dead_letters_may_be_sent_to_a_topic(make_harness, is_persistent):
 def test_a_dead_letter_queue_by_another_name_has_no_dead_letters(make_harness):
     strategy = DeadLetterStrategy(queue_prefix="DEAD.", expiration=1_000)
     harness = make_harness(DestinationPolicy(dead_letter=strategy))
-    client = harness.client()
-    client.send("a", expiration=2_000).turn()
+    harness.client().send("a", expiration=2_000).turn()
     harness.now = 3_000
     harness.engine.tick(harness.now)
     harness.turn()

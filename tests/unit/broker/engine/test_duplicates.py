@@ -33,17 +33,14 @@ def test_what_is_sent_again_after_a_failover_is_stored_once(harness):
 
 
 def test_two_copies_in_one_turn_are_one_message(harness):
-    client = harness.client()
-    client.handle(Send(numbered(1, "m"), None, "first"))
+    client = harness.client().handle(Send(numbered(1, "m"), None, "first"))
     client.handle(Send(numbered(1, "m"), None, "second")).turn()
     assert client.receipts == ["first", "second"]
     assert harness.stored() == 1
 
 
 def test_a_message_that_was_acknowledged_does_not_come_back_with_its_copy(harness):
-    client = harness.consumer()
-    client.handle(Send(numbered(1, "m"))).turn()
-    client.ack("m")
+    client = harness.consumer().handle(Send(numbered(1, "m"))).turn().ack("m")
     client.handle(Send(numbered(1, "m"), None, "again")).turn()
     assert client.bodies == ["m"]
     assert client.receipts == ["again"]
@@ -74,8 +71,7 @@ def test_a_commit_that_is_sent_again_stores_nothing_twice(harness):
 
 
 def test_a_commit_takes_what_is_new_in_it_message_by_message(harness):
-    client = harness.consumer(ack=AckMode.INDIVIDUAL)
-    client.handle(Send(numbered(2, "two")))
+    client = harness.consumer(ack=AckMode.INDIVIDUAL).handle(Send(numbered(2, "two")))
     client.begin()
     for number, body in ((1, "one"), (2, "two"), (3, "three")):
         client.handle(Send(numbered(number, body), "t"))

@@ -41,8 +41,7 @@ def consume(harness):
 
 
 def test_status_tells_who_waits_for_which_limit_and_since_when(full):
-    producer = full.client("me")
-    producer.send("late", receipt="r", persistent=False)
+    producer = full.client("me").send("late", receipt="r", persistent=False)
     full.wait(2)
     producer.send("later", receipt="s", persistent=False)
     (told,) = blocked(full)
@@ -58,8 +57,7 @@ def test_status_tells_who_waits_for_which_limit_and_since_when(full):
 
 def test_it_is_warned_of_a_producer_as_often_as_its_policy_says(make_harness, caplog):
     harness = make_harness(narrow(blocked_producer_warning_interval=10_000))
-    producer = harness.client()
-    producer.send("x" * 500, persistent=False)
+    producer = harness.client().send("x" * 500, persistent=False)
     with caplog.at_level(logging.WARNING, "tandemmq.broker.engine.flow_control"):
         producer.send("late", persistent=False)
         harness.wait(25)
@@ -70,16 +68,13 @@ def test_it_is_warned_of_a_producer_as_often_as_its_policy_says(make_harness, ca
 
 def test_nobody_is_warned_where_the_policy_wants_none(make_harness, caplog):
     harness = make_harness(narrow(blocked_producer_warning_interval=0))
-    producer = harness.client()
-    producer.send("x" * 500, persistent=False)
-    producer.send("late", persistent=False)
+    harness.client().send("x" * 500, persistent=False).send("late", persistent=False)
     harness.wait(40)
     assert caplog.records == []
 
 
 def test_what_has_room_goes_on_on_the_same_connection(full):
-    producer = full.client()
-    producer.send("late", receipt="r", persistent=False)
+    producer = full.client().send("late", receipt="r", persistent=False)
     producer.send("elsewhere", BILLS, receipt="1", persistent=False)
     producer.send("stored", receipt="2")
     producer.send("to a topic", PRICES, receipt="3", persistent=False)
@@ -131,10 +126,8 @@ def test_a_consumers_window_leaves_room_for_what_is_only_in_memory(make_harness)
 
 def test_a_durable_subscription_counts_in_the_memory_of_its_topic(make_harness):
     harness = make_harness(NARROW)
-    durable = harness.consumer("s", PRICES, durable_name="d", client_id="me").turn()
-    durable.unsubscribe("s")
-    producer = harness.client()
-    producer.send("x" * 500, PRICES, persistent=False, receipt="1")
+    durable = harness.consumer("s", PRICES, durable_name="d", client_id="me").turn().unsubscribe("s")
+    producer = harness.client().send("x" * 500, PRICES, persistent=False, receipt="1")
     producer.send("late", PRICES, persistent=False, receipt="2")
     assert producer.receipts == ["1"]
     durable.subscribe("s", PRICES, AckMode.AUTO, durable_name="d")
@@ -181,8 +174,7 @@ def test_who_fills_the_memory_leaves_as_much_to_others(make_harness):
 @pytest.mark.parametrize("policy", [{"send_fail_if_no_space": True}, {"producer_flow_control": False}], ids=str)
 def test_a_send_that_must_not_wait_fails_with_the_limit(make_harness, policy):
     harness = make_harness(narrow(**policy))
-    producer = harness.client()
-    producer.send("x" * 500, persistent=False)
+    producer = harness.client().send("x" * 500, persistent=False)
     producer.send("refused", receipt="r", persistent=False)
     (error,) = producer.session.errors
     assert (error.kind, error.receipt, error.is_fatal) == (ErrorKind.RESOURCE, "r", False)
@@ -192,8 +184,7 @@ def test_a_send_that_must_not_wait_fails_with_the_limit(make_harness, policy):
 
 def test_a_send_fails_that_waited_too_long_with_since_when(make_harness):
     harness = make_harness(narrow(send_fail_if_no_space_after_timeout=3_000))
-    producer = harness.client()
-    producer.send("x" * 500, persistent=False)
+    producer = harness.client().send("x" * 500, persistent=False)
     producer.send("late", receipt="r", persistent=False)
     harness.wait(2)
     producer.send("later", receipt="s", persistent=False)
@@ -222,8 +213,7 @@ def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
 
 def test_a_producer_that_waits_for_nothing_is_not_read_beyond_a_bound(full, monkeypatch):
     monkeypatch.setattr(flow, "SENDS_MAX", 4)
-    producer = full.client()
-    producer.send_all(range(3), persistent=False)
+    producer = full.client().send_all(range(3), persistent=False)
     assert producer.is_reading
     producer.send("3", persistent=False)
     assert not producer.is_reading
@@ -235,8 +225,7 @@ def test_a_producer_that_waits_for_nothing_is_not_read_beyond_a_bound(full, monk
 
 
 def test_many_bytes_are_a_bound_too(full):
-    producer = full.client()
-    producer.send("y" * (1 << 20), persistent=False)
+    producer = full.client().send("y" * (1 << 20), persistent=False)
     assert not producer.is_reading
 
 
@@ -244,9 +233,7 @@ def test_many_bytes_are_a_bound_too(full):
 
 
 def test_a_farewell_waits_behind_what_was_sent_before(full):
-    producer = full.client()
-    producer.send("late", persistent=False)
-    producer.handle(Disconnect("bye"))
+    producer = full.client().send("late", persistent=False).handle(Disconnect("bye"))
     full.wait(2)
     assert producer.receipts == []
     consumer = consume(full)
@@ -257,8 +244,7 @@ def test_a_farewell_waits_behind_what_was_sent_before(full):
 
 
 def test_a_lost_connection_keeps_what_nobody_waited_for_and_drops_what_is_sent_again(full):
-    producer = full.client()
-    producer.send("kept", persistent=False)
+    producer = full.client().send("kept", persistent=False)
     producer.send("sent again", receipt="r", persistent=False)
     producer.vanish()
     consumer = consume(full)
@@ -268,9 +254,7 @@ def test_a_lost_connection_keeps_what_nobody_waited_for_and_drops_what_is_sent_a
 
 
 def test_with_the_term_ends_what_waits(full):
-    producer = full.client()
-    producer.send("never", persistent=False)
-    producer.vanish()
+    full.client().send("never", persistent=False).vanish()
     consumer = consume(full)
     full.engine.end()
     full.wait(5)
@@ -285,8 +269,7 @@ def test_with_the_term_ends_what_waits(full):
 @pytest.fixture
 def stuffed(harness):
     """A harness whose store takes nothing, until ``bytes_max`` is put back."""
-    client = harness.client()
-    client.store("stored")
+    harness.client().store("stored")
     harness.store.bytes_max = harness.store.bytes
     yield harness
     harness.store.bytes_max = 1 << 20
@@ -298,8 +281,7 @@ def give_space(harness) -> None:
 
 
 def test_a_producer_waits_for_a_full_store(stuffed):
-    producer = stuffed.client()
-    producer.send("late", receipt="r")
+    producer = stuffed.client().send("late", receipt="r")
     stuffed.wait(5)
     assert (producer.receipts, producer.errors, stuffed.stored()) == ([], [], 1)
     (told,) = blocked(stuffed)
@@ -311,16 +293,14 @@ def test_a_producer_waits_for_a_full_store(stuffed):
 
 
 def test_what_needs_no_store_does_not_wait_behind_what_does(stuffed):
-    producer = stuffed.client()
-    producer.send("late", receipt="r")
+    producer = stuffed.client().send("late", receipt="r")
     producer.send("volatile", persistent=False, receipt="1")
     producer.send("nobody keeps it", PRICES, receipt="2")
     assert producer.receipts == ["1", "2"]
 
 
 def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):
-    producer = stuffed.client().begin("t")
-    producer.send("a", transaction="t", receipt="1")
+    producer = stuffed.client().begin("t").send("a", transaction="t", receipt="1")
     producer.send("b", transaction="t", receipt="2")
     producer.commit("t", receipt="3")
     producer.begin("other").send("volatile", transaction="other", persistent=False)
@@ -332,8 +312,7 @@ def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):
 
 
 def test_a_transaction_does_not_overtake_what_its_client_sent_before(stuffed):
-    producer = stuffed.client()
-    producer.send("first")
+    producer = stuffed.client().send("first")
     stuffed.store.bytes_max = 1 << 20  # and nobody has looked yet
     producer.begin().send("second", transaction="t").commit()
     consumer = stuffed.consumer("s", ORDERS, AckMode.AUTO)
@@ -353,8 +332,7 @@ def test_a_prepared_branch_is_committed_though_the_store_is_full(harness):
 
 
 def test_a_rollback_does_not_wait(stuffed):
-    producer = stuffed.client().begin("t")
-    producer.send("a", transaction="t", receipt="1")
+    producer = stuffed.client().begin("t").send("a", transaction="t", receipt="1")
     producer.abort("t", receipt="2")
     assert producer.receipts == ["1", "2"]
     give_space(stuffed)
@@ -363,8 +341,7 @@ def test_a_rollback_does_not_wait(stuffed):
 
 def test_a_transaction_that_waited_too_long_is_rolled_back(make_harness):
     harness = make_harness(DestinationPolicy(send_fail_if_no_space_after_timeout=2_000))
-    producer = harness.client().begin("t")
-    producer.send("a", transaction="t")
+    producer = harness.client().begin("t").send("a", transaction="t")
     harness.store.bytes_max = 0
     producer.commit("t", receipt="r")
     harness.wait(3)

@@ -17,8 +17,7 @@ def harness(make_harness):
 
 
 def test_a_full_store_in_memory_refuses_a_send_and_takes_acknowledgements(harness):
-    client = harness.consumer()
-    client.send("x" * 600).turn()
+    client = harness.consumer().send("x" * 600).turn()
     assert isinstance(harness.store, MemoryStore)
     harness.store.bytes_max = 1_000
     client.send("y" * 600, receipt="r")
@@ -32,8 +31,7 @@ def test_a_full_store_in_memory_refuses_a_send_and_takes_acknowledgements(harnes
 @pytest.fixture
 def full(harness):
     """A harness whose store holds one message and takes no more; the message is with the client."""
-    client = harness.consumer()
-    client.store("stored")
+    client = harness.consumer().store("stored")
     harness.store.bytes_max = harness.store.bytes
     assert harness.store.is_full
     return harness, client
@@ -109,8 +107,7 @@ def test_dead_letters_go_on(full):
 def test_a_durable_subscription_ends_and_gives_its_room_back(full):
     harness, client = full
     harness.store.bytes_max = 1 << 20
-    durable = harness.consumer("d", PRICES, durable_name="n", client_id="c")
-    durable.unsubscribe("d")
+    durable = harness.consumer("d", PRICES, durable_name="n", client_id="c").unsubscribe("d")
     client.store("kept", destination=PRICES)
     harness.store.bytes_max = harness.store.bytes
     client.send("refused", PRICES)

@@ -89,8 +89,7 @@ def test_clients_and_what_they_have_open(harness):
 
 
 def test_it_is_told_why_a_consumer_is_slow(harness):
-    client = harness.consumer(prefetch=1)
-    client.store(*"ab")
+    client = harness.consumer(prefetch=1).store(*"ab")
     (consumer,) = at_once(harness.engine.inventory.consumers(Query(10))).rows
     assert "acknowledges too slowly: 1 " in consumer["slow"]
     client.has_space = False

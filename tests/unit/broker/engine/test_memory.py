@@ -94,8 +94,7 @@ def test_of_a_topic_too(make_harness):
 
 def test_a_little_is_given_however_little_is_left(make_harness):
     harness = make_harness(memory_limit=1_000)
-    client = harness.consumer(ack=AckMode.CLIENT)
-    client.store(*range(HELD_BYTES_MIN // 2 // 600))
+    client = harness.consumer(ack=AckMode.CLIENT).store(*range(HELD_BYTES_MIN // 2 // 600))
     assert len(client.bodies) == HELD_BYTES_MIN // 2 // 600
 
 
@@ -203,8 +202,7 @@ def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(ma
 
 def test_what_can_never_have_room_is_told_so_and_logged(make_harness, caplog: pytest.LogCaptureFixture) -> None:
     harness = make_harness(memory_limit=20_000)
-    client = harness.client()
-    client.send("x" * 30_000, persistent=False, receipt="r")
+    client = harness.client().send("x" * 30_000, persistent=False, receipt="r")
     assert client.receipts == []
     assert "30000 bytes" in client.errors[0]
     assert "never has room" in client.errors[0]

@@ -32,8 +32,7 @@ def build(make_harness):
 def test_of_what_expired(build):
     harness = build()
     listener = listen(harness, "Expired.>")
-    client = harness.client()
-    client.send("old", expiration=1_500).turn()
+    harness.client().send("old", expiration=1_500).turn()
     assert advisories_of(listener) == []
     harness.wait(2)
     assert advisories_of(listener) == ["Expired.Queue.orders"]
@@ -42,9 +41,7 @@ def test_of_what_expired(build):
 def test_of_a_dead_letter(build):
     harness = build()
     listener = listen(harness, "MessageDLQd.>")
-    client = harness.consumer()
-    client.store("bad")
-    client.nack("bad").turn()
+    client = harness.consumer().store("bad").nack("bad").turn()
     assert advisories_of(listener) == ["MessageDLQd.Queue.orders"]
     properties = listener.session.delivered[0].message.properties
     assert properties["orignalMessageId"] == client.last("bad").message.message_id
@@ -53,8 +50,7 @@ def test_of_a_dead_letter(build):
 def test_of_what_is_given_and_acknowledged_where_a_policy_asks_for_it(build):
     harness = build(advisory_for_dispatched=True, advisory_for_consumed=True)
     listener = listen(harness, "*.Queue.orders")
-    client = harness.consumer()
-    client.store("a")
+    client = harness.consumer().store("a")
     assert advisories_of(listener)[-1] == "MessageDispatched.Queue.orders"
     client.ack("a")
     assert advisories_of(listener)[-1] == "MessageConsumed.Queue.orders"
@@ -99,8 +95,7 @@ def test_of_each_message_that_arrives_also_in_the_virtual_topic_itself(build, is
 def test_auto_takes_what_it_is_given(build):
     harness = build(advisory_for_consumed=True)
     listener = listen(harness, "MessageConsumed.>")
-    client = harness.consumer("s", ORDERS, AckMode.AUTO)
-    client.send("a", persistent=False)
+    harness.consumer("s", ORDERS, AckMode.AUTO).send("a", persistent=False)
     assert advisories_of(listener) == ["MessageConsumed.Queue.orders"]
 
 
@@ -108,10 +103,7 @@ def test_nothing_is_told_that_no_policy_asks_for(build):
     harness = build()
     listener = listen(harness, "Message*.>")
     everything = listen(harness, "*.*.>")
-    client = harness.consumer()
-    client.store("a")
-    client.ack("a")
-    client.send("b", PRICES, persistent=False)
+    harness.consumer().store("a").ack("a").send("b", PRICES, persistent=False)
     assert advisories_of(listener) == []
     assert not any(name.startswith(("Message", "NoConsumer")) for name in advisories_of(everything))
 
@@ -119,8 +111,7 @@ def test_nothing_is_told_that_no_policy_asks_for(build):
 def test_a_message_that_nobody_listens_to_is_told_whole(build):
     harness = build(send_advisory_if_no_consumers=True)
     listener = listen(harness, "NoConsumer.Topic.prices")
-    client = harness.client()
-    client.send("lost", PRICES, persistent=False)
+    client = harness.client().send("lost", PRICES, persistent=False)
     client.send("persistent ones are not", PRICES, persistent=True)
     assert listener.bodies == ["lost"]
     client.subscribe("s", PRICES, AckMode.AUTO)
@@ -158,9 +149,7 @@ def test_what_slow_subscribers_lose_by_policy_is_one_dead_letter_and_told(build)
     for _ in range(2):
         slow = harness.consumer("s", PRICES, AckMode.AUTO)
         slow.has_space = False
-    sender = harness.client()
-    sender.send_all("abc", PRICES)
-    sender.send("gone for good", PRICES, persistent=False)
+    sender = harness.client().send_all("abc", PRICES).send("gone for good", PRICES, persistent=False)
     sender.store("last", destination=PRICES)
     assert advisories_of(listener) == ["MessageDLQd.Topic.prices"] * 3
     letters = harness.consumer("d", Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices"))
@@ -188,8 +177,7 @@ def test_what_is_lost_while_the_store_is_full_is_no_dead_letter(build):
 def test_of_a_limit_that_is_reached_and_of_who_is_too_fast(build, asked):
     harness = build(memory_limit=1_000, advisory_when_full=asked)
     full, fast = listen(harness, "FULL.>"), listen(harness, "FastProducer.>")
-    client = harness.client()
-    client.send_all(("x" * 500, "late", "later"), persistent=False)
+    harness.client().send_all(("x" * 500, "late", "later"), persistent=False)
     assert advisories_of(full) == ["FULL.orders"] * asked
     assert advisories_of(fast) == ["FastProducer.Queue.orders"] * asked
     if asked:
@@ -205,8 +193,7 @@ def test_who_asks_for_the_master_is_told(build):
 
 def test_of_a_durable_subscription_that_is_deleted(build):
     harness = build()
-    client = harness.consumer("s", PRICES, durable_name="d", client_id="me").turn()
-    client.unsubscribe("s")
+    client = harness.consumer("s", PRICES, durable_name="d", client_id="me").turn().unsubscribe("s")
     listener = listen(harness, "Consumer.>")
     client.unsubscribe(None, durable_name="d").turn()
     assert advisories_of(listener) == ["Consumer.Topic.prices"]

@@ -40,8 +40,7 @@ def test_a_message_is_added_there_and_removed_here_by_one_operation(harness):
 
 
 def test_what_is_not_stored_moves_too(harness):
-    operator = harness.consumer()
-    operator.send("a", persistent=False)
+    operator = harness.consumer().send("a", persistent=False)
     move(operator, "a", PARKED)
     harness.turn()
     assert operator.receipts == ["moved"]
@@ -50,9 +49,7 @@ def test_what_is_not_stored_moves_too(harness):
 
 
 def test_a_message_may_move_to_a_topic_that_nobody_listens_to(harness):
-    operator = harness.client()
-    operator.store("a")
-    operator.subscribe()
+    operator = harness.client().store("a").subscribe()
     move(operator, "a", PRICES)
     harness.turn()
     assert operator.receipts == ["moved"]
@@ -61,9 +58,7 @@ def test_a_message_may_move_to_a_topic_that_nobody_listens_to(harness):
 
 def test_what_cannot_move_goes_back_and_does_not_count_as_delivered(make_harness):
     harness = make_harness(destinations_max=1)
-    operator = harness.client()
-    operator.store("a")
-    operator.subscribe(ack=AckMode.RANGE, prefetch=1)
+    operator = harness.client().store("a").subscribe(ack=AckMode.RANGE, prefetch=1)
     move(operator, "a", PARKED)
     harness.turn()
     assert "More than 1 destinations" in operator.errors[0]
@@ -76,9 +71,7 @@ def test_what_cannot_move_goes_back_and_does_not_count_as_delivered(make_harness
 
 def test_a_full_store_refuses_it(make_harness):
     harness = make_harness()
-    operator = harness.client()
-    operator.store("a")
-    operator.subscribe()
+    operator = harness.client().store("a").subscribe()
     harness.store.bytes_max = 1
     move(operator, "a", PARKED)
     harness.turn()
@@ -87,9 +80,7 @@ def test_a_full_store_refuses_it(make_harness):
 
 
 def test_a_delivery_moves_once(harness):
-    operator = harness.client()
-    operator.store("a")
-    operator.subscribe()
+    operator = harness.client().store("a").subscribe()
     move(operator, "a", PARKED)
     move(operator, "a", PARKED, "again")
     harness.turn()

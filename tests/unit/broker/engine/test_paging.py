@@ -63,8 +63,7 @@ def test_with_memory_exhausted_by_others_a_queue_still_moves(make_harness):
 
 def test_a_batch_of_acknowledgements_larger_than_scarce_memory_allows_still_comes(make_harness):
     harness = make_harness(memory_limit=1_000)
-    client = harness.client().store(*range(80))
-    client.subscribe(ack=AckMode.CLIENT, prefetch=100).turn()
+    client = harness.client().store(*range(80)).subscribe(ack=AckMode.CLIENT, prefetch=100).turn()
     assert len(client.bodies) == 80
     client.ack("79").turn()
     assert harness.stored() == 0

@@ -19,8 +19,7 @@ def pause(harness, **who):
 
 
 def test_consumers_get_nothing_until_it_goes_on_and_may_acknowledge_meanwhile(harness):
-    client = harness.consumer()
-    client.store("a")
+    client = harness.consumer().store("a")
     pause(harness, consumers=True)
     client.store("b")
     late = harness.consumer()
@@ -35,8 +34,7 @@ def test_consumers_get_nothing_until_it_goes_on_and_may_acknowledge_meanwhile(ha
 def test_an_operator_is_served_from_a_paused_queue(harness):
     harness.client().subscribe()
     pause(harness, consumers=True)
-    operator = harness.client()
-    operator.store("a")
+    operator = harness.client().store("a")
     operator.subscribe("o", ack=AckMode.RANGE, prefetch=0, priority=127, takes_paused=True)
     operator.handle(Pull("o", -1))
     assert operator.bodies == ["a"]
@@ -47,8 +45,7 @@ def test_an_operator_is_served_from_a_paused_queue(harness):
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_who_leaves_a_paused_queue_gives_back_what_he_has(harness, leaves):
-    client = harness.consumer()
-    client.store("a")
+    client = harness.consumer().store("a")
     pause(harness, consumers=True)
     client.vanish() if leaves else client.unsubscribe()
     harness.turn()
@@ -72,8 +69,7 @@ def test_consumers_that_differ_take_part_again_each_with_what_it_takes(harness):
 
 
 def test_producers_wait_and_what_they_send_is_in_order(harness):
-    client = harness.client()
-    client.send("a", receipt="a").turn()
+    client = harness.client().send("a", receipt="a").turn()
     pause(harness, producers=True)
     client.send("b", receipt="b")
     harness.client().send("other", Destination(DestinationKind.QUEUE, "other"), receipt="o")
@@ -90,8 +86,7 @@ def test_producers_wait_and_what_they_send_is_in_order(harness):
 
 def test_a_message_to_several_waits_for_the_one_that_is_paused(harness):
     client = harness.client()
-    pause_queue = harness.client()
-    pause_queue.store("first")
+    harness.client().store("first")
     pause(harness, producers=True)
     client.send("x", BOTH, receipt="x").turn()
     assert client.receipts == []
@@ -102,8 +97,7 @@ def test_a_message_to_several_waits_for_the_one_that_is_paused(harness):
 
 
 def test_a_transaction_waits_at_its_end(harness):
-    client = harness.client()
-    client.store("first")
+    client = harness.client().store("first")
     pause(harness, producers=True)
     client.begin().send("x", transaction="t").commit(receipt="c").turn()
     assert client.receipts == []
@@ -115,8 +109,7 @@ def test_a_transaction_waits_at_its_end(harness):
 
 def test_where_producers_do_not_wait_they_are_refused(make_harness):
     harness = make_harness(DestinationPolicy(producer_flow_control=False))
-    client = harness.client()
-    client.store("first")
+    client = harness.client().store("first")
     pause(harness, producers=True)
     client.send("x", receipt="x").turn()
     assert client.errors == ["The producers of queue://orders are paused"]

@@ -54,10 +54,7 @@ def again(make_harness):
 
 
 def test_a_refused_message_comes_again_when_its_time_has_come(again):
-    client = again.consumer(prefetch=1)
-    client.send("a")
-    client.store("b")
-    client.nack("a", receipt="r")
+    client = again.consumer(prefetch=1).send("a").store("b").nack("a", receipt="r")
     assert client.receipts == ["r"]
     assert client.bodies == ["a", "b"]
     client.ack("b")
@@ -78,10 +75,7 @@ def test_a_refused_message_comes_again_when_its_time_has_come(again):
 
 
 def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
-    client = again.consumer()
-    client.store("a")
-    client.nack("a")
-    client.vanish()
+    again.consumer().store("a").nack("a").vanish()
     other = again.consumer()
     assert other.bodies == []
     again.wait(3)
@@ -93,10 +87,7 @@ def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
 
 
 def test_what_waits_to_come_again_goes_with_its_queue(again):
-    client = again.consumer()
-    client.send("a", persistent=False)
-    client.nack("a")
-    client.unsubscribe()
+    again.consumer().send("a", persistent=False).nack("a").unsubscribe()
     queue = again.destinations.by_name[ORDERS]
     again.destinations.remove(queue)
     again.wait(3)
@@ -105,10 +96,7 @@ def test_what_waits_to_come_again_goes_with_its_queue(again):
 
 def test_beyond_a_bound_refused_messages_come_again_at_once(again, monkeypatch):
     monkeypatch.setattr(acknowledger, "DELAYED_MAX", 1)
-    client = again.consumer()
-    client.store(*"ab")
-    client.nack("a")
-    client.nack("b")
+    client = again.consumer().store(*"ab").nack("a").nack("b")
     assert client.bodies == ["a", "b", "b"]
 
 
@@ -130,8 +118,7 @@ def test_those_that_the_store_has_from_before_count(make_harness):
     harness = make_harness(Policies([PolicyEntry(QUEUE, "A.>", replace(DestinationPolicy(), max_destinations=1))]))
     harness.client().send("x", Destination(QUEUE, "A.1")).turn()
     harness.fail_over()
-    client = harness.client()
-    client.send("x", Destination(QUEUE, "A.2"))
+    client = harness.client().send("x", Destination(QUEUE, "A.2"))
     assert len(client.errors) == 1
 
 
@@ -145,9 +132,7 @@ def tidy(make_harness):
 
 
 def test_what_nobody_uses_goes_and_may_come_again(tidy):
-    client = tidy.client()
-    client.send("a", receipt="1")
-    client.send("b", PRICES)
+    client = tidy.client().send("a", receipt="1").send("b", PRICES)
     client.subscribe("s", ORDERS, AckMode.AUTO).turn()
     client.unsubscribe()
     tidy.wait(9)
@@ -162,9 +147,7 @@ def test_what_nobody_uses_goes_and_may_come_again(tidy):
 
 
 def test_what_is_used_stays(tidy):
-    client = tidy.client("me")
-    client.send("a")
-    client.subscribe("s", Destination(QUEUE, "consumed"))
+    client = tidy.client("me").send("a").subscribe("s", Destination(QUEUE, "consumed"))
     client.subscribe("d", PRICES, durable_name="d")
     client.handle(AddProducer("1:1", Destination(QUEUE, "produced")))
     tidy.wait(60)
@@ -184,8 +167,7 @@ def test_what_is_sent_to_again_and_again_stays(tidy):
 
 
 def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
-    client = tidy.consumer("s", ORDERS, AckMode.AUTO)
-    client.unsubscribe()
+    client = tidy.consumer("s", ORDERS, AckMode.AUTO).unsubscribe()
     tidy.wait(10)
     assert names(tidy) == ["orders"]
     tidy.now += 1_000
@@ -197,8 +179,7 @@ def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
 
 
 def test_nothing_goes_while_a_prepared_branch_may_add_to_it(tidy):
-    client = tidy.client()
-    client.handle(Begin(XA.key, xa=XA))
+    client = tidy.client().handle(Begin(XA.key, xa=XA))
     client.handle(Send(client.message("a"), XA.key))
     client.session.prepared = lambda receipt, is_read_only: None
     client.handle(Prepare(XA.key, XA, "p"))
@@ -207,9 +188,7 @@ def test_nothing_goes_while_a_prepared_branch_may_add_to_it(tidy):
 
 
 def test_empty_ones_from_before_go_too(tidy):
-    client = tidy.client()
-    client.send("a")
-    client.subscribe("s", ORDERS, AckMode.AUTO).turn()
+    tidy.client().send("a").subscribe("s", ORDERS, AckMode.AUTO).turn()
     assert tidy.stored() == 0
     tidy.fail_over()
     tidy.wait(15)
@@ -218,8 +197,7 @@ def test_empty_ones_from_before_go_too(tidy):
 
 
 def test_without_a_policy_everything_stays(harness):
-    client = harness.client()
-    client.send("b", PRICES)
+    harness.client().send("b", PRICES)
     harness.wait(1_000)
     assert names(harness) == ["prices"]
 
@@ -239,8 +217,7 @@ def test_what_expired_is_looked_for_as_often_as_the_policy_says(make_harness, pe
 
 def test_what_expired_may_stay_until_it_is_met(make_harness):
     harness = make_harness(DestinationPolicy(expire_messages_period=0))
-    client = harness.client()
-    client.send("a", expiration=1_500).turn()
+    client = harness.client().send("a", expiration=1_500).turn()
     harness.wait(100)
     assert harness.counts["expired_total"] == 0
     client.subscribe().turn()
@@ -306,9 +283,7 @@ def test_a_queue_waits_for_so_many_consumers_and_begins_anew_without_any(make_ha
 def test_a_queue_waits_no_longer_than_its_policy_says(make_harness, consumers, milliseconds, seconds):
     policy = DestinationPolicy(consumers_before_dispatch_starts=consumers, time_before_dispatch_starts=milliseconds)
     harness = make_harness(policy)
-    client = harness.client()
-    client.send("a")
-    client.subscribe()
+    client = harness.client().send("a").subscribe()
     harness.wait(seconds - 0.1)
     assert client.bodies == []
     harness.wait(0.1)

@@ -33,9 +33,7 @@ def join(
 
 
 def send(harness: Any, *bodies: str, destination: Destination = PRICES, persistent: bool = True) -> None:
-    sender = harness.client()
-    sender.store(*bodies, destination=destination, persistent=persistent)
-    sender.vanish()
+    harness.client().store(*bodies, destination=destination, persistent=persistent).vanish()
 
 
 def shares(harness: Any) -> list[tuple[str, str, int]]:
@@ -169,8 +167,7 @@ def test_it_ends_when_its_last_holder_unsubscribes(harness: Any, is_restarted: b
     if is_restarted:
         harness.fail_over()
         harness.wait(3)
-    one = harness.client("one")
-    one.unsubscribe(None, durable_name="d", receipt="r").turn()
+    one = harness.client("one").unsubscribe(None, durable_name="d", receipt="r").turn()
     assert one.receipts == ["r"]
     assert shares(harness) == [("g/prices", "prices", 1)], "two holds it, who is away"
     if is_restarted:
@@ -264,9 +261,7 @@ def test_no_client_is_called_as_they_are_kept(harness: Any) -> None:
 
 
 def test_nobody_sends_to_or_reads_the_topic_of_the_records(harness: Any) -> None:
-    client = harness.client("one")
-    client.send("a", MQTT_SHARES)
-    client.subscribe("s", MQTT_SHARES)
+    client = harness.client("one").send("a", MQTT_SHARES).subscribe("s", MQTT_SHARES)
     client.subscribe("t", MQTT_SHARES, durable_name="d")
     join(client, destination=MQTT_SHARES)
     harness.turn()

@@ -20,8 +20,7 @@ def build(make_harness):
 
 
 def fill(harness, count: int = 3):
-    sender = harness.client()
-    sender.store(*range(count))
+    harness.client().store(*range(count))
 
 
 def test_a_consumer_that_is_slow_for_too_long_is_closed_and_others_get_what_it_held(build):

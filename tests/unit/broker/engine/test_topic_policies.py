@@ -56,9 +56,7 @@ def test_a_topic_gives_what_it_kept_to_who_asks(
 
 def test_each_consumer_may_be_given_what_was_kept_but_nothing_that_expired(make_harness: Any) -> None:
     harness = make_harness(DestinationPolicy(recovery=Recovery(RecoveryKind.FIXED_COUNT), always_retroactive=True))
-    sender = harness.client()
-    sender.send("old", PRICES, expiration=2_000)
-    sender.send("new", PRICES)
+    harness.client().send("old", PRICES, expiration=2_000).send("new", PRICES)
     harness.wait(3)
     assert ask(harness, is_retroactive=False) == ["new"]
 
@@ -68,8 +66,7 @@ def test_what_is_kept_is_bounded_and_gives_way_when_memory_is_short(
 ) -> None:
     monkeypatch.setattr(recovery, "KEPT_MESSAGES_MAX", 2)
     harness = make_harness(DestinationPolicy(recovery=Recovery(RecoveryKind.TIMED)))
-    sender = harness.client()
-    sender.send_all("abc", PRICES)
+    sender = harness.client().send_all("abc", PRICES)
     assert ask(harness) == ["b", "c"]
     harness.engine.memory.limit = 0
     sender.send("d", PRICES, persistent=True)

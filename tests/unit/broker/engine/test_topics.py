@@ -192,8 +192,7 @@ def test_no_local_holds_for_a_durable_subscription_while_it_is_in_use(harness):
 
 
 def test_an_unknown_durable_subscription_cannot_be_deleted(harness):
-    client = harness.client("me")
-    client.unsubscribe(None, durable_name="nope")
+    client = harness.client("me").unsubscribe(None, durable_name="nope")
     assert client.errors == ["No durable subscription exists for: nope of client me"]
     assert not client.is_closed
 

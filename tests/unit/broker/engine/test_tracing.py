@@ -53,8 +53,7 @@ def span_id(span: ReadableSpan) -> int:
 
 def test_a_sampled_message_has_spans_from_its_producer_to_its_consumer(harness: Harness) -> None:
     traced = Traced(harness)
-    client = harness.client()
-    client.send("one", properties=dict(SAMPLED))
+    client = harness.client().send("one", properties=dict(SAMPLED))
     assert traced.spans == {}, "it is not stored yet"
     harness.turn()
     client.subscribe().turn()
@@ -72,9 +71,7 @@ def test_a_sampled_message_has_spans_from_its_producer_to_its_consumer(harness: 
 
 def test_what_is_not_sampled_or_has_no_context_has_none(harness: Harness) -> None:
     traced = Traced(harness)
-    client = harness.consumer()
-    client.send("one", properties=dict(NOT_SAMPLED))
-    client.send("two")
+    client = harness.consumer().send("one", properties=dict(NOT_SAMPLED)).send("two")
     client.send("three", properties={"traceparent": "nonsense"}).turn()
     assert client.bodies == ["one", "two", "three"]
     assert traced.spans == {}
@@ -82,8 +79,7 @@ def test_what_is_not_sampled_or_has_no_context_has_none(harness: Harness) -> Non
 
 def test_by_ratio_messages_without_a_context_begin_a_trace(harness: Harness) -> None:
     traced = Traced(harness, ratio=1.0)
-    client = harness.consumer()
-    client.send("one", persistent=False)
+    client = harness.consumer().send("one", persistent=False)
     client.send("two", properties=dict(NOT_SAMPLED)).turn()
     spans = traced.spans
     assert set(spans) == {"publish orders", "deliver orders"}, "nothing is stored, and who said no is not asked again"
@@ -93,8 +89,7 @@ def test_by_ratio_messages_without_a_context_begin_a_trace(harness: Harness) -> 
 
 def test_each_subscriber_of_a_topic_is_a_delivery(harness: Harness) -> None:
     traced = Traced(harness)
-    client = harness.consumer("a", NEWS)
-    client.subscribe("b", NEWS)
+    client = harness.consumer("a", NEWS).subscribe("b", NEWS)
     client.send("one", NEWS, properties=dict(SAMPLED)).turn()
     names = [span.name for span in traced.exporter.get_finished_spans()]
     assert names.count("deliver news") == 2
@@ -121,6 +116,5 @@ def test_a_refused_message_is_an_error(harness: Harness) -> None:
 def test_the_number_of_messages_that_are_known_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "KNOWN_MAX", 3)
     Traced(harness)
-    client = harness.client()
-    client.store(*range(5), properties=dict(SAMPLED))
+    harness.client().store(*range(5), properties=dict(SAMPLED))
     assert len(harness.tracing._known) == 3

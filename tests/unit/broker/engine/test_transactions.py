@@ -37,8 +37,7 @@ def test_the_end_of_a_connection_is_an_abort(harness):
 
 
 def test_an_abort_undoes_acknowledgements_and_they_can_be_made_again(harness):
-    client = harness.consumer(ack=AckMode.CLIENT, prefetch=3)
-    client.store(*"abcd")
+    client = harness.consumer(ack=AckMode.CLIENT, prefetch=3).store(*"abcd")
     client.begin().ack("b", transaction="t").abort()
     assert client.bodies == ["a", "b", "c", "d"]
     client.ack("c", receipt="r").turn()
@@ -115,8 +114,7 @@ def test_a_large_message_to_very_many_destinations_is_refused(make_harness, dela
 
 def test_an_acknowledgement_beyond_the_bound_is_undone(make_harness):
     harness = make_harness(transaction_operations_max=1)
-    client = harness.consumer(ack=AckMode.CLIENT)
-    client.store(*"ab")
+    client = harness.consumer(ack=AckMode.CLIENT).store(*"ab")
     client.begin().ack("b", transaction="t")
     assert "transaction_operations_max" in client.errors[0]
     client.abort()
@@ -138,8 +136,7 @@ def test_begin_commit_and_abort_need_a_right_name(harness):
 
 
 def test_a_nack_in_a_transaction_is_refused(harness):
-    client = harness.consumer()
-    client.store("a")
+    client = harness.consumer().store("a")
     client.begin()
     client.nack("a", transaction="t")
     assert client.errors == ["NACK in a transaction is not possible"]
@@ -147,8 +144,7 @@ def test_a_nack_in_a_transaction_is_refused(harness):
 
 
 def test_what_a_later_acknowledgement_covered_may_be_acknowledged_after_it(harness):
-    client = harness.consumer(ack=AckMode.CLIENT)
-    client.store(*"abc")
+    client = harness.consumer(ack=AckMode.CLIENT).store(*"abc")
     client.begin().ack("b", transaction="t", receipt="b").ack("a", transaction="t", receipt="a")
     assert (client.receipts, client.errors) == (["b", "a"], [])
     client.begin("other").ack("a", transaction="other", receipt="x")

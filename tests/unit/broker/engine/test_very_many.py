@@ -98,8 +98,7 @@ def test_a_pattern_of_queues_is_opened_in_steps_and_what_its_client_says_next_wa
     client.send("last", receipt="sent", persistent=False)
     assert not client.is_reading
     assert client.receipts == []
-    other = harness.client()
-    other.send("aside", receipt="r", persistent=False)
+    other = harness.client().send("aside", receipt="r", persistent=False)
     assert other.receipts == ["r"], "others are served meanwhile"
     assert steps(harness) > 3 * MANY // STEP
     assert client.receipts == ["opened", "closed", "sent"]
@@ -990,8 +989,7 @@ def test_a_topic_begins_in_steps_for_very_many_durable_patterns(harness: Harness
 
 def test_who_sent_there_before_it_began_anew_waits_as_well(harness: Harness) -> None:
     new = Destination(DestinationKind.TOPIC, "new.one")
-    sender = harness.client()
-    sender.send("x", new, persistent=False)
+    sender = harness.client().send("x", new, persistent=False)
     harness.destinations.remove(harness.destinations.topic(new))
     listeners = listeners_of_a_pattern(harness)
     harness.destinations.topic(new)

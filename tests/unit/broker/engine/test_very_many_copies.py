@@ -94,8 +94,7 @@ def test_a_queue_that_ends_meanwhile_gets_none(harness: Harness, is_stored: bool
 
 
 def test_all_copies_are_stored_together_or_none(harness: Harness) -> None:
-    sender = harness.client()
-    sender.send("x", NEWS, receipt="r")
+    sender = harness.client().send("x", NEWS, receipt="r")
     assert harness.stored() == 0
     harness.patch.setattr(type(harness.store), "is_full", property(lambda store: True))
     harness.make_steps()
@@ -108,9 +107,7 @@ def test_all_copies_are_stored_together_or_none(harness: Harness) -> None:
 
 
 def test_who_vanishes_meanwhile_has_sent_to_all_or_to_none(harness: Harness) -> None:
-    sender = harness.client()
-    sender.send("x", NEWS)
-    sender.lose_socket().turn()
+    harness.client().send("x", NEWS).lose_socket().turn()
     assert counts(harness) in ([1] * MANY, [0] * MANY)
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
 
@@ -176,8 +173,7 @@ def test_very_many_durable_subscriptions_are_asked_in_steps(harness: Harness, is
     clients = subscribers(harness, 0, MANY)
     harness.turn()
     asked = harness.count(type(next(iter(harness.destinations.topic(PLAIN).durables.values()))), "wants")
-    sender = harness.client()
-    sender.send("x", PLAIN, receipt="r", persistent=is_stored)
+    sender = harness.client().send("x", PLAIN, receipt="r", persistent=is_stored)
     assert asked.count <= STEP
     assert harness.most(lambda: asked.count) <= STEP
     harness.turn()
@@ -189,8 +185,7 @@ def test_a_durable_subscription_that_begins_or_ends_meanwhile(harness: Harness) 
     """A replay of the journal gives a message to each subscription that is not named with it."""
     clients = subscribers(harness, 0, MANY)
     harness.turn()
-    sender = harness.client()
-    sender.send("x", PLAIN, receipt="r")
+    sender = harness.client().send("x", PLAIN, receipt="r")
     assert sender.receipts == []
     late = subscribers(harness, MANY, MANY + 2)
     clients[0].unsubscribe("s", durable_name="d")
@@ -209,8 +204,7 @@ def test_a_policy_that_lets_no_more_in_has_none_of_it(make_harness: MakeHarness)
     harness = make_harness(Policies([PolicyEntry(DestinationKind.QUEUE, reader(5).name, policy)]))
     for number in range(MANY):
         harness.destinations.queue(reader(number))
-    sender = harness.client()
-    sender.send("x" * 200, reader(5), persistent=False)
+    sender = harness.client().send("x" * 200, reader(5), persistent=False)
     sender.send("y", NEWS, receipt="r", persistent=False).turn()
     assert sender.receipts == []
     assert len(sender.errors) == 1

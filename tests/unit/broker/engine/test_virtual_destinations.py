@@ -54,8 +54,7 @@ def test_what_no_selector_takes_is_dropped_or_kept_as_it_is_said(make_harness: A
     forward = (Forward(BILLING, RED),)
     for forward_only, when_not_matched, count in ((True, False, 0), (True, True, 1), (False, False, 1)):
         harness = make(make_harness, Composite(QUEUE, "orders", forward, forward_only, when_not_matched))
-        client = harness.client()
-        client.send("blue", receipt="r").turn()
+        client = harness.client().send("blue", receipt="r").turn()
         assert client.receipts == ["r"]
         assert harness.stored() == count
 
@@ -67,8 +66,7 @@ def test_composites_send_on_to_each_other_but_not_in_a_circle(make_harness: Any)
         Composite(QUEUE, "second", (Forward(BILLING),)),
         Composite(QUEUE, "round", (Forward(Destination(QUEUE, "round")),)),
     )
-    client = harness.consumer("b", BILLING)
-    client.send("a")
+    client = harness.consumer("b", BILLING).send("a")
     client.send("b", Destination(QUEUE, "round"), receipt="r").turn()
     assert client.bodies == ["a"]
     assert "send on to each other" in client.errors[0]
