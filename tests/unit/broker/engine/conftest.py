@@ -385,6 +385,12 @@ class Harness:
                 self.engine.tick(second)
                 self.turn()
 
+    def tick(self, now: int) -> None:
+        """The engine's clock says ``now``, and nothing came before."""
+        self.now = now
+        self.engine.tick(now)
+        self.turn()
+
     def _on_drained(self) -> None:
         self.drained += 1
 

@@ -115,8 +115,7 @@ def test_who_leaves_meanwhile_leaves_it_to_the_next(
     assert other.bodies in (["long 1", "b"], ["b", "long 1"])
     assert [each.redelivered for each in other.session.delivered] == [ack is AckMode.INDIVIDUAL] * 2
     if ack is AckMode.INDIVIDUAL:
-        other.ack("b")
-        other.ack("long 1")
+        other.ack("b").ack("long 1")
     harness.turn()
     assert harness.stored() == 0
     assert harness.figures()["messages"] == 0

@@ -39,11 +39,8 @@ def client(harness: Any) -> Any:
     client = harness.client()
     client.session.prepared = lambda receipt, is_read_only: client.session.receipt(receipt)
     client.session.recovered = lambda receipt, branches: client.session.events.append(("recovered", branches))
-    client.send("first")
-    client.subscribe().turn()
-    client.handle(Begin(XA.key, xa=XA))
-    client.ack("first", transaction=XA.key)
-    client.send("second", transaction=XA.key)
+    client.send("first").subscribe().turn().handle(Begin(XA.key, xa=XA))
+    client.ack("first", transaction=XA.key).send("second", transaction=XA.key)
     unheard(harness, PrepareTransaction(XA, (), encode_prepare(XA)))
     return client
 
@@ -64,8 +61,7 @@ def test_a_branch_whose_prepare_is_refused_is_not_prepared_and_can_be_rolled_bac
 
 
 def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(harness: Any, client: Any) -> None:
-    client.handle(Prepare(XA.key, XA, "p")).turn()
-    client.send("third", transaction=XA.key)
+    client.handle(Prepare(XA.key, XA, "p")).turn().send("third", transaction=XA.key)
     unheard(harness, EndTransaction(XA, False, encode_rollback(XA)))
     client.handle(Prepare(XA.key, XA, "q"))
     client.handle(Commit(XA.key, "early", xa=XA, is_two_phase=True)).turn()
@@ -75,8 +71,7 @@ def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(harness: Any, cl
 
 
 def test_what_is_refused_after_its_client_left_is_rolled_back(harness: Any, client: Any) -> None:
-    client.handle(Prepare(XA.key, XA, "p"))
-    client.vanish().turn()
+    client.handle(Prepare(XA.key, XA, "p")).vanish().turn()
     other = harness.consumer().turn()
     assert other.bodies == ["first"]
     other.handle(Abort(XA.key, "r", xa=XA))
@@ -88,12 +83,8 @@ def test_a_rolled_back_branch_releases_messages_of_an_unnamed_queue(harness: Any
     client = harness.client()
     client.session.prepared = lambda receipt, is_read_only: client.session.receipt(receipt)
     bodies = [f"m{number}" for number in range(1 + others)]
-    client.send_all(bodies)
-    client.subscribe().turn()
-    client.handle(Begin(XA.key, xa=XA))
-    client.ack("m0", transaction=XA.key)
-    client.handle(Prepare(XA.key, XA, "p")).turn()
-    client.vanish()
+    client.send_all(bodies).subscribe().turn().handle(Begin(XA.key, xa=XA))
+    client.ack("m0", transaction=XA.key).handle(Prepare(XA.key, XA, "p")).turn().vanish()
     harness.fail_over()
     client = harness.client().handle(Abort(XA.key, "r", xa=XA)).turn().subscribe().turn()
     assert client.bodies == bodies

@@ -99,8 +99,7 @@ def test_topics_durable_ones_and_browsers_change_as_well(make_harness: Any) -> N
     harness: Harness = make_harness(policies())
     client = harness.client("c")
     client.session.nothing = lambda subscription_id: None  # type: ignore[attr-defined]
-    client.subscribe("t", PRICES)
-    client.subscribe("d", PRICES, durable_name="d")
+    client.subscribe("t", PRICES).subscribe("d", PRICES, durable_name="d")
     client.subscribe("b", ORDERS, is_browser=True).turn()
     assert [each.prefetch for each in client.client.subscriptions.values()] == [3, 2, 500]
     harness.client().store(*range(9), destination=PRICES)

@@ -138,8 +138,7 @@ def narrow(make_harness: Any) -> Harness:
 
 def test_a_client_begins_anew_behind_a_disconnect_that_waits_for_room(narrow: Harness) -> None:
     client = kept(narrow)
-    client.handle(Connect("me", connection_id="ID:own"))
-    client.send("y" * 500, persistent=False)
+    client.handle(Connect("me", connection_id="ID:own")).send("y" * 500, persistent=False)
     client.handle(Disconnect("bye", is_awaited=True))
     assert client.is_reading, "its end is noticed"
     client.handle(Connect("me", connection_id="ID:own"))
@@ -156,10 +155,8 @@ def test_a_client_begins_anew_behind_a_disconnect_that_waits_for_room(narrow: Ha
 def test_the_end_of_a_client_that_hangs_up_behind_its_disconnect_is_noticed(narrow: Harness) -> None:
     """JMS says RemoveInfo, then ShutdownInfo where no answer comes in time, and closes its socket."""
     client = kept(narrow)
-    client.handle(Connect("me", connection_id="ID:own"))
-    client.send("y" * 500, persistent=False)
-    client.handle(Disconnect("bye", is_awaited=True))
-    client.handle(Disconnect())
+    client.handle(Connect("me", connection_id="ID:own")).send("y" * 500, persistent=False)
+    client.handle(Disconnect("bye", is_awaited=True)).handle(Disconnect())
     assert client.is_reading
     client.vanish()
     again = kept(narrow)
@@ -170,8 +167,7 @@ def test_the_end_of_a_client_that_hangs_up_behind_its_disconnect_is_noticed(narr
 def test_a_disconnect_that_waits_for_room_is_no_login_that_does_not_come(narrow: Harness) -> None:
     """A connection that lasts for longer than a login may would be hung up on at the next look at its clocks."""
     client = kept(narrow)
-    client.handle(Connect("me"))
-    client.send("y" * 500, persistent=False)
+    client.handle(Connect("me")).send("y" * 500, persistent=False)
     client.handle(Disconnect("bye", is_awaited=True))
     assert client.logins_awaited == 1
     assert client.receipts == []

@@ -275,8 +275,7 @@ def open_transaction(world: World) -> None:
 def branch_that_is_prepared(world: World) -> None:
     me = _in(world)
     me.session.prepared = lambda receipt, is_read_only: None  # type: ignore[attr-defined]
-    me.handle(Begin(XA.key, None, xa=XA))
-    me.send("1", transaction=XA.key)
+    me.handle(Begin(XA.key, None, xa=XA)).send("1", transaction=XA.key)
     me.handle(Prepare(XA.key, XA, "p"))
 
 

@@ -117,10 +117,8 @@ def test_a_branch_that_is_prepared_and_those_that_are_recovered(harness: Harness
     good.session.recovered = lambda receipt, branches: heard.append(receipt)
     for number, each in enumerate((broken, good)):
         branch = XaTransactionId(1, b"b%d" % number, b"g")
-        each.handle(Begin(branch.key, xa=branch))
-        each.send("1", transaction=branch.key)
-        each.handle(Prepare(branch.key, branch, "prepared"))
-        each.handle(Recover("recovered"))
+        each.handle(Begin(branch.key, xa=branch)).send("1", transaction=branch.key)
+        each.handle(Prepare(branch.key, branch, "prepared")).handle(Recover("recovered"))
     harness.turn()
     assert broken.is_closed
     assert sorted(heard) == ["prepared", "recovered"]
@@ -206,8 +204,7 @@ def test_who_is_told_that_there_is_nothing(harness: Harness) -> None:
     heard: list[str] = []
     good.session.nothing = heard.append
     for each in (broken, good):
-        each.subscribe("s", ack=AckMode.INDIVIDUAL, prefetch=0)
-        each.handle(Pull("s", 100))
+        each.subscribe("s", ack=AckMode.INDIVIDUAL, prefetch=0).handle(Pull("s", 100))
         each.subscribe("b", Destination(DestinationKind.QUEUE, "looked at"), AckMode.AUTO, is_browser=True)
     harness.wait(2)
     assert broken.is_closed
@@ -292,8 +289,7 @@ def test_who_was_found_out_and_what_waited_for_that(harness: Harness, says: str)
     broken, good = clients
     setattr(broken.session, says, fails)
     for each in clients:
-        each.handle(Connect())
-        each.send("1", PRICES, receipt="r", persistent=False)
+        each.handle(Connect()).send("1", PRICES, receipt="r", persistent=False)
     for answer in later.asked:
         answer()
     harness.turn()
@@ -369,8 +365,7 @@ def test_the_end_of_a_client(harness: Harness) -> None:
 def test_the_end_of_a_subscription(harness: Harness) -> None:
     """The others of the client end all the same."""
     broken, good = broken_and_good(harness)
-    broken.subscribe("first", Destination(DestinationKind.QUEUE, "another"))
-    broken.subscribe("second")
+    broken.subscribe("first", Destination(DestinationKind.QUEUE, "another")).subscribe("second")
     good.store("1")
     close = harness.engine._subscriber.close
     first = broken.client.subscriptions["first"]

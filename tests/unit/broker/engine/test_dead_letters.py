@@ -18,8 +18,7 @@ TOPIC_DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices")
 
 def test_a_refused_message_is_a_dead_letter_at_once(harness):
     client, sexton = harness.consumer(ack=AckMode.INDIVIDUAL), harness.client()
-    client.store(*"abc")
-    client.nack("b", receipt="r")
+    client.store(*"abc").nack("b", receipt="r")
     assert client.receipts == []
     harness.turn()
     sexton.subscribe("d", DLQ)
@@ -50,8 +49,7 @@ def test_with_the_mode_client_all_up_to_it_are_refused(make_harness, stomp_nack)
 
 def test_dead_letters_that_are_refused_stay_with_who_did(harness):
     client, sexton = harness.consumer(ack=AckMode.CLIENT), harness.client()
-    client.store(*"abc")
-    client.nack("c").turn()
+    client.store(*"abc").nack("c").turn()
     sexton.subscribe("d", DLQ, ack=AckMode.CLIENT)
     assert sexton.bodies == ["a", "b", "c"], "in their order"
     sexton.handle(Nack("d", 2, None, "r"))
@@ -71,8 +69,7 @@ def test_a_refused_non_persistent_message_is_dropped(harness):
 def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness):
     harness = make_harness(stomp_nack="requeue", maximum_redeliveries=2)
     client, sexton = harness.consumer(prefetch=1), harness.consumer("d", DLQ)
-    client.send("a")
-    client.store("b")
+    client.send("a").store("b")
     for _ in range(3):
         client.nack("a").turn()
     assert client.bodies == ["a", "a", "a", "b"]
@@ -93,9 +90,7 @@ def test_lost_connections_do_not_count_towards_the_limit(make_harness):
 
 def test_a_dead_letter_does_not_die_again(harness):
     client, other = harness.client(), harness.client()
-    client.send("a", DLQ)
-    client.subscribe("d", DLQ).turn()
-    client.nack("a", receipt="r").turn()
+    client.send("a", DLQ).subscribe("d", DLQ).turn().nack("a", receipt="r").turn()
     assert client.receipts == ["r"]
     assert client.bodies == ["a"]
     client.vanish()
@@ -116,11 +111,8 @@ def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_
     one, two, sexton = harness.client("one"), harness.client("two"), harness.client()
     for each in (one, two):
         each.subscribe("s", PRICES, durable_name="d")
-    one.store(*"ab", destination=PRICES)
-    one.nack("a")
-    one.nack("b")
-    two.nack("b")
-    two.nack("a", receipt="r")
+    one.store(*"ab", destination=PRICES).nack("a").nack("b")
+    two.nack("b").nack("a", receipt="r")
     sexton.subscribe("d", TOPIC_DLQ).turn()
     letters = [each.message for each in sexton.session.delivered]
     assert [letter.body for letter in letters] == ([b"a", b"b"] if is_audited else [b"a", b"b", b"b", b"a"])
@@ -135,8 +127,7 @@ def test_what_is_given_up_again_after_it_was_sent_again_is_a_dead_letter_again(h
     one.nack("a").turn()
     harness.fail_over()
     one = harness.consumer("s", PRICES, durable_name="d", client_id="one")
-    one.handle(Send(Message(PRICES, "ID:other:1:1:1", b"a", persistent=True))).turn()
-    one.nack("a")
+    one.handle(Send(Message(PRICES, "ID:other:1:1:1", b"a", persistent=True))).turn().nack("a")
     sexton = harness.consumer("d", TOPIC_DLQ).turn()
     assert sexton.bodies == ["a", "a"]
 
@@ -147,8 +138,7 @@ def test_each_durable_subscription_may_have_dead_letters_of_its_own(make_harness
     one, two, sexton = harness.client("one"), harness.client("two"), harness.client()
     for each in (one, two):
         each.subscribe("s", PRICES, durable_name="d")
-    one.store("a", destination=PRICES)
-    one.nack("a")
+    one.store("a", destination=PRICES).nack("a")
     two.nack("a")
     for client_id in ("one", "two"):
         name = f"ActiveMQ.DLQ.Topic.prices.{client_id}:d.dead"
@@ -165,15 +155,13 @@ def test_dead_letters_may_be_sent_to_a_topic(make_harness, is_persistent):
     dead = Destination(DestinationKind.TOPIC, DLQ.name)
     client.subscribe(ack=AckMode.INDIVIDUAL)
     plain.subscribe("p", dead, AckMode.AUTO)
-    client.send("a", persistent=is_persistent).turn()
-    client.nack("a", receipt="first")
+    client.send("a", persistent=is_persistent).turn().nack("a", receipt="first")
     assert plain.bodies == [] if is_persistent else ["a"]
     harness.turn()
     assert plain.bodies == ["a"]
     assert client.receipts == ["first"]
     keeper.subscribe("k", dead, durable_name="d")
-    client.send("b", persistent=is_persistent).turn()
-    client.nack("b", receipt="second").turn()
+    client.send("b", persistent=is_persistent).turn().nack("b", receipt="second").turn()
     assert plain.bodies == ["a", "b"]
     assert keeper.bodies == ["b"]
     assert client.receipts == ["first", "second"]
@@ -186,9 +174,7 @@ def test_a_dead_letter_queue_by_another_name_has_no_dead_letters(make_harness):
     strategy = DeadLetterStrategy(queue_prefix="DEAD.", expiration=1_000)
     harness = make_harness(DestinationPolicy(dead_letter=strategy))
     harness.client().send("a", expiration=2_000).turn()
-    harness.now = 3_000
-    harness.engine.tick(harness.now)
-    harness.turn()
+    harness.tick(3_000)
     assert harness.figures("DEAD.orders")["messages"] == 1
     harness.wait(3)
     assert harness.stored() == 0
@@ -196,8 +182,7 @@ def test_a_dead_letter_queue_by_another_name_has_no_dead_letters(make_harness):
 
 def test_an_expired_message_is_a_dead_letter_when_it_would_be_delivered(harness):
     client, sexton = harness.client(), harness.client()
-    client.send("a", expiration=2_000)
-    client.send("b", expiration=9_000)
+    client.send("a", expiration=2_000).send("b", expiration=9_000)
     client.send("c", expiration=2_000, persistent=False).turn()
     harness.now = 2_000
     client.subscribe().turn()
@@ -214,19 +199,16 @@ def test_a_tick_looks_at_a_bounded_number_of_messages(make_harness):
     for name in ("one", "two"):
         client.send_all("abc", Destination(DestinationKind.QUEUE, name), expiration=2_000)
     harness.turn()
-    harness.engine.tick(3_000)
-    harness.turn()
+    harness.tick(3_000)
     assert harness.counts["expired_total"] == 3
-    harness.engine.tick(3_000)
-    harness.turn()
+    harness.tick(3_000)
     assert harness.counts["expired_total"] == 6
 
 
 def test_a_topic_subscriber_does_not_get_what_expired_while_it_waited(harness):
     client = harness.consumer("s", PRICES, AckMode.AUTO)
     client.has_space = False
-    client.send("a", PRICES, expiration=2_000)
-    client.send("b", PRICES)
+    client.send("a", PRICES, expiration=2_000).send("b", PRICES)
     harness.now = 3_000
     client.regain_space()
     assert client.bodies == ["b"]
@@ -243,8 +225,7 @@ def test_what_cannot_be_told_is_a_dead_letter_and_the_next_one_comes(harness, ac
         return deliver(subscription, tag, message, redeliveries, mode)
 
     client.session.deliver = refuse
-    client.subscribe(ack=ack, prefetch=1)
-    client.store("bad", "good")
+    client.subscribe(ack=ack, prefetch=1).store("bad", "good")
     sexton.subscribe("d", DLQ).turn()
     assert client.bodies == ["good"]
     assert client.is_connected
@@ -261,8 +242,7 @@ def test_letters_of_two_copies_in_a_queue_that_all_share_have_ids_of_their_own(m
     client, sexton = harness.client(), harness.client()
     client.send("x", Destination(DestinationKind.QUEUE, "a,b")).turn()
     for name in ("a", "b"):
-        client.subscribe(name, Destination(DestinationKind.QUEUE, name))
-        client.nack("x")
+        client.subscribe(name, Destination(DestinationKind.QUEUE, name)).nack("x")
     harness.turn()
     sexton.subscribe("d", Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ"))
     letters = [each.message for each in sexton.session.delivered]

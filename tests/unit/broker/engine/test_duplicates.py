@@ -83,8 +83,7 @@ def test_a_commit_takes_what_is_new_in_it_message_by_message(harness):
 def test_a_transaction_that_was_rolled_back_may_be_sent_again(harness):
     client = harness.client()
     for verb in (client.abort, client.commit):
-        client.begin()
-        client.handle(Send(numbered(1, "m"), "t"))
+        client.begin().handle(Send(numbered(1, "m"), "t"))
         verb()
     harness.turn()
     assert (harness.stored(), harness.counts["duplicates_total"]) == (1, 0)

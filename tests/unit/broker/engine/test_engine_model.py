@@ -73,8 +73,7 @@ def machine(make_harness: Any) -> type[RuleBasedStateMachine]:
             picked = self.pick(data)
             if picked is not None:
                 client, tag = picked
-                client.begin()
-                client.handle(Ack("s", tag, "t"))
+                client.begin().handle(Ack("s", tag, "t"))
                 if commits:
                     client.commit()
                 else:

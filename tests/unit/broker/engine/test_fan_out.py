@@ -70,8 +70,7 @@ def test_who_leaves_gets_no_more_and_who_comes_gets_what_is_sent_from_then_on(ha
 
 def test_a_sender_who_leaves_is_no_matter(harness: Harness) -> None:
     clients, sender = crowd(harness), harness.client()
-    sender.send("a", PRICES, persistent=False)
-    sender.vanish().turn()
+    sender.send("a", PRICES, persistent=False).vanish().turn()
     assert [client.bodies for client in clients] == [["a"]] * 5
     assert not harness.engine._dispatcher.fan_out.origins
 

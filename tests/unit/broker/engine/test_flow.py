@@ -75,8 +75,7 @@ def test_nobody_is_warned_where_the_policy_wants_none(make_harness, caplog):
 
 def test_what_has_room_goes_on_on_the_same_connection(full):
     producer = full.client().send("late", receipt="r", persistent=False)
-    producer.send("elsewhere", BILLS, receipt="1", persistent=False)
-    producer.send("stored", receipt="2")
+    producer.send("elsewhere", BILLS, receipt="1", persistent=False).send("stored", receipt="2")
     producer.send("to a topic", PRICES, receipt="3", persistent=False)
     producer.subscribe("s", BILLS, receipt="4").turn()
     assert sorted(producer.receipts) == ["1", "2", "3", "4"]
@@ -245,8 +244,7 @@ def test_a_farewell_waits_behind_what_was_sent_before(full):
 
 def test_a_lost_connection_keeps_what_nobody_waited_for_and_drops_what_is_sent_again(full):
     producer = full.client().send("kept", persistent=False)
-    producer.send("sent again", receipt="r", persistent=False)
-    producer.vanish()
+    producer.send("sent again", receipt="r", persistent=False).vanish()
     consumer = consume(full)
     full.wait(1)
     assert consumer.bodies == ["x" * 500, "kept"]
@@ -301,8 +299,7 @@ def test_what_needs_no_store_does_not_wait_behind_what_does(stuffed):
 
 def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):
     producer = stuffed.client().begin("t").send("a", transaction="t", receipt="1")
-    producer.send("b", transaction="t", receipt="2")
-    producer.commit("t", receipt="3")
+    producer.send("b", transaction="t", receipt="2").commit("t", receipt="3")
     producer.begin("other").send("volatile", transaction="other", persistent=False)
     producer.commit("other", receipt="4").turn()
     assert producer.receipts == ["4"]
@@ -323,8 +320,7 @@ def test_a_transaction_does_not_overtake_what_its_client_sent_before(stuffed):
 def test_a_prepared_branch_is_committed_though_the_store_is_full(harness):
     client = harness.client()
     client.session.prepared = lambda receipt, is_read_only: None
-    client.handle(Begin(XA.key, xa=XA))
-    client.handle(Send(client.message("a"), XA.key))
+    client.handle(Begin(XA.key, xa=XA)).handle(Send(client.message("a"), XA.key))
     client.handle(Prepare(XA.key, XA, "p")).turn()
     harness.store.bytes_max = 0
     client.handle(Commit(XA.key, "r", xa=XA, is_two_phase=True)).turn()

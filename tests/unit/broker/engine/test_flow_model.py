@@ -45,8 +45,7 @@ def test_nothing_is_lost_doubled_or_overtaken(make_harness: Callable[..., Any], 
     count = 0
 
     def take(queue: int) -> None:
-        consumer.subscribe(f"s{queue}", QUEUES[queue], AckMode.AUTO).turn()
-        consumer.unsubscribe(f"s{queue}")
+        consumer.subscribe(f"s{queue}", QUEUES[queue], AckMode.AUTO).turn().unsubscribe(f"s{queue}")
 
     def commit(number: int) -> None:
         for line, body in opened.pop(number):

@@ -23,8 +23,7 @@ def test_a_full_store_in_memory_refuses_a_send_and_takes_acknowledgements(harnes
     client.send("y" * 600, receipt="r")
     assert "bytes_max" in client.errors[0]
     assert not client.is_closed
-    client.ack("x" * 600).turn()
-    client.send("y" * 600, receipt="r").turn()
+    client.ack("x" * 600).turn().send("y" * 600, receipt="r").turn()
     assert client.receipts == ["r"]
 
 
@@ -57,8 +56,7 @@ def test_a_send_in_a_transaction_dooms_it(full):
     client.begin().send("refused", transaction="t")
     assert "can only be aborted: the store in memory holds bytes_max" in client.errors[0]
     assert refused(harness) == 1
-    client.ack("stored", transaction="t")
-    client.commit().turn()
+    client.ack("stored", transaction="t").commit().turn()
     assert "rolled back: the store in memory holds bytes_max" in client.errors[1]
     assert harness.stored() == 1, "its acknowledgement was rolled back with it"
     assert not client.is_closed
@@ -87,11 +85,9 @@ def test_a_transaction_that_only_acknowledges_is_committed(full):
 
 def test_what_is_not_stored_goes_on_in_a_transaction_too(full):
     _, client = full
-    client.send("volatile", persistent=False)
-    client.send("nobody keeps it", PRICES)
+    client.send("volatile", persistent=False).send("nobody keeps it", PRICES)
     client.begin().send("volatile too", transaction="t", persistent=False)
-    client.send("nobody keeps it either", PRICES, transaction="t")
-    client.commit(receipt="r").turn()
+    client.send("nobody keeps it either", PRICES, transaction="t").commit(receipt="r").turn()
     assert client.errors == []
     assert client.receipts == ["r"]
     assert client.bodies == ["stored", "volatile", "volatile too"]

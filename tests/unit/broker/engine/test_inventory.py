@@ -69,8 +69,7 @@ def test_a_pattern_chooses_in_any_case(harness):
 
 def test_clients_and_what_they_have_open(harness):
     client = harness.consumer(selector="a = 1", prefetch=1, client_id="me")
-    client.handle(AddProducer("p", queue("orders")))
-    client.subscribe("t", PRICES)
+    client.handle(AddProducer("p", queue("orders"))).subscribe("t", PRICES)
     client.begin().send("x", transaction="t", properties={"a": 1})
     inventory = harness.engine.inventory
     (connection,) = at_once(inventory.connections(Query(10))).rows

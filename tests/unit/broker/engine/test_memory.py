@@ -55,8 +55,7 @@ def test_who_is_held_back_goes_on_when_others_give_back(make_harness):
     first.subscribe("f", ack=AckMode.CLIENT, prefetch=MANY)
     second.subscribe("s", other, AckMode.CLIENT, prefetch=MANY)
     for _ in range(100):
-        sender.send(LARGE)
-        sender.send(LARGE, other).turn()
+        sender.send(LARGE).send(LARGE, other).turn()
     before = len(second.bodies)
     assert before < 50
     first.vanish()

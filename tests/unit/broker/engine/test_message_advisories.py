@@ -54,9 +54,7 @@ def test_of_what_is_given_and_acknowledged_where_a_policy_asks_for_it(build):
     assert advisories_of(listener)[-1] == "MessageDispatched.Queue.orders"
     client.ack("a")
     assert advisories_of(listener)[-1] == "MessageConsumed.Queue.orders"
-    client.begin()
-    client.store("b")
-    client.ack("b", transaction="t")
+    client.begin().store("b").ack("b", transaction="t")
     assert advisories_of(listener)[-1] == "MessageDispatched.Queue.orders"
     client.commit()
     assert advisories_of(listener)[-1] == "MessageConsumed.Queue.orders"
@@ -114,8 +112,7 @@ def test_a_message_that_nobody_listens_to_is_told_whole(build):
     client = harness.client().send("lost", PRICES, persistent=False)
     client.send("persistent ones are not", PRICES, persistent=True)
     assert listener.bodies == ["lost"]
-    client.subscribe("s", PRICES, AckMode.AUTO)
-    client.send("heard", PRICES, persistent=False)
+    client.subscribe("s", PRICES, AckMode.AUTO).send("heard", PRICES, persistent=False)
     assert listener.bodies == ["lost"]
 
 
@@ -123,8 +120,7 @@ def test_a_message_to_a_queue_that_nobody_consumes_is_told_and_waits(build):
     harness = build(send_advisory_if_no_consumers=True)
     listener = listen(harness, "NoConsumer.Queue.orders")
     client, consumer = harness.client(), harness.client()
-    client.send("waits", persistent=False)
-    client.send("persistent ones are not", persistent=True).turn()
+    client.send("waits", persistent=False).send("persistent ones are not", persistent=True).turn()
     assert listener.bodies == ["waits"]
     consumer.subscribe()
     client.send("heard", persistent=False).turn()

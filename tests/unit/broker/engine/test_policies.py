@@ -133,8 +133,7 @@ def tidy(make_harness):
 
 def test_what_nobody_uses_goes_and_may_come_again(tidy):
     client = tidy.client().send("a", receipt="1").send("b", PRICES)
-    client.subscribe("s", ORDERS, AckMode.AUTO).turn()
-    client.unsubscribe()
+    client.subscribe("s", ORDERS, AckMode.AUTO).turn().unsubscribe()
     tidy.wait(9)
     assert names(tidy) == ["orders", "prices"]
     tidy.wait(3)
@@ -230,14 +229,12 @@ def test_what_expired_may_stay_until_it_is_met(make_harness):
 def test_a_client_that_can_pull_hears_of_the_prefetch_that_holds(make_harness):
     harness = make_harness(DestinationPolicy(queue_prefetch=0, topic_prefetch=7), prefetch_max=500)
     client, other = harness.consumer("unsaid", prefetch=CLIENT_QUEUE_PREFETCH), harness.client()
-    client.subscribe("said", prefetch=20)
-    client.subscribe("too much", prefetch=600)
+    client.subscribe("said", prefetch=20).subscribe("too much", prefetch=600)
     client.subscribe("topic", Destination(DestinationKind.TOPIC, "t"), prefetch=CLIENT_TOPIC_PREFETCH)
     assert client.session.prefetches == [("unsaid", 0), ("too much", 500), ("topic", 7)]
     assert client.client.subscriptions["unsaid"].is_pull
     other.session.can_pull = False
-    other.subscribe("s", prefetch=CLIENT_QUEUE_PREFETCH)
-    other.subscribe("own")
+    other.subscribe("s", prefetch=CLIENT_QUEUE_PREFETCH).subscribe("own")
     assert other.session.prefetches == []
     assert [each.prefetch for each in other.client.subscriptions.values()] == [1, 1]
 
@@ -263,8 +260,7 @@ def test_a_browser_that_pulls_sees_all(harness):
 def test_a_queue_waits_for_so_many_consumers_and_begins_anew_without_any(make_harness):
     harness = make_harness(DestinationPolicy(consumers_before_dispatch_starts=2, time_before_dispatch_starts=10_000))
     one, two = harness.client(), harness.client()
-    one.send("a")
-    one.subscribe()
+    one.send("a").subscribe()
     harness.wait(5)
     assert one.bodies == []
     two.subscribe().turn()

@@ -57,8 +57,7 @@ def operator(harness: Any) -> Any:
 def owner(harness: Any) -> Any:
     """A session with one record in its state, and one retained message."""
     client = session(harness)
-    client.send("record", STATE, receipt="r")
-    client.send("retained", MQTT_RETAINED, receipt="r").turn()
+    client.send("record", STATE, receipt="r").send("retained", MQTT_RETAINED, receipt="r").turn()
     assert client.receipts == ["r", "r"]
     return client
 
@@ -167,9 +166,7 @@ class Everything:
 def test_the_session_may_read_create_and_delete_its_own(harness: Any, owner: Any) -> None:
     owner.subscribe("s", STATE).turn()
     assert owner.bodies == ["record"]
-    owner.ack("record")
-    owner.unsubscribe("s")
-    owner.handle(RemoveDestination(STATE, "removed"))
+    owner.ack("record").unsubscribe("s").handle(RemoveDestination(STATE, "removed"))
     owner.handle(AddDestination(STATE, "added")).turn()
     assert owner.errors == []
     assert sorted(owner.receipts[2:]) == ["added", "removed"]
@@ -177,8 +174,7 @@ def test_the_session_may_read_create_and_delete_its_own(harness: Any, owner: Any
 
 def test_operators_may(harness: Any, owner: Any) -> None:
     client = operator(harness)
-    client.send("more", STATE)
-    client.subscribe("s", STATE).turn()
+    client.send("more", STATE).subscribe("s", STATE).turn()
     assert client.bodies == ["record", "more"]
     with pytest.raises(ClientError, match="is the broker's own"):
         harness.engine.pause(Principal("ann"), STATE.name, consumers=True)
@@ -189,8 +185,7 @@ def test_operators_may(harness: Any, owner: Any) -> None:
 @pytest.mark.parametrize("who", ["stranger", "operator"])
 def test_no_pattern_of_others_means_them(harness: Any, owner: Any, pattern: str, who: str) -> None:
     client = operator(harness) if who == "operator" else harness.client()
-    client.subscribe("s", queue(pattern))
-    client.send("visible", queue("ActiveMQ.not.private.one"))
+    client.subscribe("s", queue(pattern)).send("visible", queue("ActiveMQ.not.private.one"))
     late = session(harness, "late")
     late.send("record", queue(f"{MQTT_SESSION}late")).turn()
     assert client.errors == []
@@ -238,8 +233,7 @@ def test_policies_do_not_hold_for_them(make_harness: Any) -> None:
     )
     harness = make_harness(Policies([PolicyEntry(QUEUE, ">", policy)], policy))
     client = session(harness)
-    client.send("record", STATE)
-    client.send("to be over", STATE, expiration=harness.now + 1_000).turn()
+    client.send("record", STATE).send("to be over", STATE, expiration=harness.now + 1_000).turn()
     assert client.errors == []
     harness.wait(60)
     client.subscribe("s", STATE).turn()
@@ -253,8 +247,7 @@ def test_no_dead_letter_comes_to_them(make_harness: Any, kind: DeadLetterKind) -
     strategy = DeadLetterStrategy(kind, STATE.name, "ActiveMQ.")
     harness = make_harness(DestinationPolicy(dead_letter=strategy))
     client = harness.consumer("s", queue("MQTT.Session.me"))
-    client.send("bad", queue("MQTT.Session.me")).turn()
-    client.nack("bad").turn()
+    client.send("bad", queue("MQTT.Session.me")).turn().nack("bad").turn()
     assert state_of(harness, queue("ActiveMQ.DLQ")) == ["bad"]
     assert not harness.destinations.exists(STATE)
 
@@ -274,14 +267,10 @@ def test_nobody_hears_of_them(make_harness: Any) -> None:
 
     listener = listen()
     client = session(harness)
-    client.subscribe("s", STATE)
-    client.handle(AddProducer("p", STATE))
-    client.send("record", STATE)
+    client.subscribe("s", STATE).handle(AddProducer("p", STATE)).send("record", STATE)
     client.send("volatile", STATE, persistent=False).turn()
     later = listen()
-    client.ack("record")
-    client.unsubscribe("s")
-    client.handle(RemoveDestination(STATE)).turn()
+    client.ack("record").unsubscribe("s").handle(RemoveDestination(STATE)).turn()
     heard = [each.message for each in (*listener.session.delivered, *later.session.delivered)]
     assert heard, "of connections"
     assert [each for each in heard if MQTT_PRIVATE in each.destination.name or MQTT_PRIVATE.encode() in each.raw] == []

@@ -29,9 +29,7 @@ def delayed(destination: str, body: str = "x", delay: object = 100, **headers: o
 
 def later(harness: Any, milliseconds: int) -> None:
     harness.turn()
-    harness.now += milliseconds
-    harness.engine.tick(harness.now)
-    harness.turn()
+    harness.tick(harness.now + milliseconds)
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])

@@ -305,8 +305,7 @@ def test_of_a_pattern_each_is_given_what_he_may_read(secured: Harness) -> None:
         join(each, destination=ALL)
     secured.turn()
     for body in "abcd":
-        writer.send(body, PRICES)
-        writer.send(f"{body}{body}", OTHER)
+        writer.send(body, PRICES).send(f"{body}{body}", OTHER)
     secured.turn()
     assert set("abcd") <= set(ann.bodies)
     assert set(bob.bodies) < {"aa", "bb", "cc", "dd"}

@@ -29,8 +29,7 @@ def test_a_topic_that_was_removed_and_begins_again_gets_what_is_sent(harness):
     sender.send("b", PRICES)  # its topic is known by now
     admin.handle(RemoveDestination(PRICES)).turn()
     reader.subscribe("s", PRICES, AckMode.AUTO)
-    sender.send("c", PRICES)
-    sender.send("d", PRICES, persistent=False).turn()
+    sender.send("c", PRICES).send("d", PRICES, persistent=False).turn()
     assert reader.bodies == ["c", "d"]
 
 
@@ -160,8 +159,7 @@ def test_another_destination_under_the_same_name_is_another_subscription(harness
 
 def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(harness):
     client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    client.store("a", destination=PRICES)
-    client.unsubscribe("s", durable_name="d", receipt="r")
+    client.store("a", destination=PRICES).unsubscribe("s", durable_name="d", receipt="r")
     assert client.receipts == []
     client.store("b", destination=PRICES)
     assert client.receipts == ["r"]
@@ -173,8 +171,7 @@ def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(har
 def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harness):
     client, plain = harness.consumer("s", PRICES, durable_name="d", client_id="me"), harness.client()
     plain.subscribe("p", PRICES, AckMode.AUTO).turn()
-    client.send("a", PRICES, receipt="1")
-    client.unsubscribe(None, durable_name="d", receipt="2").turn()
+    client.send("a", PRICES, receipt="1").unsubscribe(None, durable_name="d", receipt="2").turn()
     assert client.receipts == ["1", "2"]
     assert plain.bodies == ["a"]
     assert client.bodies == []
@@ -184,8 +181,7 @@ def test_no_local_holds_for_a_durable_subscription_while_it_is_in_use(harness):
     client, other = harness.client("me"), harness.client("you")
     client.subscribe("s", PRICES, durable_name="d", no_local=True)
     other.subscribe("s", PRICES, durable_name="d").turn()
-    client.send("a", PRICES)
-    client.send("b", PRICES, persistent=False)
+    client.send("a", PRICES).send("b", PRICES, persistent=False)
     other.store("c", destination=PRICES)
     assert client.bodies == ["c"]
     assert sorted(other.bodies) == ["a", "b", "c"]
@@ -202,9 +198,7 @@ def test_a_durable_subscription_of_a_pattern_includes_later_topics(harness):
     sender.send("nobody's", STOCK_A)
     client.subscribe("s", ALL, durable_name="d", receipt="sub").turn()
     assert client.receipts == ["sub"]
-    sender.send("a", STOCK_A)
-    sender.send("b", STOCK_B)
-    sender.store("price", destination=PRICES)
+    sender.send("a", STOCK_A).send("b", STOCK_B).store("price", destination=PRICES)
     assert client.bodies == ["a", "b"]
     for body in "ab":
         client.ack(body)
@@ -333,6 +327,5 @@ def test_a_wildcard_consumer_of_a_virtual_topic_gets_what_came_while_away(harnes
     assert consumer.bodies == [f"away {number}" for number in range(3)]
     exact.vanish()
     exact = harness.consumer("s", Destination(DestinationKind.QUEUE, "Consumer.g.VirtualTopic.X.A.IT"), AckMode.AUTO)
-    sender.send("both", deep)
-    sender.send("both", deep).turn()
+    sender.send("both", deep).send("both", deep).turn()
     assert len(consumer.bodies) + len(exact.bodies) == 3 + 4

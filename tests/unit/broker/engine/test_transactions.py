@@ -49,8 +49,7 @@ def test_an_abort_undoes_acknowledgements_and_they_can_be_made_again(harness):
 @pytest.mark.parametrize("commits", [True, False])
 def test_an_acknowledgement_that_waits_for_its_commit_outlives_its_subscription(harness, commits):
     client, other = harness.consumer(), harness.client()
-    client.store("a")
-    client.begin().ack("a", transaction="t")
+    client.store("a").begin().ack("a", transaction="t")
     client.unsubscribe()
     other.subscribe()
     assert other.bodies == []
@@ -62,10 +61,8 @@ def test_an_acknowledgement_that_waits_for_its_commit_outlives_its_subscription(
 
 def test_a_commit_passes_over_what_a_deleted_durable_subscription_held(harness):
     client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    client.store("a", destination=PRICES)
-    client.begin().ack("a", transaction="t")
-    client.unsubscribe("s", durable_name="d")
-    client.commit(receipt="r").turn()
+    client.store("a", destination=PRICES).begin().ack("a", transaction="t")
+    client.unsubscribe("s", durable_name="d").commit(receipt="r").turn()
     assert client.receipts == ["r"]
     assert harness.counts["memory_stored_bytes"] == 0
 
@@ -117,17 +114,14 @@ def test_an_acknowledgement_beyond_the_bound_is_undone(make_harness):
     client = harness.consumer(ack=AckMode.CLIENT).store(*"ab")
     client.begin().ack("b", transaction="t")
     assert "transaction_operations_max" in client.errors[0]
-    client.abort()
-    client.ack("b").turn()
+    client.abort().ack("b").turn()
     assert harness.stored() == 0
 
 
 def test_begin_commit_and_abort_need_a_right_name(harness):
     one, two, three = harness.client(), harness.client(), harness.client()
-    one.begin()
-    one.begin()
-    two.commit("no")
-    two.abort("no")
+    one.begin().begin()
+    two.commit("no").abort("no")
     three.send("a", transaction="no")
     assert one.errors == ["Transaction 't' was begun already"]
     assert two.errors == 2 * three.errors == 2 * ["Transaction 'no' has not been started."]
@@ -137,8 +131,7 @@ def test_begin_commit_and_abort_need_a_right_name(harness):
 
 def test_a_nack_in_a_transaction_is_refused(harness):
     client = harness.consumer().store("a")
-    client.begin()
-    client.nack("a", transaction="t")
+    client.begin().nack("a", transaction="t")
     assert client.errors == ["NACK in a transaction is not possible"]
     assert not client.is_closed
 

@@ -94,8 +94,7 @@ def test_a_pattern_of_queues_is_opened_in_steps_and_what_its_client_says_next_wa
     client = harness.consumer(destination=EVERY_QUEUE, receipt="opened")
     step_until_joined(harness)
     assert consumers(harness) <= STEP
-    client.unsubscribe(receipt="closed")
-    client.send("last", receipt="sent", persistent=False)
+    client.unsubscribe(receipt="closed").send("last", receipt="sent", persistent=False)
     assert not client.is_reading
     assert client.receipts == []
     other = harness.client().send("aside", receipt="r", persistent=False)
@@ -158,11 +157,9 @@ def test_what_was_not_acknowledged_comes_back_at_once_and_in_order(harness: Harn
 def test_a_client_that_leaves_gets_nothing_more_and_all_it_had_ends_in_steps(harness: Harness) -> None:
     client, other = harness.client(), harness.client()
     for number in range(MANY):
-        client.subscribe(str(number), ack=AckMode.AUTO)
-        client.handle(AddProducer(f"p{number}", ORDERS))
+        client.subscribe(str(number), ack=AckMode.AUTO).handle(AddProducer(f"p{number}", ORDERS))
         client.handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, f"t{number}")))
-    client.begin().turn()
-    client.lose_socket()
+    client.begin().turn().lose_socket()
     assert consumers(harness) == MANY, "nothing of it is done in the turn in which the socket was lost"
     other.send("a", persistent=False)
     harness.step()
@@ -234,8 +231,7 @@ def test_of_a_leaver_in_a_transaction_nothing_is_overtaken(harness: Harness) -> 
     client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
     orders = harness.destinations.queue(ORDERS)
     sender.send_all(range(MANY), persistent=False)
-    client.begin()
-    client.handle(Ack("s", MANY, "t", None, first=MANY // 2))
+    client.begin().handle(Ack("s", MANY, "t", None, first=MANY // 2))
     other.subscribe(prefetch=2 * MANY)
     client.lose_socket()
     while harness.works:
@@ -328,8 +324,7 @@ def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(
 def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_store(make_harness: MakeHarness) -> None:
     harness = make_harness(DestinationPolicy(expire_messages_period=1))
     sender, consumer = harness.client(), harness.client()
-    sender.send_all(range(2 * MANY), expiration=5_000)
-    sender.store("alive")
+    sender.send_all(range(2 * MANY), expiration=5_000).store("alive")
     harness.now = 6_000
     consumer.subscribe()
     assert 0 < harness.counts["expired_total"] < STEP
@@ -438,8 +433,7 @@ def test_an_error_of_ours_while_messages_expire_leaves_the_others_to_go(make_har
     harness = make_harness(DestinationPolicy(expire_messages_period=1))
     sender = harness.client()
     for number in range(MANY):
-        sender.send(str(number), expiration=5_000)
-        sender.send(str(number), PRICES_QUEUE, expiration=5_000)
+        sender.send(str(number), expiration=5_000).send(str(number), PRICES_QUEUE, expiration=5_000)
     harness.turn()
     dead_letter = dead_letters.dead_letter
     failures = iter([True])
@@ -450,8 +444,7 @@ def test_an_error_of_ours_while_messages_expire_leaves_the_others_to_go(make_har
         return dead_letter(*arguments)
 
     harness.patch.setattr(dead_letters, "dead_letter", fails_once)
-    harness.engine.tick(6_000)
-    harness.turn()
+    harness.tick(6_000)
     assert harness.counts["expired_total"] == 2 * MANY
     assert harness.counts["dead_letters_total"] == 2 * MANY
 
@@ -478,8 +471,7 @@ def test_a_range_is_acknowledged_in_steps_and_its_receipt_comes_last(harness: Ha
     client, sender = harness.client(), harness.client()
     client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
     sender.store(*range(MANY), persistent=persistent)
-    client.handle(Ack("s", MANY, None, "acknowledged", first=0))
-    client.unsubscribe(receipt="closed")
+    client.handle(Ack("s", MANY, None, "acknowledged", first=0)).unsubscribe(receipt="closed")
     assert harness.figures()["messages"] > MANY - STEP
     client.lose_socket().turn()
     assert harness.figures()["messages"] == 0
@@ -520,15 +512,13 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(harness: Har
     encoded = harness.count(publish, "encode_payload")
     removed = harness.count(transaction_end, "removal")
     sender, consumer = harness.client(), harness.client()
-    sender.send_all(range(MANY), PRICES_QUEUE)
-    sender.subscribe("own", PRICES_QUEUE, prefetch=MANY).turn()
+    sender.send_all(range(MANY), PRICES_QUEUE).subscribe("own", PRICES_QUEUE, prefetch=MANY).turn()
     consumer.subscribe(prefetch=MANY)
     xa = XaTransactionId(1, b"g", b"b")
     name = "t" if how == "commit" else xa.key
     sender.handle(Begin(name, xa=None if how == "commit" else xa))
     for number in range(MANY):
-        sender.send(str(number), transaction=name)
-        sender.ack(str(number), transaction=name)
+        sender.send(str(number), transaction=name).ack(str(number), transaction=name)
     encoded.count = removed.count = 0
     if how == "commit":
         sender.commit(receipt="r")
@@ -564,8 +554,7 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(harness: Har
         sender.send(f"taken {number}", PRICES_QUEUE)
     sender.subscribe("own", PRICES_QUEUE, prefetch=MANY).turn()
     xa = XaTransactionId(1, b"g", b"b")
-    sender.handle(Begin(xa.key, xa=xa))
-    sender.send_all(range(MANY), transaction=xa.key)
+    sender.handle(Begin(xa.key, xa=xa)).send_all(range(MANY), transaction=xa.key)
     for number in range(2 * STEP):
         sender.ack(f"taken {number}", transaction=xa.key)
     before = harness.stored()
@@ -856,8 +845,7 @@ def test_each_report_of_the_store_lets_those_go_on_who_gave_it_much(harness: Har
     sender = harness.client()
     for number in range(3):
         drained, reports, handed_over = harness.drained, harness.engine.reports, harness.store.handed_over
-        sender.send(str(number))
-        sender.send(str(number))
+        sender.send(str(number)).send(str(number))
         assert harness.store.handed_over == handed_over + 2
         harness.turn()
         assert harness.engine.reports == reports + 1
@@ -1030,8 +1018,7 @@ def test_very_many_refused_at_once_are_refused_in_steps(make_harness: MakeHarnes
     client, other = harness.consumer(ack=AckMode.CLIENT), harness.client()
     other.store(*range(MANY))
     asked = harness.count(harness.policies, "of")
-    client.nack(str(MANY - 1), receipt="r")
-    client.unsubscribe()
+    client.nack(str(MANY - 1), receipt="r").unsubscribe()
     assert asked.count <= 2 * STEP
     assert harness.most(lambda: asked.count) <= 2 * STEP
     harness.turn()

@@ -31,8 +31,7 @@ def test_a_composite_queue_sends_on_what_its_selectors_take(
 ) -> None:
     harness = make(make_harness, Composite(QUEUE, "orders", (Forward(BILLING), Forward(NOTED, RED))))
     client, sender = harness.consumer("b", BILLING), harness.client()
-    client.subscribe("n", NOTED, AckMode.AUTO)
-    client.subscribe("o", ORDERS)
+    client.subscribe("n", NOTED, AckMode.AUTO).subscribe("o", ORDERS)
     transaction = "t" if is_committed else None
     if is_committed:
         sender.begin()
