@@ -84,27 +84,19 @@ def test_producers_wait_and_what_they_send_is_in_order(harness):
     assert client.bodies == ["a", "b", "c"]
 
 
-def test_a_message_to_several_waits_for_the_one_that_is_paused(harness):
-    client = harness.client()
-    harness.client().store("first")
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_message_to_several_and_the_end_of_a_transaction_wait_for_the_queue_that_is_paused(harness, in_transaction):
+    client = harness.client().store("first")
     pause(harness, producers=True)
-    client.send("x", BOTH, receipt="x").turn()
+    if in_transaction:
+        client.begin().send("x", BOTH, transaction="t").commit(receipt="x").turn()
+    else:
+        client.send("x", BOTH, receipt="x").turn()
     assert client.receipts == []
     pause(harness, producers=False)
     harness.wait(1)
     assert client.receipts == ["x"]
-    assert harness.figures("parked")["messages"] == 1
-
-
-def test_a_transaction_waits_at_its_end(harness):
-    client = harness.client().store("first")
-    pause(harness, producers=True)
-    client.begin().send("x", transaction="t").commit(receipt="c").turn()
-    assert client.receipts == []
-    pause(harness, producers=False)
-    harness.wait(1)
-    assert client.receipts == ["c"]
-    assert harness.figures()["messages"] == 2
+    assert (harness.figures()["messages"], harness.figures("parked")["messages"]) == (2, 1)
 
 
 def test_where_producers_do_not_wait_they_are_refused(make_harness):
