@@ -99,12 +99,6 @@ def test_a_dead_letter_does_not_die_again(harness):
     assert harness.stored() == 1
 
 
-def test_an_unknown_refusal_is_an_error_and_the_connection_stays(harness):
-    client = harness.consumer(ack=AckMode.AUTO).store("a").nack("a")
-    assert client.errors == ["Unexpected NACK received for delivery 1 of subscription 's'"]
-    assert not client.is_closed
-
-
 @pytest.mark.parametrize("is_audited", [True, False])
 def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_for(make_harness, is_audited):
     harness = make_harness(DestinationPolicy(dead_letter=DeadLetterStrategy(enable_audit=is_audited)))

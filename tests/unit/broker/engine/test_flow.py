@@ -55,22 +55,16 @@ def test_status_tells_who_waits_for_which_limit_and_since_when(full):
     assert counts["sends_waiting_bytes"] == told["bytes"] > 0
 
 
-def test_it_is_warned_of_a_producer_as_often_as_its_policy_says(make_harness, caplog):
-    harness = make_harness(narrow(blocked_producer_warning_interval=10_000))
+@pytest.mark.parametrize(("interval", "warnings"), [(10_000, 3), (0, 0)])
+def test_it_is_warned_of_a_producer_as_often_as_its_policy_says(make_harness, caplog, interval, warnings):
+    harness = make_harness(narrow(blocked_producer_warning_interval=interval))
     producer = harness.client().send("x" * 500, persistent=False)
     with caplog.at_level(logging.WARNING, "tandemmq.broker.engine.flow_control"):
         producer.send("late", persistent=False)
         harness.wait(25)
-    assert len(caplog.records) == 3
-    assert "memory_limit of queue://orders" in caplog.text
-    assert producer.id in caplog.text
-
-
-def test_nobody_is_warned_where_the_policy_wants_none(make_harness, caplog):
-    harness = make_harness(narrow(blocked_producer_warning_interval=0))
-    harness.client().send("x" * 500, persistent=False).send("late", persistent=False)
-    harness.wait(40)
-    assert caplog.records == []
+    assert len(caplog.records) == warnings
+    assert all("memory_limit of queue://orders" in each.getMessage() for each in caplog.records)
+    assert all(producer.id in each.getMessage() for each in caplog.records)
 
 
 def test_what_has_room_goes_on_on_the_same_connection(full):
@@ -210,22 +204,20 @@ def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
 # ---- who is not read any more
 
 
-def test_a_producer_that_waits_for_nothing_is_not_read_beyond_a_bound(full, monkeypatch):
-    monkeypatch.setattr(flow, "SENDS_MAX", 4)
-    producer = full.client().send_all(range(3), persistent=False)
+@pytest.mark.parametrize("size", [1, 1 << 18])
+def test_a_producer_that_waits_for_nothing_is_not_read_beyond_a_bound(full, monkeypatch, size):
+    """Four sends, or as many bytes as a mebibyte."""
+    monkeypatch.setattr(flow, "SENDS_MAX", 4 if size == 1 else 100)
+    bodies = [str(number) * size for number in range(4)]
+    producer = full.client().send_all(bodies[:3], persistent=False)
     assert producer.is_reading
-    producer.send("3", persistent=False)
+    producer.send(bodies[3], persistent=False)
     assert not producer.is_reading
     assert not blocked(full)[0]["is_read"]
     consumer = consume(full)
     full.wait(1)
     assert producer.is_reading
-    assert consumer.bodies == ["x" * 500, "0", "1", "2", "3"]
-
-
-def test_many_bytes_are_a_bound_too(full):
-    producer = full.client().send("y" * (1 << 20), persistent=False)
-    assert not producer.is_reading
+    assert consumer.bodies == ["x" * 500, *bodies]
 
 
 # ---- the end of a connection
@@ -278,23 +270,17 @@ def give_space(harness) -> None:
     harness.wait(1)
 
 
-def test_a_producer_waits_for_a_full_store(stuffed):
+def test_a_producer_waits_for_a_full_store_but_not_with_what_needs_none(stuffed):
     producer = stuffed.client().send("late", receipt="r")
+    producer.send("volatile", persistent=False, receipt="1").send("nobody keeps it", PRICES, receipt="2")
     stuffed.wait(5)
-    assert (producer.receipts, producer.errors, stuffed.stored()) == ([], [], 1)
+    assert (producer.receipts, producer.errors, stuffed.stored()) == (["1", "2"], [], 1)
     (told,) = blocked(stuffed)
     assert (told["limit"], told["of"]) == ("store", "the broker")
     assert "bytes_max" in told["reason"]
     give_space(stuffed)
-    assert producer.receipts == ["r"]
+    assert producer.receipts == ["1", "2", "r"]
     assert stuffed.stored() == 2
-
-
-def test_what_needs_no_store_does_not_wait_behind_what_does(stuffed):
-    producer = stuffed.client().send("late", receipt="r")
-    producer.send("volatile", persistent=False, receipt="1")
-    producer.send("nobody keeps it", PRICES, receipt="2")
-    assert producer.receipts == ["1", "2"]
 
 
 def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):

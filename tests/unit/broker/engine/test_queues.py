@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tandemmq.broker.core.commands import Ack, AckMode, AddDestination, Connect, ErrorKind
+import pytest
+
+from tandemmq.broker.core.commands import Ack, AckMode, AddDestination, Connect, ErrorKind, Nack
 from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind
 
@@ -31,17 +33,13 @@ def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_dura
     assert harness.stored() == 0
 
 
-def test_an_unknown_acknowledgement_is_an_error_and_the_connection_stays(harness):
-    client = harness.consumer().handle(Ack("s", 7, None, "r"))
-    assert client.errors == ["Unexpected ACK received for delivery 7 of subscription 's'"]
+@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize(("verb", "word"), [(Ack, "ACK"), (Nack, "NACK")])
+def test_an_unknown_acknowledgement_is_an_error_and_closes_where_errors_are_strict(make_harness, verb, word, is_strict):
+    client = make_harness(stomp_strict_errors=is_strict).consumer().handle(verb("s", 7, None, "r"))
+    assert client.errors == [f"Unexpected {word} received for delivery 7 of subscription 's'"]
     assert client.session.errors[0].receipt == "r"
-    assert not client.is_closed
-
-
-def test_strict_errors_close_the_connection(make_harness):
-    harness = make_harness(stomp_strict_errors=True)
-    client = harness.consumer().handle(Ack("s", 7))
-    assert client.is_closed
+    assert client.is_closed is is_strict
 
 
 def test_the_receipt_of_disconnect_follows_all_others_and_then_the_connection_ends(harness):

@@ -76,23 +76,16 @@ def test_any_number_shares_one_and_who_left_is_given_nothing_more(
     assert sorted(each.bodies[1:] for each in clients) == [[], ["e"], ["f"], ["g"]]
 
 
-def test_groups_and_filters_are_apart(harness: Any) -> None:
-    clients = [harness.client(str(number)) for number in range(3)]
-    join(clients[0], destination=PRICES, group="g")
-    join(clients[1], destination=PRICES, group="h")
-    join(clients[2], destination=ALL, group="g")
+def test_groups_and_filters_are_apart_also_where_their_names_look_alike(harness: Any) -> None:
+    other = Destination(TOPIC, "c")
+    places = [(PRICES, "g"), (PRICES, "h"), (ALL, "g"), (Destination(TOPIC, "b:c"), "a"), (other, "a:b")]
+    clients = [harness.client(str(number)) for number in range(len(places))]
+    for client, (destination, group) in zip(clients, places, strict=True):
+        join(client, destination=destination, group=group)
     harness.turn()
     send(harness, "a")
-    assert [each.bodies for each in clients] == [["a"]] * 3
-
-
-def test_names_that_look_alike_are_apart(harness: Any) -> None:
-    one, two = harness.client("one"), harness.client("two")
-    join(one, destination=Destination(TOPIC, "b:c"), group="a")
-    join(two, destination=Destination(TOPIC, "c"), group="a:b")
-    harness.turn()
-    send(harness, "x", destination=Destination(TOPIC, "c"))
-    assert (one.bodies, two.bodies) == ([], ["x"])
+    send(harness, "x", destination=other)
+    assert [each.bodies for each in clients] == [["a"], ["a"], ["a", "x"], [], ["x"]]
 
 
 def test_who_has_no_room_is_passed_over(harness: Any) -> None:

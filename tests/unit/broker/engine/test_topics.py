@@ -58,11 +58,15 @@ def test_a_message_that_nobody_gets_is_counted(harness):
     assert (figures["name"], figures["enqueued"]) == ("prices", 3)
 
 
-def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harness):
-    one, two = harness.consumer("s", PRICES, AckMode.AUTO, no_local=True), harness.client()
-    one.send("mine", PRICES)
-    two.send("yours", PRICES)
-    assert one.bodies == ["yours"]
+@pytest.mark.parametrize("durable_name", [None, "d"])
+def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harness, durable_name):
+    client, other = harness.client("me"), harness.client("you")
+    client.subscribe("s", PRICES, durable_name=durable_name, no_local=True)
+    other.subscribe("s", PRICES, durable_name=durable_name).turn()
+    client.send("a", PRICES).send("b", PRICES, persistent=False)
+    other.store("c", destination=PRICES)
+    assert client.bodies == ["c"]
+    assert sorted(other.bodies) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("bound", [{"topic_pending_messages": 2}, {"topic_pending_bytes": 10_000}], ids=str)
@@ -175,16 +179,6 @@ def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harnes
     assert client.receipts == ["1", "2"]
     assert plain.bodies == ["a"]
     assert client.bodies == []
-
-
-def test_no_local_holds_for_a_durable_subscription_while_it_is_in_use(harness):
-    client, other = harness.client("me"), harness.client("you")
-    client.subscribe("s", PRICES, durable_name="d", no_local=True)
-    other.subscribe("s", PRICES, durable_name="d").turn()
-    client.send("a", PRICES).send("b", PRICES, persistent=False)
-    other.store("c", destination=PRICES)
-    assert client.bodies == ["c"]
-    assert sorted(other.bodies) == ["a", "b", "c"]
 
 
 def test_an_unknown_durable_subscription_cannot_be_deleted(harness):
