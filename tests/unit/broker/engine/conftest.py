@@ -23,6 +23,7 @@ from tandemmq.broker.core.commands import (
     Connect,
     Disconnect,
     Nack,
+    Prepare,
     Send,
     Subscribe,
     Unsubscribe,
@@ -38,6 +39,7 @@ from tandemmq.broker.engine.ports import InThread
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.tools.check import check
 from tests.support.broker.engine_term import EngineTerm
 from tests.support.core.counting import Times, count_calls, count_reads
@@ -46,6 +48,7 @@ from tests.support.store.memory_store import MemoryStore
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 PRICES = Destination(DestinationKind.TOPIC, "prices")
 DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
+XA = XaTransactionId(1, b"global", b"branch")
 # The bounds of steps, and how many of the items of a test each takes.
 STEPS = {
     "core.slices.ITEMS": 1, "core.destinations.ITEMS": 1, "core.queue.routing.PLACED_MAX": 1,
@@ -87,6 +90,7 @@ class RecordingSession:
         self.errors: list[ClientError] = []
         self.delivered: list[Delivered] = []
         self.receipts: list[str] = []
+        self.nothings: list[str] = []
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         self.events.append(("connected", session_id))
@@ -102,6 +106,16 @@ class RecordingSession:
     def fail(self, error: ClientError) -> None:
         self.events.append(("error", error.message))
         self.errors.append(error)
+
+    def prepared(self, receipt: str, is_read_only: bool) -> None:
+        self.receipt(receipt)
+
+    def recovered(self, receipt: str, branches: object) -> None:
+        self.events.append(("recovered", branches))
+
+    def nothing(self, subscription_id: str) -> None:
+        self.events.append(("nothing", subscription_id))
+        self.nothings.append(subscription_id)
 
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
         self.prefetches.append((subscription_id, prefetch))
@@ -231,6 +245,18 @@ class Client:
 
     def abort(self, name: str = "t", receipt: str | None = None) -> Self:
         return self.handle(Abort(name, receipt))
+
+    def begin_branch(self) -> Self:
+        return self.handle(Begin(XA.key, xa=XA))
+
+    def prepare(self, receipt: str = "p") -> Self:
+        return self.handle(Prepare(XA.key, XA, receipt))
+
+    def commit_branch(self, receipt: str = "c", *, is_two_phase: bool = True) -> Self:
+        return self.handle(Commit(XA.key, receipt, xa=XA, is_two_phase=is_two_phase))
+
+    def abort_branch(self, receipt: str = "r") -> Self:
+        return self.handle(Abort(XA.key, receipt, xa=XA))
 
     def disconnect(self, receipt: str | None = None) -> Self:
         return self.handle(Disconnect(receipt))

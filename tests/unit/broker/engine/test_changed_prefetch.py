@@ -97,9 +97,7 @@ def test_an_entry_that_was_not_there_at_the_start_changes_nothing(harness: Harne
 
 def test_topics_durable_ones_and_browsers_change_as_well(make_harness: Any) -> None:
     harness: Harness = make_harness(policies())
-    client = harness.client("c")
-    client.session.nothing = lambda subscription_id: None  # type: ignore[attr-defined]
-    client.subscribe("t", PRICES).subscribe("d", PRICES, durable_name="d")
+    client = harness.client("c").subscribe("t", PRICES).subscribe("d", PRICES, durable_name="d")
     client.subscribe("b", ORDERS, is_browser=True).turn()
     assert [each.prefetch for each in client.client.subscriptions.values()] == [3, 2, 500]
     harness.client().store(*range(9), destination=PRICES)

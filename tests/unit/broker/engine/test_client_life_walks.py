@@ -27,12 +27,10 @@ from tandemmq.broker.core.commands import (
     AckMode,
     AddDestination,
     AddProducer,
-    Begin,
     ClientError,
     Command,
     Connect,
     Disconnect,
-    Prepare,
     ProtocolFailure,
     RemoveDestination,
     Subscribe,
@@ -46,9 +44,8 @@ from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.store.operations import Atomic, Operation
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.prove import IS_FULL, SEED, rounds
-from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, shorten_steps
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, XA, Client, Harness, shorten_steps
 
 STEP = 2
 QUEUES = [Destination(DestinationKind.QUEUE, f"many.{number}") for number in range(4)]
@@ -58,7 +55,6 @@ EVERY_TOPIC = Destination(DestinationKind.TOPIC, "many.>")
 NARROW = Destination(DestinationKind.QUEUE, "narrow")
 STATE = Destination(DestinationKind.QUEUE, f"{MQTT_SESSION}me")
 LONG_SELECTOR = " OR ".join(f"colour = 'c{number}'" for number in range(60))
-XA = XaTransactionId(1, b"b", b"g")
 ME = Principal("me")
 # What one walk does at most: it comes to an end.
 STEPS_MAX = 2_000
@@ -273,10 +269,7 @@ def open_transaction(world: World) -> None:
 
 
 def branch_that_is_prepared(world: World) -> None:
-    me = _in(world)
-    me.session.prepared = lambda receipt, is_read_only: None  # type: ignore[attr-defined]
-    me.handle(Begin(XA.key, None, xa=XA)).send("1", transaction=XA.key)
-    me.handle(Prepare(XA.key, XA, "p"))
+    _in(world).begin_branch().send("1", transaction=XA.key).prepare()
 
 
 def selector_in_a_thread(world: World) -> None:

@@ -7,15 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, Begin, Commit, Disconnect, ErrorKind, Prepare, Send
+from tandemmq.broker.core.commands import AckMode, Disconnect, ErrorKind
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.engine import flow_control as flow
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.records.transactions import XaTransactionId
-from tests.unit.broker.engine.conftest import ORDERS, PRICES
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, XA
 
 BILLS = Destination(DestinationKind.QUEUE, "bills")
-XA = XaTransactionId(1, b"g", b"b")
 NARROW = DestinationPolicy(memory_limit=1_000)
 
 
@@ -304,13 +302,10 @@ def test_a_transaction_does_not_overtake_what_its_client_sent_before(stuffed):
 
 
 def test_a_prepared_branch_is_committed_though_the_store_is_full(harness):
-    client = harness.client()
-    client.session.prepared = lambda receipt, is_read_only: None
-    client.handle(Begin(XA.key, xa=XA)).handle(Send(client.message("a"), XA.key))
-    client.handle(Prepare(XA.key, XA, "p")).turn()
+    client = harness.client().begin_branch().send("a", transaction=XA.key).prepare().turn()
     harness.store.bytes_max = 0
-    client.handle(Commit(XA.key, "r", xa=XA, is_two_phase=True)).turn()
-    assert (client.receipts, client.errors) == (["r"], [])
+    client.commit_branch().turn()
+    assert (client.receipts, client.errors) == (["p", "c"], [])
 
 
 def test_a_rollback_does_not_wait(stuffed):

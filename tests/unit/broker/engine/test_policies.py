@@ -7,17 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tandemmq.broker.core.commands import (
-    AckMode,
-    AddDestination,
-    AddProducer,
-    Begin,
-    ErrorKind,
-    Prepare,
-    Pull,
-    RemoveProducer,
-    Send,
-)
+from tandemmq.broker.core.commands import AckMode, AddDestination, AddProducer, ErrorKind, Pull, RemoveProducer
 from tandemmq.broker.core.policies import (
     CLIENT_QUEUE_PREFETCH,
     CLIENT_TOPIC_PREFETCH,
@@ -29,11 +19,9 @@ from tandemmq.broker.core.policies import (
 from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.engine import acknowledge as acknowledger
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.records.transactions import XaTransactionId
-from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES
+from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, XA
 
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
-XA = XaTransactionId(1, b"g", b"b")
 
 
 def names(harness) -> list[str]:
@@ -178,10 +166,7 @@ def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
 
 
 def test_nothing_goes_while_a_prepared_branch_may_add_to_it(tidy):
-    client = tidy.client().handle(Begin(XA.key, xa=XA))
-    client.handle(Send(client.message("a"), XA.key))
-    client.session.prepared = lambda receipt, is_read_only: None
-    client.handle(Prepare(XA.key, XA, "p"))
+    tidy.client().begin_branch().send("a", transaction=XA.key).prepare()
     tidy.wait(60)
     assert names(tidy) == ["orders"]
 
@@ -241,8 +226,7 @@ def test_a_client_that_can_pull_hears_of_the_prefetch_that_holds(make_harness):
 
 def test_a_browser_that_pulls_sees_all(harness):
     client, sender = harness.client(), harness.client()
-    client.session.nothings = nothings = []
-    client.session.nothing = nothings.append
+    nothings = client.session.nothings
     sender.store(*range(5))
     client.subscribe("b", ack=AckMode.RANGE, prefetch=0, is_browser=True).turn()
     for number in range(5):

@@ -102,11 +102,6 @@ def state_of(harness: Any, destination: Destination) -> list[str]:
     return list(client.bodies)
 
 
-@pytest.fixture(autouse=True)
-def browsers_hear_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.unit.broker.engine.conftest.RecordingSession.nothing", lambda *told: None, raising=False)
-
-
 @pytest.mark.parametrize(
     ("destination", "who", "attempt"),
     [

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, Begin, Commit, Prepare, RemoveDestination
+from tandemmq.broker.core.commands import AckMode, RemoveDestination
 from tandemmq.broker.core.names import PATTERNS
 from tandemmq.broker.core.slices import at_once
 from tandemmq.store.operations import AddMessage, AddSubscription
 from tandemmq.store.records.commands import encode_add, encode_subscription
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
-from tandemmq.store.records.transactions import XaTransactionId
-from tests.unit.broker.engine.conftest import ORDERS, PRICES
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, XA
 
 pytestmark = pytest.mark.promise("durable-subscription-kept")
 
@@ -239,21 +238,18 @@ BLUE = {"colour": "blue"}
 
 @pytest.mark.parametrize("fails_over", [True, False])
 def test_a_prepared_send_reaches_subscribers_that_came_before_its_commit(harness, fails_over):
-    xa = XaTransactionId(1, b"g", b"b")
     for name, selector in (("red", "colour = 'red'"), ("blue", "colour = 'blue'")):
         client = harness.consumer("s", PRICES, durable_name="d", selector=selector, client_id=name).turn()
         client.vanish()
-    sender = harness.client()
-    sender.session.prepared = lambda receipt, is_read_only: sender.session.receipt(receipt)
-    sender.handle(Begin(xa.key, xa=xa))
+    sender = harness.client().begin_branch()
     for colours in (RED, BLUE):
-        sender.send(colours["colour"], PRICES, transaction=xa.key, properties=colours)
-    sender.handle(Prepare(xa.key, xa, "p")).turn()
+        sender.send(colours["colour"], PRICES, transaction=XA.key, properties=colours)
+    sender.prepare().turn()
     assert sender.receipts == ["p"]
     if fails_over:
         harness.fail_over()
     late = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="late").turn()
-    harness.client().handle(Commit(xa.key, "c", xa=xa, is_two_phase=True)).turn()
+    harness.client().commit_branch().turn()
     assert late.bodies == ["red"]
     late.ack("red").turn()
     assert {owner.client_id: owner.count for owner in harness.store.owners()} == {"red": 1, "blue": 1, "late": 0}

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import (
-    Abort,
     Ack,
     AckMode,
     AddDestination,
@@ -35,11 +34,20 @@ from tandemmq.broker.engine.engine import Engine, destinations_of
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.store.operations import Owner
 from tandemmq.store.records.message import Destination, DestinationKind, Message
-from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.compiled import REPLACES_A_METHOD
 from tests.support.core.counting import Times
 from tests.support.core.groups import owned
-from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, Client, Harness, MakeHarness, advisor, shorten_steps
+from tests.unit.broker.engine.conftest import (
+    DLQ,
+    ORDERS,
+    PRICES,
+    XA,
+    Client,
+    Harness,
+    MakeHarness,
+    advisor,
+    shorten_steps,
+)
 
 pytestmark = pytest.mark.promise("others-are-served")
 
@@ -514,17 +522,15 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(harness: Har
     sender, consumer = harness.client(), harness.client()
     sender.send_all(range(MANY), PRICES_QUEUE).subscribe("own", PRICES_QUEUE, prefetch=MANY).turn()
     consumer.subscribe(prefetch=MANY)
-    xa = XaTransactionId(1, b"g", b"b")
-    name = "t" if how == "commit" else xa.key
-    sender.handle(Begin(name, xa=None if how == "commit" else xa))
+    name = "t" if how == "commit" else XA.key
+    sender.handle(Begin(name, xa=None if how == "commit" else XA))
     for number in range(MANY):
         sender.send(str(number), transaction=name).ack(str(number), transaction=name)
     encoded.count = removed.count = 0
     if how == "commit":
         sender.commit(receipt="r")
     else:
-        sender.session.prepared = lambda receipt, is_read_only: sender.receipts.append(receipt)  # type: ignore[attr-defined]
-        sender.handle(Prepare(name, xa, "r"))
+        sender.handle(Prepare(name, XA, "r"))
     branches = harness.engine._transactions.branches.by_key
     transaction = sender.client.transactions.get(name) or branches[name].transaction
     assert transaction is not None
@@ -537,7 +543,7 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(harness: Har
     assert encoded.count == removed.count == MANY, "none is made twice"
     if how == "prepare":
         assert sender.receipts == ["r"]
-        sender.handle(Commit(name, "c", xa=xa, is_two_phase=True))
+        sender.handle(Commit(name, "c", xa=XA, is_two_phase=True))
         orders = harness.destinations.queue(ORDERS)
         assert harness.most(lambda: orders.count, are_calls=True) <= STEP
         assert sender.receipts == ["r", "c"]
@@ -553,13 +559,12 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(harness: Har
     for number in range(2 * STEP + 1):
         sender.send(f"taken {number}", PRICES_QUEUE)
     sender.subscribe("own", PRICES_QUEUE, prefetch=MANY).turn()
-    xa = XaTransactionId(1, b"g", b"b")
-    sender.handle(Begin(xa.key, xa=xa)).send_all(range(MANY), transaction=xa.key)
+    sender.begin_branch().send_all(range(MANY), transaction=XA.key)
     for number in range(2 * STEP):
-        sender.ack(f"taken {number}", transaction=xa.key)
+        sender.ack(f"taken {number}", transaction=XA.key)
     before = harness.stored()
     bytes_max, harness.store.bytes_max = harness.store.bytes_max, 0
-    sender.handle(Commit(xa.key, "r", xa=xa))
+    sender.commit_branch("r", is_two_phase=False)
     harness.make_steps()
     harness.store.bytes_max = bytes_max
     made.count = 0
@@ -569,14 +574,14 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(harness: Har
     if how == "leaves":
         sender.lose_socket()
     elif how == "rolls back":
-        sender.handle(Abort(xa.key, "a", xa=xa))
+        sender.abort_branch("a")
     while harness.works:
         last = made.count
         harness.step()
         assert made.count - last <= STEP
         if made.count == MANY and how == "acknowledges more" and not acknowledged:
             assert harness.works, "what was acknowledged before is looked at in the middle"
-            sender.ack(f"taken {2 * STEP}", transaction=xa.key)
+            sender.ack(f"taken {2 * STEP}", transaction=XA.key)
             acknowledged = 1
     harness.turn()
     kept = 0 if how in ("leaves", "rolls back") else MANY - 2 * STEP - acknowledged
@@ -644,7 +649,6 @@ def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_harnes
 
 def test_a_browser_that_acknowledges_one_by_one_is_shown_more_once_for_all(harness: Harness) -> None:
     sender, browser = harness.client(), harness.client()
-    browser.session.nothing = list[str]().append  # type: ignore[attr-defined]
     sender.send_all(range(MANY), persistent=False)
     browser.handle(Subscribe("b", ORDERS, AckMode.INDIVIDUAL, prefetch=STEP, is_browser=True)).turn()
     shown = harness.count(harness.engine._dispatcher.browsing._rounds, "_make")
@@ -656,8 +660,7 @@ def test_a_browser_that_acknowledges_one_by_one_is_shown_more_once_for_all(harne
     assert shown.count == 1
 
 
-def browse(client: Client, told: list[str], selector: str | None = None) -> None:
-    client.session.nothing = told.append  # type: ignore[attr-defined]
+def browse(client: Client, selector: str | None = None) -> None:
     client.handle(Subscribe("b", ORDERS, AckMode.AUTO, prefetch=4 * MANY, selector=selector, is_browser=True))
 
 
@@ -678,8 +681,7 @@ def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
         consumer.subscribe(prefetch=MANY).turn()
     there = 2 * MANY - harness.counts["expired_total"]
     keys = harness.count(browsing, "key_of")
-    ended: list[str] = []
-    browse(browser, ended, selector)
+    browse(browser, selector)
     orders.drop()  # what the browser is shown was taken at once
     sender.send("behind", persistent=False)
     browser.send("aside", Destination(DestinationKind.QUEUE, "aside"), receipt="r", persistent=False)
@@ -696,7 +698,7 @@ def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
     assert browser.receipts == ["r"]
     alive = [str(number) for number in range(2 * MANY) if number % 8 <= 3]
     assert browser.bodies == ([] if selector == "a is not null" else alive)
-    assert ended == ["b"]
+    assert browser.session.nothings == ["b"]
 
 
 class CountedGroups(OrderedDict[str, Any]):

@@ -11,9 +11,8 @@ from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.engine import routing
 from tandemmq.store.operations import AddMessage
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.compiled import REPLACES_A_METHOD
-from tests.unit.broker.engine.conftest import Client, Harness, MakeHarness, shorten_steps
+from tests.unit.broker.engine.conftest import XA, Client, Harness, MakeHarness, shorten_steps
 
 MANY = 40
 STEP = 8
@@ -135,22 +134,20 @@ def test_copies_count_while_they_are_made_and_nobody_holds_more_than_is_left(har
 def test_in_a_transaction_it_is_made_ready_in_steps_and_in_its_place(harness: Harness, how: str) -> None:
     copies = harness.count(routing, "altered")
     sender, consumer = harness.client(), harness.client()
-    xa = XaTransactionId(1, b"g", b"b")
-    name = "t" if how == "commit" else xa.key
-    sender.handle(Begin(name, xa=None if how == "commit" else xa))
+    name = "t" if how == "commit" else XA.key
+    sender.handle(Begin(name, xa=None if how == "commit" else XA))
     for number in range(3):
         sender.send(str(number), reader(7), transaction=name)
         sender.send(f"{number} for all", NEWS, transaction=name)
     if how == "commit":
         sender.commit(receipt="r")
     else:
-        sender.session.prepared = lambda receipt, is_read_only: sender.receipts.append(receipt)  # type: ignore[attr-defined]
-        sender.handle(Prepare(name, xa, "r"))
+        sender.handle(Prepare(name, XA, "r"))
     assert harness.most(lambda: copies.count) <= STEP
     harness.turn()
     assert sender.receipts == ["r"]
     if how == "prepare":
-        sender.handle(Commit(name, "c", xa=xa, is_two_phase=True)).turn()
+        sender.handle(Commit(name, "c", xa=XA, is_two_phase=True)).turn()
     assert copies.count == 3 * MANY, "none is made twice"
     assert counts(harness) == [6 if number == 7 else 3 for number in range(MANY)]
     consumer.subscribe("s", reader(7)).turn()
