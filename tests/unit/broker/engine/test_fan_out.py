@@ -17,17 +17,8 @@ def harness(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
     return harness
 
 
-def step(harness: Harness) -> None:
-    """One turn of the loop."""
-    harness.turn(1)
-
-
 def crowd(harness: Harness, count: int = 5) -> list[Client]:
-    clients = [harness.client() for _ in range(count)]
-    for client in clients:
-        client.subscribe(destination=PRICES)
-    harness.turn()
-    return clients
+    return [harness.consumer(destination=PRICES).turn() for _ in range(count)]
 
 
 def test_all_get_all_in_order_and_who_sent_waits(harness: Harness) -> None:
@@ -37,7 +28,7 @@ def test_all_get_all_in_order_and_who_sent_waits(harness: Harness) -> None:
     assert sender.receipts == ["a"], "what follows is not looked at"
     assert not sender.is_reading
     assert [client.bodies for client in clients] == [[]] * 5
-    step(harness)
+    harness.turn(1)
     assert [client.bodies for client in clients] == [["a"], ["a"], [], [], []]
     harness.turn()
     assert [client.bodies for client in clients] == [["a", "b", "c"]] * 5

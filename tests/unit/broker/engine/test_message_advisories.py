@@ -99,33 +99,24 @@ def test_auto_takes_what_it_is_given(build):
 
 def test_nothing_is_told_that_no_policy_asks_for(build):
     harness = build()
-    listener = listen(harness, "Message*.>")
     everything = listen(harness, "*.*.>")
     harness.consumer().store("a").ack("a").send("b", PRICES, persistent=False)
-    assert advisories_of(listener) == []
     assert not any(name.startswith(("Message", "NoConsumer")) for name in advisories_of(everything))
 
 
-def test_a_message_that_nobody_listens_to_is_told_whole(build):
+@pytest.mark.parametrize("destination", [PRICES, ORDERS], ids=str)
+def test_a_message_that_nobody_takes_is_told_whole(build, destination):
+    """That of a queue waits."""
     harness = build(send_advisory_if_no_consumers=True)
-    listener = listen(harness, "NoConsumer.Topic.prices")
-    client = harness.client().send("lost", PRICES, persistent=False)
-    client.send("persistent ones are not", PRICES, persistent=True)
-    assert listener.bodies == ["lost"]
-    client.subscribe("s", PRICES, AckMode.AUTO).send("heard", PRICES, persistent=False)
-    assert listener.bodies == ["lost"]
-
-
-def test_a_message_to_a_queue_that_nobody_consumes_is_told_and_waits(build):
-    harness = build(send_advisory_if_no_consumers=True)
-    listener = listen(harness, "NoConsumer.Queue.orders")
-    client, consumer = harness.client(), harness.client()
-    client.send("waits", persistent=False).send("persistent ones are not", persistent=True).turn()
-    assert listener.bodies == ["waits"]
-    consumer.subscribe()
-    client.send("heard", persistent=False).turn()
-    assert listener.bodies == ["waits"]
-    assert sorted(consumer.bodies) == ["heard", "persistent ones are not", "waits"]
+    listener = listen(harness, f"NoConsumer.{'Topic' if destination.is_topic else 'Queue'}.{destination.name}")
+    client = harness.client().send("alone", destination, persistent=False)
+    client.send("persistent ones are not", destination, persistent=True).turn()
+    assert listener.bodies == ["alone"]
+    consumer = harness.consumer("s", destination)
+    client.send("heard", destination, persistent=False).turn()
+    assert listener.bodies == ["alone"]
+    waited = [] if destination.is_topic else ["alone", "persistent ones are not"]
+    assert sorted(consumer.bodies) == sorted(["heard", *waited])
 
 
 def test_of_what_a_slow_subscriber_loses(build):
@@ -152,20 +143,14 @@ def test_what_slow_subscribers_lose_by_policy_is_one_dead_letter_and_told(build)
     assert letters.bodies == ["a", "b", "c"]
 
 
-def test_without_a_policy_what_a_slow_subscriber_loses_is_no_dead_letter(make_harness):
-    harness = make_harness(topic_pending_messages=1)
-    slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
+@pytest.mark.parametrize("has_policy", [True, False])
+def test_what_is_lost_without_a_policy_or_while_the_store_is_full_is_no_dead_letter(make_harness, build, has_policy):
+    harness = build(pending_message_limit=1) if has_policy else make_harness(topic_pending_messages=1)
+    slow = harness.consumer("s", PRICES, AckMode.AUTO)
     slow.has_space = False
-    sender.store(*"abc", destination=PRICES)
-    assert harness.counts["dead_letters_total"] == 0
-
-
-def test_what_is_lost_while_the_store_is_full_is_no_dead_letter(build):
-    harness = build(pending_message_limit=1)
-    slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
-    slow.has_space = False
-    harness.store.bytes_max = 0
-    sender.store(*"abc", destination=PRICES)
+    if has_policy:
+        harness.store.bytes_max = 0
+    harness.client().store(*"abc", destination=PRICES)
     assert harness.counts["dead_letters_total"] == 0
 
 

@@ -34,9 +34,7 @@ def later(harness: Any, milliseconds: int) -> None:
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
 def test_a_delayed_message_is_stored_and_comes_when_it_is_time(harness: Any, wire: Wire, persistent: str) -> None:
-    wire.say(subscribe("/queue/a"), delayed("/queue/a", persistent=persistent, receipt="r", colour="red"))
-    harness.turn()
-    heard = wire.heard()
+    heard = wire.ask(subscribe("/queue/a"), delayed("/queue/a", persistent=persistent, receipt="r", colour="red"))
     assert ("RECEIPT" in heard, "MESSAGE" in heard, harness.stored()) == (True, False, 1)
     later(harness, 99)
     assert wire.heard() == ""
@@ -60,9 +58,7 @@ def test_it_survives_the_broker(harness: Any, wire: Wire) -> None:
 
 
 def test_it_goes_to_every_part_of_a_composite_and_every_durable_subscriber(harness: Any, wire: Wire) -> None:
-    wire.say("SUBSCRIBE\nid:0\ndestination:/topic/t\nactivemq.subscriptionName:d\n\n", subscribe("/queue/b", "1"))
-    harness.turn()
-    wire.heard()
+    wire.ask("SUBSCRIBE\nid:0\ndestination:/topic/t\nactivemq.subscriptionName:d\n\n", subscribe("/queue/b", "1"))
     wire.say(delayed("/topic/t,/queue/b,/queue/c", persistent="true"))
     later(harness, 100)
     assert {headers["subscription"] for headers, _ in messages(wire.heard())} == {"0", "1"}
@@ -99,8 +95,7 @@ def test_three_frames_do_not_become_a_flood_without_end(harness: Any, wire: Wire
 @pytest.mark.parametrize("is_used", [False, True])
 def test_nobody_reaches_what_is_pending_by_its_name(harness: Any, wire: Wire, is_used: bool) -> None:
     if is_used:
-        wire.say(delayed("/queue/a"))
-        harness.turn()
+        wire.ask(delayed("/queue/a"))
     for frame in (subscribe("/queue/ActiveMQ.Scheduler.Pending"), send("/queue/ActiveMQ.Scheduler.Pending")):
         other = Wire(harness, 2).connect()
         assert errors(other.say(frame)) != []
@@ -112,14 +107,11 @@ def test_no_wildcard_reaches_it_either(harness: Any, wire: Wire) -> None:
     wire.say(delayed("/queue/a"))
     harness.fail_over()
     other = Wire(harness, 2).connect()
-    heard = other.say(subscribe("/queue/>"))
-    harness.turn()
-    assert messages(heard + other.heard()) == []
+    assert messages(other.ask(subscribe("/queue/>"))) == []
 
 
 def test_what_is_pending_is_shown_and_removed(harness: Any, wire: Wire) -> None:
-    wire.say(subscribe("/temp-queue/r"), delayed("/queue/a", "one"), delayed("/queue/a", "two"))
-    harness.turn()
+    wire.ask(subscribe("/temp-queue/r"), delayed("/queue/a", "one"), delayed("/queue/a", "two"))
 
     def ask(action: str, more: str = "") -> None:
         wire.say(
@@ -231,8 +223,7 @@ def test_to_very_many_queues_of_a_virtual_topic_it_goes_in_steps(
     monkeypatch.setattr(slices, "ITEMS", 8)
     for number in range(40):
         wire.say(send(f"/queue/Consumer.{number}.VirtualTopic.t", "own"))
-    wire.say(delayed("/topic/VirtualTopic.t", persistent="true"))
-    harness.turn()
+    wire.ask(delayed("/topic/VirtualTopic.t", persistent="true"))
     harness.now += 100
     harness.engine.tick(harness.now)
     steps = 0

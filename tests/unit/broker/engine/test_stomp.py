@@ -27,6 +27,7 @@ class Wire:
         self.is_held = False
         self.is_closed = False
         self.engine = harness.engine
+        self._harness = harness
         self.engine.opened(self)
 
     def connect(self, client_id: str | None = None) -> Wire:
@@ -47,6 +48,12 @@ class Wire:
             if not self.session.has_more:
                 return self.heard()
             data = b""
+
+    def ask(self, *frames: str) -> str:
+        """Say them; what is heard until nothing is left to do."""
+        heard = self.say(*frames)
+        self._harness.turn()
+        return heard + self.heard()
 
     def heard(self) -> str:
         return self.session.take().decode().replace("\0", "^")
@@ -81,12 +88,10 @@ def subscribe(destination: str, id: str = "0", **headers: object) -> str:
 def test_an_acknowledgement_and_the_end_of_its_subscription_may_come_together(harness: Any) -> None:
     wire = Wire(harness, 1).connect()
     wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client-individual\nactivemq.prefetchSize:1\n\n")
-    wire.say(send("/queue/a", "one", persistent="true"), send("/queue/a", "two", persistent="true"))
-    harness.turn()
-    ((headers, body),) = messages(wire.heard())
+    heard = wire.ask(*(send("/queue/a", body, persistent="true") for body in ("one", "two")))
+    ((headers, body),) = messages(heard)
     assert body == "one"
-    wire.say(f"ACK\nid:{headers['ack']}\n\n", "UNSUBSCRIBE\nid:0\nreceipt:bye\n\n")
-    harness.turn()
+    wire.ask(f"ACK\nid:{headers['ack']}\n\n", "UNSUBSCRIBE\nid:0\nreceipt:bye\n\n")
     assert (harness.stored(), harness.figures("a")["messages"], harness.figures("a")["unacknowledged"]) == (1, 1, 0)
 
 
@@ -103,9 +108,8 @@ def test_a_selector_that_is_none_is_refused_and_the_id_is_free(harness: Any) -> 
     (error,) = errors(wire.say(subscribe("/queue/a", selector="price >", receipt="r")))
     assert "elector" in error
     assert not wire.is_closed
-    heard = wire.say(subscribe("/queue/a", selector="price > 1"), send("/queue/a", "x", price=2))
-    harness.turn()
-    assert [body for _, body in messages(heard + wire.heard())] == ["x"]
+    heard = wire.ask(subscribe("/queue/a", selector="price > 1"), send("/queue/a", "x", price=2))
+    assert [body for _, body in messages(heard)] == ["x"]
 
 
 def test_nobody_else_consumes_from_a_temporary_queue(harness: Any) -> None:
@@ -127,9 +131,8 @@ def test_one_send_goes_to_several(harness: Any) -> None:
 def test_one_subscription_takes_from_several(harness: Any, pattern: str) -> None:
     wire = Wire(harness, 1).connect()
     wire.say(subscribe(pattern))
-    heard = wire.say(send("/queue/orders.a.new", "x"), send("/queue/elsewhere", "y"))
-    harness.turn()
-    assert [body for _, body in messages(heard + wire.heard())] == ["x"]
+    heard = wire.ask(send("/queue/orders.a.new", "x"), send("/queue/elsewhere", "y"))
+    assert [body for _, body in messages(heard)] == ["x"]
 
 
 def test_an_advisory_is_told_as_json(make_harness: Any) -> None:
@@ -137,8 +140,7 @@ def test_an_advisory_is_told_as_json(make_harness: Any) -> None:
     listener, consumer = Wire(harness, 1).connect(), Wire(harness, 2).connect()
     for number, name in enumerate(("Queue", "Consumer.Queue.>")):
         listener.say(subscribe(f"/topic/ActiveMQ.Advisory.{name}", str(number)))
-    consumer.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nselector:colour = 'réd'\n\n", "UNSUBSCRIBE\nid:0\n\n")
-    harness.turn()
+    consumer.ask("SUBSCRIBE\nid:0\ndestination:/queue/a\nselector:colour = 'réd'\n\n", "UNSUBSCRIBE\nid:0\n\n")
     told = messages(listener.heard())
     assert all(headers["transformation"] == "jms-advisory-json" for headers, _ in told)
     begun, came, went = (json.loads(body) for _, body in told)
@@ -159,8 +161,7 @@ def test_who_asks_for_an_advisory_in_another_form_gets_its_properties_alone(make
     harness = make_harness(advisor=advisor())
     listener, consumer = Wire(harness, 1).connect(), Wire(harness, 2).connect()
     listener.say("SUBSCRIBE\nid:0\ndestination:/topic/ActiveMQ.Advisory.Queue\ntransformation:jms-advisory-xml\n\n")
-    consumer.say(subscribe("/queue/a"))
-    harness.turn()
+    consumer.ask(subscribe("/queue/a"))
     ((headers, body),) = messages(listener.heard())
     assert body == ""
     assert headers["originBrokerName"] == "b"
