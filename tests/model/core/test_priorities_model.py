@@ -18,7 +18,8 @@ from tandemmq.broker.core.slices import at_once
 from tandemmq.store.operations import Page, PagedMessage
 from tandemmq.store.records.message import Message
 from tandemmq.store.state.keys import rank_of
-from tests.model.core.test_queue_routes_model import ORDERS, RoutesMachine
+from tests.model.core.test_queue_routes_model import RoutesMachine
+from tests.support.core.queues import ORDERS
 
 pytestmark = pytest.mark.promise("priorities-hold")
 

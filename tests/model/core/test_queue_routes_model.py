@@ -24,22 +24,14 @@ from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import Pace, at_once
 from tandemmq.store.operations import Page, PagedMessage
-from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.message import Message
 from tests.support.core.outlet import Outlet
+from tests.support.core.queues import ORDERS, Colour
 
 pytestmark = pytest.mark.promise("order-is-kept", "selectors", "message-groups")
 
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
 SIZE = 100
 BOUNDS = routing.PLACED_MAX, routing.TAKEN_MAX
-
-
-class Colour:
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def matches(self, message: Message) -> bool:
-        return message.type == self.text
 
 
 COLOURS = {text: Colour(text) for text in ("red", "blue")}

@@ -7,84 +7,16 @@ from random import Random
 import pytest
 
 from tandemmq.broker.core import slices
-from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.delivery import Entry, Subscription
-from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Memory
+from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES
 from tandemmq.broker.core.queue import lanes, ordering, routing
 from tandemmq.broker.core.queue import queue as queue_module
 from tandemmq.broker.core.queue.lanes import exclusive
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.queue.window import RUNS_PER_WINDOW
-from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import Pace, at_once
-from tandemmq.store.operations import Page, PagedMessage
-from tandemmq.store.records.message import Destination, DestinationKind, Message
-from tests.support.core.outlet import Outlet
-
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
-
-
-class Colour:
-    """Counts what it is asked."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.asked: list[str] = []
-
-    def matches(self, message: Message) -> bool:
-        self.asked.append(message.message_id)
-        return message.type == self.text
-
-
-class Harness:
-    """A queue, the store behind it, and consumers by name."""
-
-    def __init__(self, *, is_prioritized: bool = False, **settings: int) -> None:
-        self.share = Share(Memory(1 << 30))
-        self.queue = Queue(ORDERS, 1, EngineSettings(**settings), self.share, is_prioritized=is_prioritized)
-        self.stored: dict[int, PagedMessage] = {}
-        self.sent = 0
-        self.pages = 0
-
-    def open(self, name: str, prefetch: int = 1000, **options: object) -> Subscription:
-        subscription = Subscription(name, Outlet(), AckMode.INDIVIDUAL, prefetch, **options)
-        self.queue.open(subscription)
-        return subscription
-
-    def send(self, *messages: Message) -> None:
-        for message in messages:
-            self.sent += 1
-            key = self.sent << 32
-            self.stored[key] = PagedMessage(key, key >> 32, 10, message)
-            self.queue.add(message, key, key >> 32, 10)
-
-    def read(self, page: Page) -> tuple[list[PagedMessage], bool]:
-        found = [self.stored[key] for key in sorted(self.stored) if key > page.after]
-        return found[: page.count], len(found) <= page.count
-
-    def out(self) -> list[tuple[str, str]]:
-        """Who got what, until nothing moves."""
-        got: list[tuple[str, str]] = []
-        while True:
-            deliveries = self.queue.dispatch(0)
-            got += [(subscription.id, entry.message.message_id) for subscription, _, entry in deliveries]
-            if self.queue.wants_page:
-                self.pages += 1
-                self.queue.page(*self.read(self.queue.ask_page()))
-            elif not deliveries and not self.queue.has_more:
-                return got
-
-    def settle(self, subscription: Subscription) -> None:
-        for tag in list(subscription.unacked):
-            for _, entry in subscription.take(tag):
-                self.queue.settle(entry)
-                if entry.order_key:
-                    del self.stored[entry.order_key]
-
-
-def message(name: str, kind: str | None = None, **fields: object) -> Message:
-    return Message(ORDERS, name, type=kind, persistent=True, **fields)
+from tandemmq.store.records.message import Message
+from tests.support.core.queues import ORDERS, SIZE, Colour, StoredQueue, message
 
 
 def messages(count: int, kind: str | None = None, first: int = 1) -> list[Message]:
@@ -98,7 +30,7 @@ def not_wanted(queue: Queue) -> int:
 
 
 def test_no_message_is_shown_to_a_selector_twice() -> None:
-    harness = Harness()
+    harness = StoredQueue()
     red, blue = Colour("red"), Colour("blue")
     harness.open("a", 1, selector=red)
     harness.open("b", 1, selector=blue)
@@ -110,7 +42,7 @@ def test_no_message_is_shown_to_a_selector_twice() -> None:
 
 
 def test_consumers_with_one_selector_ask_it_once() -> None:
-    harness = Harness()
+    harness = StoredQueue()
     red = Colour("red")
     harness.open("a", selector=red)
     harness.open("b", selector=red)
@@ -120,7 +52,7 @@ def test_consumers_with_one_selector_ask_it_once() -> None:
 
 
 def test_the_highest_priority_with_room_is_served_first() -> None:
-    harness = Harness()
+    harness = StoredQueue()
     harness.open("low", priority=0)
     harness.open("high", 2, priority=7)
     harness.send(*messages(4))
@@ -128,7 +60,7 @@ def test_the_highest_priority_with_room_is_served_first() -> None:
 
 
 def test_one_exclusive_consumer_gets_all_and_the_next_takes_over() -> None:
-    harness = Harness()
+    harness = StoredQueue()
     plain = harness.open("plain")
     first = harness.open("first", is_exclusive=True)
     harness.open("second", is_exclusive=True)
@@ -140,7 +72,7 @@ def test_one_exclusive_consumer_gets_all_and_the_next_takes_over() -> None:
 
 
 def test_an_exclusive_consumer_of_a_higher_priority_takes_over() -> None:
-    harness = Harness()
+    harness = StoredQueue()
     harness.open("first", is_exclusive=True)
     harness.send(*messages(1))
     assert harness.out() == [("first", "m1")]
@@ -150,18 +82,18 @@ def test_an_exclusive_consumer_of_a_higher_priority_takes_over() -> None:
 
 
 def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> None:
-    harness = Harness(window_messages=4, page_messages=3)
+    harness = StoredQueue(window_messages=4, page_messages=3)
     harness.open("a", selector=Colour("red"))
     harness.send(*messages(1000, "blue"), message("needle", "red"))
     assert harness.out() == [("a", "needle")]
     assert not_wanted(harness.queue) == 1000
     assert harness.queue.count == 1001
     # In memory: what nobody wants, as much as a window holds, and the needle.
-    assert harness.share.stored == 5 * (ENTRY_OVERHEAD_BYTES + 10)
+    assert harness.share.stored == 5 * (ENTRY_OVERHEAD_BYTES + SIZE)
 
 
 def test_a_selector_that_comes_or_goes_is_all_that_is_asked_anew() -> None:
-    harness = Harness()
+    harness = StoredQueue()
     red, blue, green = Colour("red"), Colour("blue"), Colour("green")
     harness.open("a", 0, selector=red)
     going = harness.open("b", 0, selector=blue)
@@ -178,7 +110,7 @@ def test_a_selector_that_comes_or_goes_is_all_that_is_asked_anew() -> None:
 
 
 def test_a_backlog_that_fits_in_memory_is_not_read_again() -> None:
-    harness = Harness(window_messages=100)
+    harness = StoredQueue(window_messages=100)
     for number in range(10):
         consumer = harness.open(f"reply-{number}", selector=Colour("red"))
         harness.send(*messages(5, "blue", first=10 * number))
@@ -188,7 +120,7 @@ def test_a_backlog_that_fits_in_memory_is_not_read_again() -> None:
 
 
 def test_who_comes_with_a_selector_that_was_tried_has_nothing_read_again() -> None:
-    harness = Harness(window_messages=4, page_messages=3)
+    harness = StoredQueue(window_messages=4, page_messages=3)
     red = Colour("red")
     first = harness.open("a", selector=red)
     harness.send(*messages(50, "blue"))
@@ -221,7 +153,7 @@ def test_nobody_misses_what_others_refused(seed: int) -> None:
     """Consumers of few selectors come and go, one may be exclusive, and messages leave memory: all that any of them
     takes is out in the end."""
     dice = Random(seed)
-    harness = Harness(window_messages=4, page_messages=3)
+    harness = StoredQueue(window_messages=4, page_messages=3)
     colours = [Colour("red"), Colour("blue"), Colour("green"), None]
     consumers: list[Subscription] = []
     for step in range(60):
@@ -248,7 +180,7 @@ def test_nobody_misses_what_others_refused(seed: int) -> None:
 
 
 def test_runs_become_one_when_what_parted_them_is_gone() -> None:
-    harness = Harness(window_messages=4, page_messages=4)
+    harness = StoredQueue(window_messages=4, page_messages=4)
     consumer = harness.open("a", selector=Colour("red"))
     pairs = 20 * RUNS_PER_WINDOW * 4
     got = 0
@@ -263,7 +195,7 @@ def test_runs_become_one_when_what_parted_them_is_gone() -> None:
 
 
 def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -> None:
-    harness = Harness(window_messages=4, page_messages=4)
+    harness = StoredQueue(window_messages=4, page_messages=4)
     consumer = harness.open("a", 10**6, selector=Colour("red"))
     pairs = 20 * RUNS_PER_WINDOW * 4
     for number in range(pairs):
@@ -280,7 +212,7 @@ def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -
 
 
 def test_what_comes_back_has_its_old_place() -> None:
-    harness = Harness()
+    harness = StoredQueue()
     red = harness.open("red", 2, selector=Colour("red"))
     harness.send(*messages(4, "red"))
     harness.out()
@@ -300,7 +232,7 @@ def test_what_moved_while_it_was_looked_for_is_looked_for_again(
     monkeypatch.setattr(slices, "ITEMS", 2)
     monkeypatch.setattr(ordering, "PIECE_MAX", 2)
     monkeypatch.setattr(lanes, "LATE_MAX", 2)
-    harness = Harness()
+    harness = StoredQueue()
     consumers = [harness.open(colour, 0, selector=Colour(colour)) for colour in ("red", "blue", "green")]
     colours = ("red", "blue", "green", "none")
     harness.send(*[message(f"m{number}", colours[number % 4], expiration=5) for number in range(24)])
@@ -325,7 +257,7 @@ def test_what_expired_together_in_one_place_is_taken_out_in_pieces(monkeypatch: 
     monkeypatch.setattr(slices, "ITEMS", 2)
     monkeypatch.setattr(ordering, "PIECE_MAX", 100)
     monkeypatch.setattr(lanes, "LATE_MAX", 100)
-    harness = Harness(is_prioritized=place != "ready")
+    harness = StoredQueue(is_prioritized=place != "ready")
     queue = harness.queue
     consumer = harness.open("consumer", 0)
     for number in range(1000):
@@ -355,7 +287,7 @@ def test_what_expired_together_in_one_place_is_taken_out_in_pieces(monkeypatch: 
 def test_many_in_lanes_stay_there_when_the_selectors_go(monkeypatch: pytest.MonkeyPatch, is_last: bool) -> None:
     monkeypatch.setattr(queue_module, "GATHERED_MAX", 10)
     monkeypatch.setattr(queue_module, "ROUND_MESSAGES", 5)
-    harness = Harness()
+    harness = StoredQueue()
     queue = harness.queue
     red = harness.open("red", 0, selector=Colour("red"))
     other = None if is_last else harness.open("other", 0)
@@ -384,7 +316,7 @@ def test_many_in_lanes_stay_there_when_the_selectors_go(monkeypatch: pytest.Monk
 
 def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a group's owner has waits elsewhere, and is not asked about again."""
-    harness = Harness()
+    harness = StoredQueue()
     one = harness.open("one", 0, selector=Colour("red"))
     harness.send(message("m1", "red"), message("m2", "red"), message("m3", "red", group_id="g"))
     assert harness.out() == []
@@ -395,7 +327,7 @@ def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_came_back_in_pieces_goes_out_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = Harness()
+    harness = StoredQueue()
     first = harness.open("first", 4, selector=Colour("red"))
     harness.send(*(message(f"m{number}", "red") for number in range(1, 7)))
     assert len(harness.out()) == 4
