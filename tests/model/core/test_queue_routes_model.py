@@ -273,11 +273,8 @@ class RoutesMachine(RuleBasedStateMachine):
             self.page()
             if self.channel:
                 self.durable(1)
-        assert self.is_gone == set(self.visible)
-        assert self.stored == {}
-        assert self.queue.count == 0
-        assert self.queue.skipped.count == 0
-        assert (self.memory.used, self.queue.share.used) == (0, 0)
+        assert (self.is_gone, self.stored, self.queue.count) == (set(self.visible), {}, 0)
+        assert (self.queue.skipped.count, self.memory.used, self.queue.share.used) == (0, 0, 0)
         routes = self.queue.routes
         assert routes is None or (routes.count, routes.weight) == (0, 0)
         assert self.queue.ready_weight == 0

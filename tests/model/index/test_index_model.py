@@ -131,8 +131,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_the_model_holds(self):
-        assert dict(self.index.scan()) == self.model
-        assert self.index.statistics().keys == len(self.model)
+        assert (dict(self.index.scan()), self.index.statistics().keys) == (self.model, len(self.model))
 
     def close_and_check(self):
         self.index.close()

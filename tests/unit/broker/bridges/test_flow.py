@@ -74,8 +74,7 @@ async def test_a_message_goes_out_with_the_bridge_and_not_again(world: World) ->
     text = passed(remote.properties[0])
     assert text.split()[0] == "elsewhere"
     await world.send("up/a", "again", properties={PASSED: text})
-    assert len(remote.properties) == 1
-    assert world.counts.circled == 1
+    assert (len(remote.properties), world.counts.circled) == (1, 1)
     assert world.gathered_for_bridge("up/#") == 1  # the first one alone, which is not confirmed
 
 
@@ -87,8 +86,7 @@ async def test_a_message_comes_in_with_the_bridge_and_not_again(world: World) ->
     assert world.client.properties[0][PASSED] == f"elsewhere {world.flow.begun.id}"
     again = passing(elsewhere, world.flow.begun.id)
     await world.receive("down/a", "two", 6, properties=again, retain=True)
-    assert remote.told == [("PUBREC", 5), ("PUBREC", 6)]
-    assert world.client.bodies == ["one"]
+    assert (remote.told, world.client.bodies) == ([("PUBREC", 5), ("PUBREC", 6)], ["one"])
     world.flow.released(6)
     assert remote.told[2:] == [("PUBCOMP", 6)]
 
@@ -129,12 +127,9 @@ async def test_a_message_is_confirmed_when_it_is_stored(world: World) -> None:
     world.flow.published(publish("down/a", "one", 5))
     assert remote.told == []
     await world.quiet()
-    assert remote.told == [("PUBREC", 5)]
-    assert world.client.bodies == ["one"]
+    assert (remote.told, world.client.bodies) == ([("PUBREC", 5)], ["one"])
     await world.release(5)
-    assert remote.told[1:] == [("PUBCOMP", 5)]
-    assert world.records == 0
-    assert world.counts.received == 1
+    assert (remote.told[1:], world.records, world.counts.received) == ([("PUBCOMP", 5)], 0, 1)
 
 
 async def test_a_packet_id_that_is_known_is_no_new_message(world: World) -> None:
@@ -143,12 +138,10 @@ async def test_a_packet_id_that_is_known_is_no_new_message(world: World) -> None
     remote = await world.begin()
     await world.listen("from/#")
     await world.receive("down/a", "one", 5, dup=True)
-    assert remote.told == [("PUBREC", 5)]
-    assert world.client.bodies == []
+    assert (remote.told, world.client.bodies) == ([("PUBREC", 5)], [])
     await world.release(5)
     await world.receive("down/a", "two", 5)
-    assert remote.told[1:] == [("PUBCOMP", 5), ("PUBREC", 5)]
-    assert world.client.bodies == ["two"]
+    assert (remote.told[1:], world.client.bodies) == ([("PUBCOMP", 5), ("PUBREC", 5)], ["two"])
 
 
 async def test_a_packet_id_of_a_session_that_was_lost_is_a_new_message(world: World) -> None:
@@ -159,8 +152,7 @@ async def test_a_packet_id_of_a_session_that_was_lost_is_a_new_message(world: Wo
     await world.receive("down/a", "another", 5)
     assert world.client.bodies == ["another"]
     await world.release(5)
-    assert remote.told == [("PUBREC", 5), ("PUBCOMP", 5)]
-    assert world.records == 0
+    assert (remote.told, world.records) == ([("PUBREC", 5), ("PUBCOMP", 5)], 0)
 
 
 async def test_what_was_stored_for_a_former_connection_is_not_confirmed_to_another(world: World) -> None:
@@ -181,8 +173,7 @@ async def test_what_no_topic_of_the_bridge_matches_is_confirmed_and_goes_nowhere
     remote = await world.begin()
     await world.listen("#")
     await world.receive("elsewhere", "x", 5, qos=1)
-    assert remote.told == [("PUBACK", 5)]
-    assert world.client.bodies == []
+    assert (remote.told, world.client.bodies) == ([("PUBACK", 5)], [])
 
 
 async def test_a_retained_message_is_kept_for_who_subscribes_later(world: World) -> None:
@@ -194,12 +185,10 @@ async def test_a_retained_message_is_kept_for_who_subscribes_later(world: World)
 async def test_what_this_broker_refuses_is_confirmed_and_counted_and_no_record_of_it_is_awaited(world: World) -> None:
     remote = await world.begin()
     await world.receive("down/" + 600 * "x", "one", 5)
-    assert remote.told == [("PUBREC", 5)]
-    assert (world.counts.refused, world.records) == (1, 0)
+    assert (remote.told, world.counts.refused, world.records) == ([("PUBREC", 5)], 1, 0)
     assert not world.flow._kept._sent
     await world.receive("down/a", "two", 5)
-    assert remote.told[1:] == [("PUBREC", 5)]
-    assert world.records == 1
+    assert (remote.told[1:], world.records) == ([("PUBREC", 5)], 1)
 
 
 # ---- out: packet ids, and what the other broker answers
@@ -212,9 +201,7 @@ async def test_a_message_goes_out_and_nothing_is_left_of_it(world: World) -> Non
     await world.answer(PacketType.PUBREC, 1)
     assert remote.told[1:] == [("PUBREL", 1)]
     await world.answer(PacketType.PUBCOMP, 1)
-    assert world.records == 0
-    assert world.counts.sent == 1
-    assert world.flow.waiting == 0
+    assert (world.records, world.counts.sent, world.flow.waiting) == (0, 1, 0)
 
 
 async def test_an_unconfirmed_message_goes_out_again_under_its_packet_id(world: World) -> None:
@@ -235,8 +222,7 @@ async def test_what_is_sent_while_there_is_no_connection_goes_later(world: World
     world.flow.went(remote)
     await world.send("up/a", "one")
     again = await world.reconnect()
-    assert again.told == [("PUBLISH", "site/up/a", "one", 2, 1, False)]
-    assert remote.told == []
+    assert (again.told, remote.told) == ([("PUBLISH", "site/up/a", "one", 2, 1, False)], [])
 
 
 async def test_what_expires_while_there_is_no_connection_does_not_go(world: World) -> None:
@@ -246,8 +232,7 @@ async def test_what_expires_while_there_is_no_connection_does_not_go(world: Worl
     await world.send("up/a", "two", expiration=20_000)
     world.now = 2_000
     remote = await world.reconnect()
-    assert remote.told == [("PUBLISH", "site/up/a", "two", 2, 1, False)]
-    assert world.flow.waiting == 1
+    assert (remote.told, world.flow.waiting) == ([("PUBLISH", "site/up/a", "two", 2, 1, False)], 1)
 
 
 async def test_no_more_is_on_its_way_than_the_other_broker_takes(world: World) -> None:
@@ -266,8 +251,7 @@ async def test_a_message_that_the_other_broker_refuses_is_a_dead_letter(world: W
     await world.send("up/a", "one")
     await world.answer(PacketType.PUBREC, 1, 0x97)
     assert world.kept(Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.up.a")) == 1
-    assert world.counts.refused == 1
-    assert world.records == 0
+    assert (world.counts.refused, world.records) == (1, 0)
 
 
 async def test_a_message_goes_with_the_lower_of_both_qos(world: World) -> None:
@@ -350,5 +334,4 @@ async def test_packet_ids_of_a_session_that_the_other_broker_lost_are_free(world
     await world.send("up/a", "two", expiration=2_000)
     world.now = 2_000
     remote = await world.begin(is_resumed=False)
-    assert remote.told == [("PUBLISH", "site/up/a", "one", 2, 1, False)]
-    assert world.records == 1
+    assert (remote.told, world.records) == ([("PUBLISH", "site/up/a", "one", 2, 1, False)], 1)

@@ -46,8 +46,7 @@ def test_the_most_specific_entry_holds_whatever_the_order(name: str, pattern: st
 
 def test_an_entry_holds_for_its_kind_alone_and_the_default_for_what_has_none() -> None:
     of = Policies([entry("A", TOPIC)], replace(DEFAULT, queue_prefetch=7)).of
-    assert of(queue("A")).queue_prefetch == 7
-    assert of(Destination(TOPIC, "A")).memory_limit == 1
+    assert (of(queue("A")).queue_prefetch, of(Destination(TOPIC, "A")).memory_limit) == (7, 1)
     assert of(Destination(DestinationKind.TEMP_TOPIC, "A")).memory_limit is None
 
 

@@ -117,9 +117,7 @@ def test_who_leaves_meanwhile_leaves_it_to_the_next(
     if ack is AckMode.INDIVIDUAL:
         other.ack("b").ack("long 1")
     harness.turn()
-    assert harness.stored() == 0
-    assert harness.figures()["messages"] == 0
-    assert harness.engine.memory.used == 0
+    assert (harness.stored(), harness.figures()["messages"], harness.engine.memory.used) == (0, 0, 0)
 
 
 def test_what_cannot_be_made_ready_ends_one_connection(harness: Harness, threads: Threads) -> None:
@@ -161,8 +159,7 @@ def test_what_waits_behind_goes_on_one_by_one_while_there_is_room(
     sender.store("long 1", "long 2", "b", "long 3")
     one.has_space = False  # what is said first fills it
     threads.do()
-    assert one.bodies == ["long 1"]
-    assert threads.waiting == []
+    assert (one.bodies, threads.waiting) == (["long 1"], [])
     harness.turn()
     assert one.bodies == ["long 1"]
     one.regain_space()
@@ -214,8 +211,7 @@ def test_a_mistake_in_it_is_told_as_ever(harness: Harness, threads: Threads) -> 
     threads.do()
     (error,) = client.session.errors
     assert "it ends where a value is expected" in error.message
-    assert error.receipt == "r"
-    assert client.send("after", receipt="sent").turn().receipts == ["sent"]
+    assert (error.receipt, client.send("after", receipt="sent").turn().receipts) == ("r", ["sent"])
 
 
 def test_a_short_one_waits_for_nobody(harness: Harness, threads: Threads) -> None:

@@ -47,12 +47,10 @@ def test_a_branch_whose_prepare_is_refused_is_not_prepared_and_can_be_rolled_bac
     client.handle(Recover("all"))
     assert client.session.events[-1] == ("recovered", [])
     client.abort_branch().turn()
-    assert client.receipts == ["r"]
-    assert client.bodies == ["first"]
+    assert (client.receipts, client.bodies) == (["r"], ["first"])
     client.ack("first", receipt="a")  # it waits for an acknowledgement again
     harness.turn()
-    assert client.receipts == ["r", "a"]
-    assert harness.stored() == 0
+    assert (client.receipts, harness.stored()) == (["r", "a"], 0)
 
 
 def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(harness: Any, client: Any) -> None:
@@ -61,8 +59,7 @@ def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(harness: Any, cl
     client.prepare("q")
     client.commit_branch("early").turn()
     client.commit_branch().turn()
-    assert client.receipts == ["q", "c"]
-    assert client.bodies == ["first", "second", "third"]
+    assert (client.receipts, client.bodies) == (["q", "c"], ["first", "second", "third"])
 
 
 def test_what_is_refused_after_its_client_left_is_rolled_back(harness: Any, client: Any) -> None:
@@ -81,5 +78,4 @@ def test_a_rolled_back_branch_releases_messages_of_an_unnamed_queue(harness: Any
     client.ack("m0", transaction=XA.key).prepare().turn().vanish()
     harness.fail_over()
     client = harness.client().abort_branch().turn().subscribe().turn()
-    assert client.bodies == bodies
-    assert harness.figures()["messages"] == len(bodies)
+    assert (client.bodies, harness.figures()["messages"]) == (bodies, len(bodies))

@@ -37,8 +37,7 @@ def test_more_is_given_at_once_and_the_client_is_told(harness: Harness, asked: i
     assert client.bodies == ["0", "1"]
     client.session.prefetches.clear()
     change(harness, policies(orders=5))
-    assert client.bodies == ["0", "1", "2", "3", "4"]
-    assert client.session.prefetches == [("s", 5)]
+    assert (client.bodies, client.session.prefetches) == (["0", "1", "2", "3", "4"], [("s", 5)])
 
 
 def test_with_less_nothing_is_given_before_enough_is_acknowledged(harness: Harness) -> None:
@@ -71,8 +70,7 @@ def test_a_client_that_cannot_pull_is_told_nothing_and_has_one_at_least(harness:
     for body in ("0", "1"):
         client.ack(body)
     harness.turn()
-    assert client.bodies == ["0", "1", "2"]
-    assert client.session.prefetches == []
+    assert (client.bodies, client.session.prefetches) == (["0", "1", "2"], [])
 
 
 @pytest.mark.parametrize("how", ["at subscribe", "later"])
@@ -82,8 +80,7 @@ def test_what_a_client_chose_itself_stays(harness: Harness, how: str) -> None:
         client.handle(SetPrefetch("s", 4))
     harness.turn()
     change(harness, policies(orders=7))
-    assert client.bodies == ["0", "1", "2", "3"]
-    assert client.session.prefetches == []
+    assert (client.bodies, client.session.prefetches) == (["0", "1", "2", "3"], [])
 
 
 def test_an_entry_that_was_not_there_at_the_start_changes_nothing(harness: Harness) -> None:

@@ -473,8 +473,7 @@ def _nobody_waits(world: World) -> None:
         if peer.is_closed:
             continue
         events = Counter(what for what, *_ in peer.session.events)
-        assert events["connected"] == peer.connects
-        assert peer.receipts.count("bye") == peer.disconnects
+        assert (events["connected"], peer.receipts.count("bye")) == (peer.connects, peer.disconnects)
         assert peer.is_reading
         assert (peer.client is None) is (not peer.is_logged_in)
         assert peer.client is None or peer.client.state is State.READY

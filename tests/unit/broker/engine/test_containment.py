@@ -39,8 +39,7 @@ def test_a_session_that_fails_is_hung_up_on_alone(harness: Any, destination: Des
             broken.vanish()  # as the transport tells it
             harness.turn()
     assert broken.is_closed
-    assert sender.receipts == ["r0", "r1", "r2", "r3"]
-    assert sorted(good.bodies) == ["0", "1", "2", "3"]
+    assert (sender.receipts, sorted(good.bodies)) == (["r0", "r1", "r2", "r3"], ["0", "1", "2", "3"])
     harness.client()  # and logs in
 
 
@@ -229,8 +228,7 @@ def test_a_step_that_fails_does_not_keep_a_topic_from_going_on(harness: Harness)
     sender = harness.client().send("1", PRICES, receipt="1").turn()
     fan_out._deliver = deliver
     sender.send("2", PRICES, receipt="2").turn()
-    assert clients[-1].bodies == ["1", "2"]
-    assert sender.receipts == ["1", "2"]
+    assert (clients[-1].bodies, sender.receipts) == (["1", "2"], ["1", "2"])
 
 
 def test_what_waits_for_room_and_cannot_be_carried_out(make_harness: MakeHarness) -> None:
@@ -336,8 +334,7 @@ def test_a_queue_that_cannot_give_out(harness: Harness) -> None:
     for destination in (ORDERS, other):
         sender.send("1", destination, receipt=str(destination))
     harness.turn()
-    assert len(sender.receipts) == 2
-    assert consumer.bodies == ["1"]
+    assert (len(sender.receipts), consumer.bodies) == (2, ["1"])
 
 
 def test_the_end_of_a_client(harness: Harness) -> None:

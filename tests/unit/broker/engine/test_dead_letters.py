@@ -22,11 +22,9 @@ def test_a_refused_message_is_a_dead_letter_at_once(harness):
     assert client.receipts == []
     harness.turn()
     sexton.subscribe("d", DLQ)
-    assert client.receipts == ["r"]
-    assert harness.figures()["unacknowledged"] == 2
+    assert (client.receipts, harness.figures()["unacknowledged"]) == (["r"], 2)
     letter = sexton.session.delivered[0].message
-    assert letter.body == b"b"
-    assert letter.original_destination.name == "orders"
+    assert (letter.body, letter.original_destination.name) == (b"b", "orders")
     assert letter.message_id == client.last("b").message.message_id
     assert letter.properties["dlqDeliveryFailureCause"] == "refused by NACK after 0 redeliveries"
 
@@ -53,16 +51,14 @@ def test_dead_letters_that_are_refused_stay_with_who_did(harness):
     sexton.subscribe("d", DLQ, ack=AckMode.CLIENT)
     assert sexton.bodies == ["a", "b", "c"], "in their order"
     sexton.handle(Nack("d", 2, None, "r"))
-    assert sexton.receipts == ["r"]
-    assert list(sexton.client.subscriptions["d"].unacked) == [1, 2, 3]
+    assert (sexton.receipts, list(sexton.client.subscriptions["d"].unacked)) == (["r"], [1, 2, 3])
     sexton.handle(Ack("d", 3, None, "a")).turn()
     assert sexton.receipts == ["r", "a"]
 
 
 def test_a_refused_non_persistent_message_is_dropped(harness):
     client = harness.consumer().send("a", persistent=False).nack("a", receipt="r").turn()
-    assert client.receipts == ["r"]
-    assert harness.counts["messages"] == 0
+    assert (client.receipts, harness.counts["messages"]) == (["r"], 0)
     assert harness.counts["memory_non_persistent_bytes"] == 0
 
 
@@ -91,12 +87,10 @@ def test_lost_connections_do_not_count_towards_the_limit(make_harness):
 def test_a_dead_letter_does_not_die_again(harness):
     client, other = harness.client(), harness.client()
     client.send("a", DLQ).subscribe("d", DLQ).turn().nack("a", receipt="r").turn()
-    assert client.receipts == ["r"]
-    assert client.bodies == ["a"]
+    assert (client.receipts, client.bodies) == (["r"], ["a"])
     client.vanish()
     other.subscribe("d", DLQ)
-    assert other.bodies == ["a"]
-    assert harness.stored() == 1
+    assert (other.bodies, harness.stored()) == (["a"], 1)
 
 
 @pytest.mark.parametrize("is_audited", [True, False])
@@ -111,8 +105,7 @@ def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_
     letters = [each.message for each in sexton.session.delivered]
     assert [letter.body for letter in letters] == ([b"a", b"b"] if is_audited else [b"a", b"b", b"b", b"a"])
     assert len({letter.message_id for letter in letters}) == len(letters)
-    assert two.receipts == ["r"]
-    assert harness.stored() == len(letters)
+    assert (two.receipts, harness.stored()) == (["r"], len(letters))
 
 
 def test_what_is_given_up_again_after_it_was_sent_again_is_a_dead_letter_again(harness):
@@ -152,13 +145,10 @@ def test_dead_letters_may_be_sent_to_a_topic(make_harness, is_persistent):
     client.send("a", persistent=is_persistent).turn().nack("a", receipt="first")
     assert plain.bodies == [] if is_persistent else ["a"]
     harness.turn()
-    assert plain.bodies == ["a"]
-    assert client.receipts == ["first"]
+    assert (plain.bodies, client.receipts) == (["a"], ["first"])
     keeper.subscribe("k", dead, durable_name="d")
     client.send("b", persistent=is_persistent).turn().nack("b", receipt="second").turn()
-    assert plain.bodies == ["a", "b"]
-    assert keeper.bodies == ["b"]
-    assert client.receipts == ["first", "second"]
+    assert (plain.bodies, keeper.bodies, client.receipts) == (["a", "b"], ["b"], ["first", "second"])
     assert harness.stored() == 1
     keeper.ack("b").turn()
     assert harness.stored() == 0

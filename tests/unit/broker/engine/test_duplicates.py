@@ -26,25 +26,20 @@ def test_what_is_sent_again_after_a_failover_is_stored_once(harness):
     for number in (2, 3, 4):
         client.handle(Send(numbered(number, f"m{number}"), None, f"r{number}"))
     harness.turn()
-    assert client.receipts == ["r2", "r3", "r4"]
-    assert client.bodies == ["m1", "m2", "m3", "m4"]
-    assert harness.stored() == 4
-    assert harness.counts["duplicates_total"] == 2
+    assert (client.receipts, client.bodies) == (["r2", "r3", "r4"], ["m1", "m2", "m3", "m4"])
+    assert (harness.stored(), harness.counts["duplicates_total"]) == (4, 2)
 
 
 def test_two_copies_in_one_turn_are_one_message(harness):
     client = harness.client().handle(Send(numbered(1, "m"), None, "first"))
     client.handle(Send(numbered(1, "m"), None, "second")).turn()
-    assert client.receipts == ["first", "second"]
-    assert harness.stored() == 1
+    assert (client.receipts, harness.stored()) == (["first", "second"], 1)
 
 
 def test_a_message_that_was_acknowledged_does_not_come_back_with_its_copy(harness):
     client = harness.consumer().handle(Send(numbered(1, "m"))).turn().ack("m")
     client.handle(Send(numbered(1, "m"), None, "again")).turn()
-    assert client.bodies == ["m"]
-    assert client.receipts == ["again"]
-    assert harness.stored() == 0
+    assert (client.bodies, client.receipts, harness.stored()) == (["m"], ["again"], 0)
 
 
 def test_a_message_that_was_refused_may_come_again(make_harness):
@@ -63,8 +58,7 @@ def test_a_commit_that_is_sent_again_stores_nothing_twice(harness):
         for number in (1, 2):
             client.handle(Send(numbered(number, f"m{number}"), "t"))
         client.commit(receipt=receipt).turn()
-        assert client.receipts == [receipt]
-        assert harness.stored() == 2
+        assert (client.receipts, harness.stored()) == ([receipt], 2)
         harness.fail_over()
     client = harness.consumer().turn()
     assert client.bodies == ["m1", "m2"]

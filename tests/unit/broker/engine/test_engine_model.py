@@ -114,9 +114,7 @@ def machine(make_harness: Any) -> type[RuleBasedStateMachine]:
                 client.vanish()
             last = self.harness.consumer("s", ack=AckMode.AUTO)
             self.harness.turn()
-            assert set(last.bodies) == held
-            assert len(last.bodies) == len(held)
-            assert self.harness.stored() == 0
+            assert (set(last.bodies), len(last.bodies), self.harness.stored()) == (held, len(held), 0)
             counts = self.harness.counts
             assert (counts["messages"], counts["unacknowledged"], counts["memory_stored_bytes"]) == (0, 0, 0)
 

@@ -43,8 +43,7 @@ def test_status_tells_who_waits_for_which_limit_and_since_when(full):
     full.wait(2)
     producer.send("later", receipt="s", persistent=False)
     (told,) = blocked(full)
-    assert told["producer"] == producer.id
-    assert (told["client_id"], told["peer"]) == ("me", producer.peer)
+    assert (told["producer"], told["client_id"], told["peer"]) == (producer.id, "me", producer.peer)
     assert (told["destination"], told["limit"], told["of"]) == ("queue://orders", "memory_limit", "queue://orders")
     assert told["since"] == told["limit_reached_since"] == "1970-01-01T00:00:01.000+00:00"
     assert told["sends"] == 2
@@ -70,8 +69,7 @@ def test_what_has_room_goes_on_on_the_same_connection(full):
     producer.send("elsewhere", BILLS, receipt="1", persistent=False).send("stored", receipt="2")
     producer.send("to a topic", PRICES, receipt="3", persistent=False)
     producer.subscribe("s", BILLS, receipt="4").turn()
-    assert sorted(producer.receipts) == ["1", "2", "3", "4"]
-    assert producer.bodies == ["elsewhere"]
+    assert (sorted(producer.receipts), producer.bodies) == (["1", "2", "3", "4"], ["elsewhere"])
 
 
 def test_what_has_room_in_one_place_waits_for_room_in_the_next(make_harness):
@@ -88,8 +86,7 @@ def test_what_has_room_in_one_place_waits_for_room_in_the_next(make_harness):
     assert producer.receipts == []
     harness.client().subscribe("o", other, AckMode.AUTO)
     harness.wait(0.2)
-    assert producer.receipts == ["r"]
-    assert consumer.bodies == ["x" * 500, "late"]
+    assert (producer.receipts, consumer.bodies) == (["r"], ["x" * 500, "late"])
 
 
 def test_first_come_first_served(full):
@@ -123,8 +120,7 @@ def test_a_durable_subscription_counts_in_the_memory_of_its_topic(make_harness):
     assert producer.receipts == ["1"]
     durable.subscribe("s", PRICES, AckMode.AUTO, durable_name="d")
     harness.wait(1)
-    assert producer.receipts == ["1", "2"]
-    assert durable.bodies == ["x" * 500, "late"]
+    assert (producer.receipts, durable.bodies) == (["1", "2"], ["x" * 500, "late"])
 
 
 def test_sends_that_wait_do_not_fill_the_memory_that_they_wait_for(make_harness):
@@ -186,8 +182,7 @@ def test_a_send_fails_that_waited_too_long_with_since_when(make_harness):
     assert "no room since 1970-01-01T00:00:01.000" in error.message
     consumer = consume(harness)
     harness.wait(0.5)
-    assert producer.receipts == ["s"]
-    assert consumer.bodies == ["x" * 500, "later"]
+    assert (producer.receipts, consumer.bodies) == (["s"], ["x" * 500, "later"])
 
 
 def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
@@ -195,8 +190,7 @@ def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
     producer = full.client()
     for number in range(4):
         producer.send(str(number), receipt=str(number), persistent=False)
-    assert len(producer.errors) == 2
-    assert full.counts["sends_waiting"] == 2
+    assert (len(producer.errors), full.counts["sends_waiting"]) == (2, 2)
 
 
 # ---- who is not read any more
@@ -227,8 +221,7 @@ def test_a_farewell_waits_behind_what_was_sent_before(full):
     assert producer.receipts == []
     consumer = consume(full)
     full.wait(1)
-    assert consumer.bodies == ["x" * 500, "late"]
-    assert producer.receipts == ["bye"]
+    assert (consumer.bodies, producer.receipts) == (["x" * 500, "late"], ["bye"])
     assert producer.is_closed
 
 
@@ -246,8 +239,7 @@ def test_with_the_term_ends_what_waits(full):
     consumer = consume(full)
     full.engine.end()
     full.wait(5)
-    assert consumer.bodies == ["x" * 500]
-    assert blocked(full) == []
+    assert (consumer.bodies, blocked(full)) == (["x" * 500], [])
     assert full.later == [], "nobody looks any more"
 
 
@@ -277,8 +269,7 @@ def test_a_producer_waits_for_a_full_store_but_not_with_what_needs_none(stuffed)
     assert (told["limit"], told["of"]) == ("store", "the broker")
     assert "bytes_max" in told["reason"]
     give_space(stuffed)
-    assert producer.receipts == ["1", "2", "r"]
-    assert stuffed.stored() == 2
+    assert (producer.receipts, stuffed.stored()) == (["1", "2", "r"], 2)
 
 
 def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):
@@ -288,8 +279,7 @@ def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):
     producer.commit("other", receipt="4").turn()
     assert producer.receipts == ["4"]
     give_space(stuffed)
-    assert producer.receipts == ["4", "1", "2", "3"]
-    assert stuffed.stored() == 3
+    assert (producer.receipts, stuffed.stored()) == (["4", "1", "2", "3"], 3)
 
 
 def test_a_transaction_does_not_overtake_what_its_client_sent_before(stuffed):

@@ -35,8 +35,7 @@ def test_a_refused_producer_is_told_why_and_what_helps_and_sends_when_there_is_r
     assert "bytes_max" in error.message
     assert "Nothing was stored. Send it later" in error.detail
     assert (error.receipt, error.is_fatal, client.is_closed) == ("r", False, False)
-    assert client.receipts == []
-    assert refused(harness) == 1
+    assert (client.receipts, refused(harness)) == ([], 1)
     client.ack("stored").turn().send("taken", receipt="s").turn()
     assert client.receipts == ["s"]
 
@@ -61,16 +60,13 @@ def test_a_transaction_that_was_open_before_is_rolled_back_at_commit_if_it_store
     harness.store.bytes_max = bytes_max
     client.commit(receipt="r").turn()
     assert "Transaction 't' was rolled back: the store in memory" in client.errors[0]
-    assert client.receipts == []
-    assert harness.stored() == 1
-    assert refused(harness) == 1
+    assert (client.receipts, harness.stored(), refused(harness)) == ([], 1, 1)
 
 
 def test_a_transaction_that_only_acknowledges_is_committed(full):
     harness, client = full
     client.begin().ack("stored", transaction="t").commit(receipt="r").turn()
-    assert client.receipts == ["r"]
-    assert harness.stored() == 0
+    assert (client.receipts, harness.stored()) == (["r"], 0)
 
 
 def test_what_is_not_stored_goes_on_in_a_transaction_too(full):
@@ -78,16 +74,14 @@ def test_what_is_not_stored_goes_on_in_a_transaction_too(full):
     client.send("volatile", persistent=False).send("nobody keeps it", PRICES)
     client.begin().send("volatile too", transaction="t", persistent=False)
     client.send("nobody keeps it either", PRICES, transaction="t").commit(receipt="r").turn()
-    assert client.errors == []
-    assert client.receipts == ["r"]
+    assert (client.errors, client.receipts) == ([], ["r"])
     assert client.bodies == ["stored", "volatile", "volatile too"]
 
 
 def test_dead_letters_go_on(full):
     harness, client = full
     client.nack("stored", receipt="r").turn()
-    assert client.receipts == ["r"]
-    assert harness.figures(DLQ.name)["messages"] == 1
+    assert (client.receipts, harness.figures(DLQ.name)["messages"]) == (["r"], 1)
 
 
 def test_a_durable_subscription_ends_and_gives_its_room_back(full):

@@ -126,8 +126,7 @@ def test_parts_of_a_composite_share_their_body(make_harness):
     for name in names:
         client.subscribe(name, Destination(DestinationKind.QUEUE, name), AckMode.AUTO)
     harness.turn()
-    assert client.bodies == [LARGE] * 50
-    assert used(harness) == 0
+    assert (client.bodies, used(harness)) == ([LARGE] * 50, 0)
 
 
 def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(make_harness):
@@ -148,8 +147,7 @@ def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(make_harnes
     for each in list(client.session.delivered):
         client.ack(each.body, transaction="t")
     client.commit().turn()
-    assert used(harness) == 0
-    assert client.client.holder.bytes == 0
+    assert (used(harness), client.client.holder.bytes) == (0, 0)
 
 
 def test_connections_subscriptions_and_destinations_count(make_harness, monkeypatch):

@@ -44,8 +44,7 @@ def test_what_is_not_stored_moves_too_and_to_a_topic_that_nobody_listens_to(harn
     operator = harness.consumer().store("a", persistent=persistent)
     move(operator, "a", target)
     harness.turn()
-    assert operator.receipts == ["moved"]
-    assert (harness.figures()["messages"], harness.stored()) == (0, 0)
+    assert (operator.receipts, harness.figures()["messages"], harness.stored()) == (["moved"], 0, 0)
     assert target is PRICES or harness.figures("parked")["messages"] == 1
 
 
@@ -55,8 +54,7 @@ def test_what_cannot_move_goes_back_and_does_not_count_as_delivered(make_harness
     move(operator, "a", PARKED)
     harness.turn()
     assert "More than 1 destinations" in operator.errors[0]
-    assert operator.receipts == []
-    assert harness.figures()["messages"] == 1
+    assert (operator.receipts, harness.figures()["messages"]) == ([], 1)
     operator.unsubscribe(seen=0)
     other = harness.consumer().turn()
     assert [each.redelivered for each in other.session.delivered] == [False]
@@ -68,8 +66,7 @@ def test_a_full_store_refuses_it(make_harness):
     harness.store.bytes_max = 1
     move(operator, "a", PARKED)
     harness.turn()
-    assert len(operator.errors) == 1
-    assert harness.figures()["messages"] == 1
+    assert (len(operator.errors), harness.figures()["messages"]) == (1, 1)
 
 
 def test_a_delivery_moves_once(harness):

@@ -43,12 +43,10 @@ def again(make_harness):
 
 def test_a_refused_message_comes_again_when_its_time_has_come(again):
     client = again.consumer(prefetch=1).send("a").store("b").nack("a", receipt="r")
-    assert client.receipts == ["r"]
-    assert client.bodies == ["a", "b"]
+    assert (client.receipts, client.bodies) == (["r"], ["a", "b"])
     client.ack("b")
     again.wait(1.9)
-    assert client.bodies == ["a", "b"]
-    assert again.figures()["messages"] == 1
+    assert (client.bodies, again.figures()["messages"]) == (["a", "b"], 1)
     again.wait(0.2)
     assert client.bodies == ["a", "b", "a"]
     client.nack("a")
@@ -58,8 +56,7 @@ def test_a_refused_message_comes_again_when_its_time_has_come(again):
     client.nack("a")
     again.wait(8.1)
     client.nack("a").turn()
-    assert client.bodies == ["a", "b", "a", "a", "a"]
-    assert again.figures(DLQ.name)["messages"] == 1
+    assert (client.bodies, again.figures(DLQ.name)["messages"]) == (["a", "b", "a", "a", "a"], 1)
 
 
 def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
@@ -125,12 +122,10 @@ def test_what_nobody_uses_goes_and_may_come_again(tidy):
     tidy.wait(9)
     assert names(tidy) == ["orders", "prices"]
     tidy.wait(3)
-    assert names(tidy) == []
-    assert tidy.store.owners() == []
+    assert (names(tidy), tidy.store.owners()) == ([], [])
     assert tidy.counts["destinations_gone_idle_total"] == 2
     client.send("c", receipt="2").turn()
-    assert client.receipts == ["1", "2"]
-    assert tidy.figures()["messages"] == 1
+    assert (client.receipts, tidy.figures()["messages"]) == (["1", "2"], 1)
 
 
 def test_what_is_used_stays(tidy):
@@ -149,8 +144,7 @@ def test_what_is_sent_to_again_and_again_stays(tidy):
     for _ in range(5):
         client.send("a", PRICES)
         tidy.wait(9)
-    assert names(tidy) == ["prices"]
-    assert tidy.counts["destinations_gone_idle_total"] == 0
+    assert (names(tidy), tidy.counts["destinations_gone_idle_total"]) == (["prices"], 0)
 
 
 def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
@@ -160,9 +154,7 @@ def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
     tidy.now += 1_000
     tidy.engine.tick(tidy.now)  # the mark is on its way
     client.send("late", receipt="r").turn()
-    assert client.receipts == ["r"]
-    assert tidy.figures()["messages"] == 1
-    assert tidy.stored() == 1
+    assert (client.receipts, tidy.figures()["messages"], tidy.stored()) == (["r"], 1, 1)
 
 
 def test_nothing_goes_while_a_prepared_branch_may_add_to_it(tidy):
@@ -176,8 +168,7 @@ def test_empty_ones_from_before_go_too(tidy):
     assert tidy.stored() == 0
     tidy.fail_over()
     tidy.wait(15)
-    assert names(tidy) == []
-    assert tidy.store.owners() == []
+    assert (names(tidy), tidy.store.owners()) == ([], [])
 
 
 def test_without_a_policy_everything_stays(harness):

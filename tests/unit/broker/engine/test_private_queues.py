@@ -119,8 +119,7 @@ def test_nobody_else_may(harness: Any, owner: Any, attempt: str, who: str, desti
     harness.wait(5)
     assert [error.kind for error in client.session.errors] == [ErrorKind.SECURITY]
     assert "is the broker's own" in client.errors[0]
-    assert client.bodies == []
-    assert state_of(harness, STATE) == ["record"]
+    assert (client.bodies, state_of(harness, STATE)) == ([], ["record"])
     assert state_of(harness, MQTT_RETAINED) == ["retained"]
     assert not harness.destinations.exists(queue(f"{MQTT_SESSION}nobody"))
 
@@ -163,8 +162,7 @@ def test_the_session_may_read_create_and_delete_its_own(harness: Any, owner: Any
     assert owner.bodies == ["record"]
     owner.ack("record").unsubscribe("s").handle(RemoveDestination(STATE, "removed"))
     owner.handle(AddDestination(STATE, "added")).turn()
-    assert owner.errors == []
-    assert sorted(owner.receipts[2:]) == ["added", "removed"]
+    assert (owner.errors, sorted(owner.receipts[2:])) == ([], ["added", "removed"])
 
 
 def test_operators_may(harness: Any, owner: Any) -> None:

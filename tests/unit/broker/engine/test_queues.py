@@ -13,15 +13,12 @@ def test_a_persistent_message_is_told_and_delivered_only_when_durable(harness):
     client = harness.consumer(receipt="sub").send("a", receipt="r")
     assert client.session.events[1:] == [("receipt", "sub")]
     harness.turn()
-    assert client.session.events[2:] == [("receipt", "r"), ("message", "a")]
-    assert harness.stored() == 1
+    assert (client.session.events[2:], harness.stored()) == ([("receipt", "r"), ("message", "a")], 1)
 
 
 def test_a_non_persistent_message_is_told_and_delivered_at_once(harness):
     client = harness.consumer().send("a", receipt="r", persistent=False)
-    assert client.bodies == ["a"]
-    assert client.receipts == ["r"]
-    assert harness.stored() == 0
+    assert (client.bodies, client.receipts, harness.stored()) == (["a"], ["r"], 0)
 
 
 def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_durable(harness):
@@ -29,8 +26,7 @@ def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_dura
     client.ack("b", receipt="r")
     assert client.receipts == []
     harness.turn()
-    assert client.receipts == ["r"]
-    assert harness.stored() == 0
+    assert (client.receipts, harness.stored()) == (["r"], 0)
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
@@ -88,6 +84,4 @@ def test_a_client_id_may_be_taken_over_where_the_connector_says_so(harness):
 def test_messages_to_a_temporary_queue_are_not_stored(harness):
     client = harness.client().handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, "t:1")))
     client.send("a", Destination(DestinationKind.TEMP_QUEUE, "t:1"), receipt="r").turn()
-    assert client.receipts == ["r"]
-    assert harness.stored() == 0
-    assert harness.figures("t:1")["messages"] == 1
+    assert (client.receipts, harness.stored(), harness.figures("t:1")["messages"]) == (["r"], 0, 1)

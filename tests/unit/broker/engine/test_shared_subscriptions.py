@@ -172,9 +172,7 @@ def test_it_ends_when_its_last_holder_unsubscribes(harness: Any, is_restarted: b
     harness.turn()
     assert two.bodies == ["a"]
     two.unsubscribe("s", durable_name="d", receipt="r").turn()
-    assert two.receipts == ["joined", "r"]
-    assert shares(harness) == []
-    assert records(harness) == []
+    assert (two.receipts, shares(harness), records(harness)) == (["joined", "r"], [], [])
     assert harness.stored() == 0
 
 

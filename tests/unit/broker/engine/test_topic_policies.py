@@ -46,9 +46,7 @@ def test_a_topic_gives_what_it_kept_to_who_asks(
         properties = {"ActiveMQ.Retain": True} if body in "bd" else None
         sender.send(body, PRICES, persistent=is_persistent, properties=properties)
         harness.wait(1)
-    assert ask(harness) == given
-    assert ask(harness, EVERY) == given
-    assert ask(harness, is_retroactive=False) == []
+    assert (ask(harness), ask(harness, EVERY), ask(harness, is_retroactive=False)) == (given, given, [])
     assert ask(harness, selector="JMSPriority > 5") == []
     harness.destinations.remove(harness.destinations.topic(PRICES))
     assert harness.engine.memory.used == 0, "what was kept is given back with the topic"

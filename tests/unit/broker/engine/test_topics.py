@@ -64,8 +64,7 @@ def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harnes
     other.subscribe("s", PRICES, durable_name=durable_name).turn()
     client.send("a", PRICES).send("b", PRICES, persistent=False)
     other.store("c", destination=PRICES)
-    assert client.bodies == ["c"]
-    assert sorted(other.bodies) == ["a", "b", "c"]
+    assert (client.bodies, sorted(other.bodies)) == (["c"], ["a", "b", "c"])
 
 
 @pytest.mark.parametrize("bound", [{"topic_pending_messages": 2}, {"topic_pending_bytes": 10_000}], ids=str)
@@ -112,8 +111,7 @@ def test_another_selector_or_no_local_is_another_subscription_after_a_failover_t
     client.send("red", PRICES, properties={"colour": "red"}).turn()
     harness.fail_over()
     client = harness.consumer("s", PRICES, durable_name="d", **(asked | change), client_id="me").turn()
-    assert client.bodies == []
-    assert harness.stored() == 0
+    assert (client.bodies, harness.stored()) == ([], 0)
 
 
 def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):
@@ -165,8 +163,7 @@ def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(har
     client.store("a", destination=PRICES).unsubscribe("s", durable_name="d", receipt="r")
     assert client.receipts == []
     client.store("b", destination=PRICES)
-    assert client.receipts == ["r"]
-    assert harness.store.owners() == []
+    assert (client.receipts, harness.store.owners()) == (["r"], [])
     assert harness.counts["memory_stored_bytes"] == 0
     assert harness.counts["memory_non_persistent_bytes"] == 0
 
@@ -175,9 +172,7 @@ def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harnes
     client, plain = harness.consumer("s", PRICES, durable_name="d", client_id="me"), harness.client()
     plain.subscribe("p", PRICES, AckMode.AUTO).turn()
     client.send("a", PRICES, receipt="1").unsubscribe(None, durable_name="d", receipt="2").turn()
-    assert client.receipts == ["1", "2"]
-    assert plain.bodies == ["a"]
-    assert client.bodies == []
+    assert (client.receipts, plain.bodies, client.bodies) == (["1", "2"], ["a"], [])
 
 
 def test_an_unknown_durable_subscription_cannot_be_deleted(harness):
@@ -227,8 +222,7 @@ def test_what_activemq_left_pending_and_a_selector_passes_over_is_let_go_of(harn
         harness.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
     harness.fail_over(is_sudden=True)
     client = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="me").turn()
-    assert client.bodies == ["0", "400", "800"]
-    assert harness.stored() == 3
+    assert (client.bodies, harness.stored()) == (["0", "400", "800"], 3)
     assert at_once(harness.engine.statistics())["subscriptions"][0]["messages"] == 3
 
 
@@ -277,8 +271,7 @@ def test_a_durable_subscription_of_several_topics_outlives_the_engine(harness, f
     for body in client.bodies:
         client.ack(body)
     client.unsubscribe("s", durable_name="d", receipt="r").turn()
-    assert client.receipts == ["r"]
-    assert harness.store.owners() == []
+    assert (client.receipts, harness.store.owners()) == (["r"], [])
 
 
 def test_a_durable_list_with_patterns_gets_each_message_once(harness):
@@ -294,8 +287,7 @@ def test_a_durable_list_with_patterns_gets_each_message_once(harness):
 @pytest.mark.parametrize("name", ["stock.A,queue://orders", "stock.A," + "x" * 510])
 def test_a_list_that_cannot_be_kept_is_refused(harness, name):
     client = harness.consumer("s", Destination(DestinationKind.TOPIC, name), durable_name="d", client_id="me").turn()
-    assert len(client.errors) == 1
-    assert harness.store.owners() == []
+    assert (len(client.errors), harness.store.owners()) == (1, [])
 
 
 def test_a_wildcard_consumer_of_a_virtual_topic_gets_what_came_while_away(harness):

@@ -73,8 +73,7 @@ def test_what_is_not_sampled_or_has_no_context_has_none(harness: Harness) -> Non
     traced = Traced(harness)
     client = harness.consumer().send("one", properties=dict(NOT_SAMPLED)).send("two")
     client.send("three", properties={"traceparent": "nonsense"}).turn()
-    assert client.bodies == ["one", "two", "three"]
-    assert traced.spans == {}
+    assert (client.bodies, traced.spans) == (["one", "two", "three"], {})
 
 
 def test_by_ratio_messages_without_a_context_begin_a_trace(harness: Harness) -> None:
@@ -101,8 +100,7 @@ def test_a_delivery_after_a_failover_belongs_to_the_producers_trace(harness: Har
     harness.tracing._known.clear()  # another process
     harness.fail_over()
     client = harness.consumer().turn()
-    assert client.bodies == ["one"]
-    assert parent(traced.spans["deliver orders"]) == PARENT
+    assert (client.bodies, parent(traced.spans["deliver orders"])) == (["one"], PARENT)
 
 
 def test_a_refused_message_is_an_error(harness: Harness) -> None:

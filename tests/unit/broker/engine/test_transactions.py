@@ -16,13 +16,11 @@ def test_nothing_of_a_transaction_is_seen_before_its_commit_is_durable(harness):
     sender, client = harness.client(), harness.consumer()
     sender.begin(receipt="1").send("a", transaction="t", receipt="2")
     sender.send("b", transaction="t", persistent=False).turn()
-    assert sender.receipts == ["1", "2"]
-    assert client.bodies == []
+    assert (sender.receipts, client.bodies) == (["1", "2"], [])
     sender.commit(receipt="3")
     assert sender.receipts == ["1", "2"]
     harness.turn()
-    assert sender.receipts == ["1", "2", "3"]
-    assert client.bodies == ["a", "b"]
+    assert (sender.receipts, client.bodies) == (["1", "2", "3"], ["a", "b"])
 
 
 def test_the_end_of_a_connection_is_an_abort(harness):
@@ -41,9 +39,7 @@ def test_an_abort_undoes_acknowledgements_and_they_can_be_made_again(harness):
     client.begin().ack("b", transaction="t").abort()
     assert client.bodies == ["a", "b", "c", "d"]
     client.ack("c", receipt="r").turn()
-    assert client.errors == []
-    assert client.bodies == ["a", "b", "c", "d"]
-    assert harness.stored() == 1
+    assert (client.errors, client.bodies, harness.stored()) == ([], ["a", "b", "c", "d"], 1)
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -63,8 +59,7 @@ def test_a_commit_passes_over_what_a_deleted_durable_subscription_held(harness):
     client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
     client.store("a", destination=PRICES).begin().ack("a", transaction="t")
     client.unsubscribe("s", durable_name="d").commit(receipt="r").turn()
-    assert client.receipts == ["r"]
-    assert harness.counts["memory_stored_bytes"] == 0
+    assert (client.receipts, harness.counts["memory_stored_bytes"]) == (["r"], 0)
 
 
 def test_a_transaction_beyond_a_bound_can_only_be_rolled_back(make_harness):
@@ -76,8 +71,7 @@ def test_a_transaction_beyond_a_bound_can_only_be_rolled_back(make_harness):
         assert limit in client.errors[0]
         client.commit(receipt="r").turn()
         assert "was rolled back" in client.errors[1]
-        assert client.receipts == []
-        assert harness.stored() == 0
+        assert (client.receipts, harness.stored()) == ([], 0)
         assert harness.counts["memory_transactions_bytes"] == 0
         assert not client.is_closed
 
@@ -143,5 +137,4 @@ def test_what_a_later_acknowledgement_covered_may_be_acknowledged_after_it(harne
     client.begin("other").ack("a", transaction="other", receipt="x")
     assert len(client.errors) == 1, "it belongs to the first"
     client.commit("t", receipt="c").turn()
-    assert client.receipts == ["b", "a", "c"]
-    assert harness.figures()["messages"] == 1
+    assert (client.receipts, harness.figures()["messages"]) == (["b", "a", "c"], 1)

@@ -121,8 +121,7 @@ def test_nothing_is_delivered_before_the_receipt(harness: Harness) -> None:
         sender.send("x", queue(number), persistent=False)
     assert client.session.events == [("connected", client.client.connection.id)]
     steps(harness)
-    assert client.session.events[1] == ("receipt", "opened")
-    assert len(client.bodies) == 2 * MANY
+    assert (client.session.events[1], len(client.bodies)) == (("receipt", "opened"), 2 * MANY)
 
 
 def test_a_queue_that_begins_or_ends_meanwhile_is_found_or_not(harness: Harness) -> None:
@@ -230,8 +229,7 @@ def test_an_error_of_ours_in_the_middle_ends_that_client_alone(harness: Harness)
     harness.engine.closed(client)
     harness.make_steps()
     other.send("x", receipt="r", persistent=False)
-    assert other.receipts == ["r"]
-    assert consumers(harness) == 0
+    assert (other.receipts, consumers(harness)) == (["r"], 0)
 
 
 def test_of_a_leaver_in_a_transaction_nothing_is_overtaken(harness: Harness) -> None:
@@ -510,8 +508,7 @@ def test_who_listens_to_what_there_is_hears_it_in_steps(make_harness: MakeHarnes
     other.send("aside", receipt="r", persistent=False)
     assert other.receipts == ["r"]
     listener.unsubscribe(receipt="heard").turn()
-    assert len(listener.bodies) == MANY
-    assert listener.receipts == ["heard"]
+    assert (len(listener.bodies), listener.receipts) == (MANY, ["heard"])
 
 
 @pytest.mark.parametrize("how", ["commit", "prepare"])
@@ -588,8 +585,7 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(harness: Har
     assert harness.stored() - before == kept
     assert sorted(sender.receipts) == ([] if how == "leaves" else ["a", "r"] if how == "rolls back" else ["r"])
     assert not sender.errors
-    assert harness.counts["sends_waiting"] == 0
-    assert harness.counts["memory_transactions_bytes"] == 0
+    assert (harness.counts["sends_waiting"], harness.counts["memory_transactions_bytes"]) == (0, 0)
     assert made.count == MANY, "none is made twice"
 
 
@@ -825,8 +821,7 @@ def test_a_client_that_vanishes_during_its_commit_has_committed_it_all(harness: 
     assert orders.count <= STEP
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] > 0, "what is not visible yet takes memory all the same"
     sender.lose_socket().turn()
-    assert orders.count == MANY
-    assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
+    assert (orders.count, harness.engine.memory.by_kind[Kind.TRANSACTIONS]) == (MANY, 0)
 
 
 @pytest.mark.parametrize(("name", "asked"), [("prices", 0), ("VirtualTopic.prices", MANY)])
@@ -945,8 +940,7 @@ def test_who_leaves_while_what_waits_is_looked_at_has_nothing_done(make_harness:
     done = len(consumer.bodies) - MANY
     assert 0 <= done <= STEP
     sender.lose_socket().turn()
-    assert len(consumer.bodies) == MANY + done
-    assert harness.counts["sends_waiting"] == 0
+    assert (len(consumer.bodies), harness.counts["sends_waiting"]) == (MANY + done, 0)
 
 
 def listeners_of_a_pattern(harness: Harness) -> list[Client]:
@@ -1010,8 +1004,7 @@ def test_open_transactions_with_very_many_messages_end_one_by_one(harness: Harne
     undone = harness.count(Transaction, "undo")
     client.lose_socket()
     assert harness.most(lambda: undone.count) == 1
-    assert undone.count == 5
-    assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
+    assert (undone.count, harness.engine.memory.by_kind[Kind.TRANSACTIONS]) == (5, 0)
 
 
 @pytest.mark.parametrize("habit", ["dlq", "requeue"])
@@ -1045,8 +1038,7 @@ def test_a_topics_message_is_given_to_very_many_durable_subscriptions_in_steps(
     sender.commit(receipt="r")
     assert given.count <= STEP
     assert harness.most(lambda: given.count, are_calls=True) <= STEP
-    assert given.count == 3 * MANY
-    assert sender.receipts == ["r"]
+    assert (given.count, sender.receipts) == (3 * MANY, ["r"])
     assert [sorted(each.bodies) for each in listeners] == [["0", "0", "1", "1", "2", "2"]] + [["0", "1", "2"]] * (
         MANY - 1
     )

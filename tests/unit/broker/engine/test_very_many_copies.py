@@ -64,8 +64,7 @@ def test_it_is_copied_in_steps_and_what_its_sender_says_next_comes_behind_it(har
     assert 0 < copies.count <= STEP
     assert harness.most(lambda: copies.count) <= STEP
     harness.turn()
-    assert copies.count == MANY
-    assert sender.receipts == ["1", "2"]
+    assert (copies.count, sender.receipts) == (MANY, ["1", "2"])
     assert counts(harness) == [2 if number == 7 else 1 for number in range(MANY)]
     consumer.subscribe("s", reader(7)).turn()
     assert consumer.bodies == ["first", "second"]
@@ -101,8 +100,7 @@ def test_all_copies_are_stored_together_or_none(harness: Harness) -> None:
     harness.patch.undo()
     harness.wait(3)
     assert sender.receipts == ["r"], "it waited for room"
-    assert harness.stored() == MANY
-    assert counts(harness) == [1] * MANY
+    assert (harness.stored(), counts(harness)) == (MANY, [1] * MANY)
 
 
 def test_who_vanishes_meanwhile_has_sent_to_all_or_to_none(harness: Harness) -> None:
@@ -125,8 +123,7 @@ def test_copies_count_while_they_are_made_and_nobody_holds_more_than_is_left(har
     assert sender.receipts == []
     assert "The copies of message" in sender.errors[0]
     assert sender.is_connected
-    assert counts(harness) == [1] * MANY
-    assert memory.by_kind[Kind.TRANSACTIONS] == 0
+    assert (counts(harness), memory.by_kind[Kind.TRANSACTIONS]) == ([1] * MANY, 0)
 
 
 @pytest.mark.parametrize("how", ["commit", "prepare"])
@@ -203,6 +200,5 @@ def test_a_policy_that_lets_no_more_in_has_none_of_it(make_harness: MakeHarness)
         harness.destinations.queue(reader(number))
     sender = harness.client().send("x" * 200, reader(5), persistent=False)
     sender.send("y", NEWS, receipt="r", persistent=False).turn()
-    assert sender.receipts == []
-    assert len(sender.errors) == 1
+    assert (sender.receipts, len(sender.errors)) == ([], 1)
     assert counts(harness) == [int(number == 5) for number in range(MANY)]

@@ -54,8 +54,7 @@ def test_what_no_selector_takes_is_dropped_or_kept_as_it_is_said(make_harness: A
     for forward_only, when_not_matched, count in ((True, False, 0), (True, True, 1), (False, False, 1)):
         harness = make(make_harness, Composite(QUEUE, "orders", forward, forward_only, when_not_matched))
         client = harness.client().send("blue", receipt="r").turn()
-        assert client.receipts == ["r"]
-        assert harness.stored() == count
+        assert (client.receipts, harness.stored()) == (["r"], count)
 
 
 def test_composites_send_on_to_each_other_but_not_in_a_circle(make_harness: Any) -> None:
@@ -88,8 +87,7 @@ def test_a_mirror_may_feed_queues_as_a_virtual_topic(make_harness: Any) -> None:
     client, sender = harness.client(), harness.client()
     client.subscribe("v", Destination(QUEUE, "Consumer.a.VirtualTopic.Mirror.orders"))
     sender.store("a")
-    assert client.bodies == ["a"]
-    assert harness.figures()["messages"] == 1
+    assert (client.bodies, harness.figures()["messages"]) == (["a"], 1)
 
 
 def test_a_selector_aware_virtual_topic_feeds_queues_what_consumers_take(make_harness: Any) -> None:

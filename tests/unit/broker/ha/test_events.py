@@ -143,8 +143,7 @@ while True:
         process.send_signal(signal.SIGKILL)
     former = ring_in(path)
     assert former.end is not None
-    assert former.end.epoch == 3
-    assert former.end.facts["pid"] == process.pid
+    assert (former.end.epoch, former.end.facts["pid"]) == (3, process.pid)
     assert seen <= former.end.at.boot_seconds <= time.clock_gettime(time.CLOCK_BOOTTIME)
     assert former.sign is not None
     assert former.sign.last_receipt is not None
@@ -167,8 +166,7 @@ def test_a_loop_that_was_silent_is_an_event_of_the_moment_it_fell_silent() -> No
     silent_since = clock.now()
     clock.advance(7.25)
     ring.alive(3)  # written by one who does not know yet that he is deposed
-    assert kinds(ring) == ["stalled"]
-    assert ring.events()[0].at == silent_since
+    assert (kinds(ring), ring.events()[0].at) == (["stalled"], silent_since)
     assert ring.events()[0].facts == {"seconds": 7.25, "last_receipt_boot_seconds": silent_since.boot_seconds}
 
 
@@ -216,8 +214,7 @@ def test_a_long_or_strange_fact_does_not_spoil_the_slot(path: str) -> None:
     ring.close()
     former = ring_in(path)
     assert [e.kind for e in former.events] == ["lost", "ended"]
-    assert former.events[0].facts["count"] == 5
-    assert former.events[0].facts["where"] == "/x"
+    assert (former.events[0].facts["count"], former.events[0].facts["where"]) == (5, "/x")
 
 
 def test_the_second_living_broker_of_a_name_is_refused_and_leaves_the_file_to_the_first(
@@ -306,8 +303,7 @@ def test_rings_are_found_below_a_data_directory_and_in_an_index_directory(tmp_pa
     for name in ("b.events", "a.events"):
         (tmp_path / "index" / name).write_bytes(b"")
     expected = [str(tmp_path / "index" / "a.events"), str(tmp_path / "index" / "b.events")]
-    assert rings_in(str(tmp_path)) == expected
-    assert rings_in(str(tmp_path / "index")) == expected
+    assert (rings_in(str(tmp_path)), rings_in(str(tmp_path / "index"))) == (expected, expected)
     assert rings_in(str(tmp_path / "nowhere")) == []
     assert read_ring(expected[0]) is None
 

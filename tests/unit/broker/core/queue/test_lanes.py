@@ -111,8 +111,7 @@ def test_it_is_what_a_sorted_list_would_be(steps: list[tuple[str, int]], random:
             model = [position for position in model if position % 2]
             returned.keep([entry for entry in returned.entries() if entry.position % 2])
         assert sorted(entry.position for entry in returned.entries()) == sorted(model)
-        assert returned.total == len(model)
-        assert bool(returned.heap) == bool(model)
+        assert (returned.total, bool(returned.heap)) == (len(model), bool(model))
         assert not model or returned.heap[0][0] == min(model)
     assert [returned.take().position for _ in range(len(model))] == sorted(model)
 
@@ -155,8 +154,7 @@ def test_only_what_was_passed_over_comes_back_at_its_place() -> None:
 def test_a_page_that_ends_within_a_run_leaves_the_rest_due() -> None:
     skipped = skipped_over(1, 2, 3, 4, 8)
     skipped.recall()
-    assert again(skipped, 1, 2, is_end=False) == [("m1", 1), ("m2", 2)]
-    assert skipped.frontier == 3
+    assert (again(skipped, 1, 2, is_end=False), skipped.frontier) == ([("m1", 1), ("m2", 2)], 3)
     assert again(skipped, 3, 4, 5, 8, after=skipped.due[0].first_key - 1) == [("m3", 3), ("m4", 4), ("m8", 8)]
 
 
@@ -166,9 +164,7 @@ def test_what_became_due_before_a_page_that_is_under_way_stays_due() -> None:
     after = skipped.due[0].first_key - 1
     skipped.add(entry(2), 20)
     skipped.recall()
-    assert again(skipped, 5, after=after) == [("m5", 5)]
-    assert skipped.frontier == 2
-    assert skipped.count == 1
+    assert (again(skipped, 5, after=after), skipped.frontier, skipped.count) == ([("m5", 5)], 2, 1)
 
 
 def test_runs_are_joined_where_nothing_between_them_is_alive() -> None:

@@ -41,8 +41,7 @@ def test_a_queue_that_is_deleted_is_empty_at_once_and_gives_its_memory_back_in_s
         target.add_volatile(Message(ORDERS, f"n{number}"))
     held = memory.used
     work = target.drop()
-    assert target.count == 0
-    assert memory.used == held
+    assert (target.count, memory.used) == (0, held)
     steps = sum(1 for _ in work)
     assert steps == 4, "so many at a time"
     assert memory.used == 0
@@ -58,8 +57,7 @@ def test_a_queue_without_consumers_reads_nothing() -> None:
 def test_a_window_is_bounded_in_bytes_too() -> None:
     target = queue(window_bytes=1_500)
     add(target, *range(1, 10))
-    assert len(target.ready) == 3
-    assert target.count == 9
+    assert (len(target.ready), target.count) == (3, 9)
 
 
 def test_one_round_of_dispatch_is_bounded_and_says_so() -> None:

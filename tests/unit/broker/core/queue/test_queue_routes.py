@@ -37,8 +37,7 @@ def test_no_message_is_shown_to_a_selector_twice() -> None:
     harness.send(*messages(5, "red"))
     for _ in range(3):
         harness.out()
-    assert red.asked == ["m1", "m2", "m3", "m4", "m5"]
-    assert blue.asked == red.asked
+    assert (red.asked, blue.asked) == (["m1", "m2", "m3", "m4", "m5"], red.asked)
 
 
 def test_consumers_with_one_selector_ask_it_once() -> None:
@@ -47,8 +46,7 @@ def test_consumers_with_one_selector_ask_it_once() -> None:
     harness.open("a", selector=red)
     harness.open("b", selector=red)
     harness.send(*messages(2, "red"))
-    assert harness.out() == [("a", "m1"), ("b", "m2")]
-    assert red.asked == ["m1", "m2"]
+    assert (harness.out(), red.asked) == ([("a", "m1"), ("b", "m2")], ["m1", "m2"])
 
 
 def test_the_highest_priority_with_room_is_served_first() -> None:
@@ -85,8 +83,7 @@ def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> N
     harness = StoredQueue(window_messages=4, page_messages=3)
     harness.open("a", selector=Colour("red"))
     harness.send(*messages(1000, "blue"), message("needle", "red"))
-    assert harness.out() == [("a", "needle")]
-    assert not_wanted(harness.queue) == 1000
+    assert (harness.out(), not_wanted(harness.queue)) == ([("a", "needle")], 1000)
     assert harness.queue.count == 1001
     # In memory: what nobody wants, as much as a window holds, and the needle.
     assert harness.share.stored == 5 * (ENTRY_OVERHEAD_BYTES + SIZE)
@@ -104,8 +101,7 @@ def test_a_selector_that_comes_or_goes_is_all_that_is_asked_anew() -> None:
     assert harness.out() == [("d", "m1")]
     harness.queue.close(going)
     harness.open("e", selector=None)
-    assert harness.out() == [("e", "m2"), ("e", "m3")]
-    assert red.asked == ["m1", "m2", "m3"]
+    assert (harness.out(), red.asked) == ([("e", "m2"), ("e", "m3")], ["m1", "m2", "m3"])
     assert late.unacked
 
 
@@ -129,8 +125,7 @@ def test_who_comes_with_a_selector_that_was_tried_has_nothing_read_again() -> No
     harness.queue.close(first)
     harness.open("b", selector=red)
     harness.open("c", selector=red)
-    assert harness.out() == []
-    assert harness.pages == pages
+    assert (harness.out(), harness.pages) == ([], pages)
     assert len(red.asked) - asked < 10, "what memory holds, and nothing of the rest"
     harness.send(*messages(10, "blue", first=51))
     assert harness.out() == []
@@ -142,8 +137,7 @@ def test_who_comes_with_a_selector_that_was_tried_has_nothing_read_again() -> No
     pages = harness.pages
     harness.queue.close(joined)
     harness.open("e", selector=green)
-    assert harness.out() == []
-    assert harness.pages == pages
+    assert (harness.out(), harness.pages) == ([], pages)
     harness.open("f", selector=Colour("blue"))
     assert harness.out() == [("f", f"m{number}") for number in range(1, 61)]
 
@@ -219,8 +213,7 @@ def test_what_comes_back_has_its_old_place() -> None:
     entry = red.take_one(1)
     assert isinstance(entry, Entry)
     harness.queue.give_back(entry, is_seen=False)
-    assert harness.out() == [("red", "m1")]
-    assert entry.redeliveries == 0
+    assert (harness.out(), entry.redeliveries) == ([("red", "m1")], 0)
 
 
 @pytest.mark.parametrize("place", ["ready", "backlog", "lanes"])
