@@ -62,15 +62,7 @@ def owner(harness: Any) -> Any:
     return client
 
 
-def send_scheduled(client: Any, destination: Destination) -> None:
-    client.send("bad", destination, properties={"AMQ_SCHEDULED_DELAY": 1_000})
-
-
-def send_in_transaction(client: Any, destination: Destination) -> None:
-    client.begin().send("bad", destination, transaction="t").abort()
-
-
-ATTEMPTS: dict[str, Callable[[Any, Destination], None]] = {
+ATTEMPTS: dict[str, Callable[[Any, Destination], object]] = {
     "send": lambda client, to: client.send("bad", to),
     "send, not persistent": lambda client, to: client.send("bad", to, persistent=False),
     "send in a composite": lambda client, to: client.send("bad", queue(f"orders,{to.name}")),
@@ -78,8 +70,8 @@ ATTEMPTS: dict[str, Callable[[Any, Destination], None]] = {
         "bad", Destination(TOPIC, f"prices,queue://{to.name}")
     ),
     "send with options": lambda client, to: client.send("bad", queue(f"{to.name}?a=b")),
-    "send in a transaction": send_in_transaction,
-    "send later": send_scheduled,
+    "send in a transaction": lambda client, to: client.begin().send("bad", to, transaction="t").abort(),
+    "send later": lambda client, to: client.send("bad", to, properties={"AMQ_SCHEDULED_DELAY": 1_000}),
     "send with it as the reply's address": lambda client, to: client.send("bad", reply_to=to),
     "send with it in the reply's address": lambda client, to: client.send("bad", reply_to=queue(f"a,{to.name}")),
     "produce": lambda client, to: client.handle(AddProducer("p", to)),

@@ -73,32 +73,23 @@ def test_what_is_kept_is_bounded_and_gives_way_when_memory_is_short(
 
 
 @pytest.mark.parametrize(
-    ("kind", "kept"),
-    [(EvictionKind.LOWEST_PRIORITY, ["a9", "c8", "e1"]), (EvictionKind.UNIQUE_PROPERTY, ["b1", "d1", "e1"])],
+    ("kind", "looked_at", "kept"),
+    [
+        (EvictionKind.LOWEST_PRIORITY, 1000, ["a9", "c8", "e1"]),
+        (EvictionKind.LOWEST_PRIORITY, 2, ["a9", "d1", "e1"]),  # of a long backlog a bounded part is looked at
+        (EvictionKind.UNIQUE_PROPERTY, 1000, ["b1", "d1", "e1"]),
+    ],
 )
 def test_which_messages_a_slow_consumer_loses_is_a_policy(
-    make_harness: Any, kind: EvictionKind, kept: list[str]
+    make_harness: Any, monkeypatch: pytest.MonkeyPatch, kind: EvictionKind, looked_at: int, kept: list[str]
 ) -> None:
-    policy = DestinationPolicy(pending_message_limit=3, eviction=Eviction(kind, "stock"))
-    harness = make_harness(policy)
+    monkeypatch.setattr(eviction, "LOOKED_AT_MAX", looked_at)
+    harness = make_harness(DestinationPolicy(pending_message_limit=3, eviction=Eviction(kind, "stock")))
     slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     slow.has_space = False
     for body, stock in (("a9", "x"), ("b1", "y"), ("c8", "x"), ("d1", "x"), ("e1", "z")):
         sender.send(body, PRICES, priority=int(body[1]), properties={"stock": stock}, persistent=False)
-    slow.regain_space().turn()
-    assert slow.bodies == kept
-
-
-def test_of_a_long_backlog_a_bounded_part_is_looked_at(make_harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eviction, "LOOKED_AT_MAX", 2)
-    policy = DestinationPolicy(pending_message_limit=3, eviction=Eviction(EvictionKind.LOWEST_PRIORITY))
-    harness = make_harness(policy)
-    slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
-    slow.has_space = False
-    for body in ("a9", "b8", "c1", "d9"):
-        sender.send(body, PRICES, priority=int(body[1]), persistent=False)
-    slow.regain_space().turn()
-    assert slow.bodies == ["a9", "c1", "d9"]
+    assert slow.regain_space().turn().bodies == kept
 
 
 def test_the_limit_may_be_a_multiple_of_the_prefetch(make_harness: Any) -> None:

@@ -19,6 +19,11 @@ from tandemmq.store.records.message import Message
 from tests.support.core.queues import ORDERS, SIZE, Colour, StoredQueue, message
 
 
+@pytest.fixture
+def harness() -> StoredQueue:
+    return StoredQueue()
+
+
 def messages(count: int, kind: str | None = None, first: int = 1) -> list[Message]:
     return [message(f"m{number}", kind) for number in range(first, first + count)]
 
@@ -29,36 +34,25 @@ def not_wanted(queue: Queue) -> int:
     return queue.skipped.count + len(queue.routes.unwanted) + len(queue.routes.stuck)
 
 
-def test_no_message_is_shown_to_a_selector_twice() -> None:
-    harness = StoredQueue()
+def test_no_message_is_shown_to_a_selector_twice(harness: StoredQueue) -> None:
     red, blue = Colour("red"), Colour("blue")
-    harness.open("a", 1, selector=red)
-    harness.open("b", 1, selector=blue)
+    for name, selector in (("a", red), ("b", red), ("c", blue)):
+        harness.open(name, 1, selector=selector)
     harness.send(*messages(5, "red"))
-    for _ in range(3):
-        harness.out()
-    assert (red.asked, blue.asked) == (["m1", "m2", "m3", "m4", "m5"], red.asked)
+    assert [harness.out() for _ in range(3)] == [[("a", "m1"), ("b", "m2")], [], []]
+    assert red.asked == blue.asked == ["m1", "m2", "m3", "m4", "m5"]
 
 
-def test_consumers_with_one_selector_ask_it_once() -> None:
-    harness = StoredQueue()
-    red = Colour("red")
-    harness.open("a", selector=red)
-    harness.open("b", selector=red)
-    harness.send(*messages(2, "red"))
-    assert (harness.out(), red.asked) == ([("a", "m1"), ("b", "m2")], ["m1", "m2"])
-
-
-def test_the_highest_priority_with_room_is_served_first() -> None:
-    harness = StoredQueue()
+def test_the_highest_priority_with_room_is_served_first(harness: StoredQueue) -> None:
     harness.open("low", priority=0)
     harness.open("high", 2, priority=7)
     harness.send(*messages(4))
     assert harness.out() == [("high", "m1"), ("high", "m2"), ("low", "m3"), ("low", "m4")]
 
 
-def test_one_exclusive_consumer_gets_all_and_the_next_takes_over() -> None:
-    harness = StoredQueue()
+def test_one_exclusive_consumer_gets_all_until_it_leaves_or_a_higher_priority_comes(
+    harness: StoredQueue,
+) -> None:
     plain = harness.open("plain")
     first = harness.open("first", is_exclusive=True)
     harness.open("second", is_exclusive=True)
@@ -66,17 +60,10 @@ def test_one_exclusive_consumer_gets_all_and_the_next_takes_over() -> None:
     assert harness.out() == [("first", "m1"), ("first", "m2")]
     harness.queue.close(first)
     assert harness.out() == [("second", "m1"), ("second", "m2")]
+    harness.open("third", is_exclusive=True, priority=1)
+    harness.send(message("m3"))
+    assert harness.out() == [("third", "m3")]
     assert not plain.unacked
-
-
-def test_an_exclusive_consumer_of_a_higher_priority_takes_over() -> None:
-    harness = StoredQueue()
-    harness.open("first", is_exclusive=True)
-    harness.send(*messages(1))
-    assert harness.out() == [("first", "m1")]
-    harness.open("second", is_exclusive=True, priority=1)
-    harness.send(message("m2"))
-    assert harness.out() == [("second", "m2")]
 
 
 def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> None:
@@ -89,8 +76,7 @@ def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> N
     assert harness.share.stored == 5 * (ENTRY_OVERHEAD_BYTES + SIZE)
 
 
-def test_a_selector_that_comes_or_goes_is_all_that_is_asked_anew() -> None:
-    harness = StoredQueue()
+def test_a_selector_that_comes_or_goes_is_all_that_is_asked_anew(harness: StoredQueue) -> None:
     red, blue, green = Colour("red"), Colour("blue"), Colour("green")
     harness.open("a", 0, selector=red)
     going = harness.open("b", 0, selector=blue)
@@ -205,8 +191,7 @@ def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -
         after += got
 
 
-def test_what_comes_back_has_its_old_place() -> None:
-    harness = StoredQueue()
+def test_what_comes_back_has_its_old_place(harness: StoredQueue) -> None:
     red = harness.open("red", 2, selector=Colour("red"))
     harness.send(*messages(4, "red"))
     harness.out()
@@ -307,9 +292,8 @@ def test_many_in_lanes_stay_there_when_the_selectors_go(monkeypatch: pytest.Monk
     assert (queue.held, queue.ready_weight) == (0, 0)
 
 
-def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPatch, harness: StoredQueue) -> None:
     """What a group's owner has waits elsewhere, and is not asked about again."""
-    harness = StoredQueue()
     one = harness.open("one", 0, selector=Colour("red"))
     harness.send(message("m1", "red"), message("m2", "red"), message("m3", "red", group_id="g"))
     assert harness.out() == []
@@ -319,8 +303,7 @@ def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPat
     assert harness.out() == [("one", "m1"), ("one", "m2"), ("one", "m3")]
 
 
-def test_what_came_back_in_pieces_goes_out_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = StoredQueue()
+def test_what_came_back_in_pieces_goes_out_in_order(monkeypatch: pytest.MonkeyPatch, harness: StoredQueue) -> None:
     first = harness.open("first", 4, selector=Colour("red"))
     harness.send(*(message(f"m{number}", "red") for number in range(1, 7)))
     assert len(harness.out()) == 4
