@@ -23,9 +23,7 @@ def simulate(*arguments: str) -> Result:
         (["--faults", "none", "--trace"], ["master {", "receipt send"]),
     ],
 )
-def test_one_seed_tells_its_faults_and_figures_and_a_trace_what_brokers_did(
-    arguments: list[str], told: list[str]
-) -> None:
+def test_one_seed_tells_its_figures_and_a_trace_what_brokers_did(arguments: list[str], told: list[str]) -> None:
     result = simulate("--seed", "7", "--seconds", "5", *arguments)
     assert result.exit_code == 0, result.output
     assert [words for words in told if words not in result.output] == []

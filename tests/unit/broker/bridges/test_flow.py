@@ -22,9 +22,7 @@ async def test_nothing_goes_back_to_where_it_came_from(world: World) -> None:
     assert [each[:3] for each in remote.told] == [("PUBLISH", "both/a", "ours")]
 
 
-async def test_a_topic_that_is_no_more_in_the_settings_gathers_nothing(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_topic_that_is_not_set_any_more_gathers_nothing(world: World, caplog: pytest.LogCaptureFixture) -> None:
     await world.begin(OUT, Topic("more/#", 1, "", "", is_in=False, is_out=True))
     await world.send("up/a", "one")
     await world.send("more/a", "two")

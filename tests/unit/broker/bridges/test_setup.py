@@ -73,9 +73,7 @@ def test_a_password_in_a_file_is_read_when_it_is_asked_for(tmp_path: Path) -> No
 # ---- subscriptions of bridges that are not in the settings any more
 
 
-async def test_they_are_found_by_the_next_master_with_what_waits(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_they_are_found_by_the_next_term_with_what_waits(world: World, caplog: pytest.LogCaptureFixture) -> None:
     former = await world.begin()
     world.flow.went(former)
     await world.send("up/a", "one")

@@ -72,9 +72,7 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
         (DeadLetterStrategy(DeadLetterKind.DISCARDING), queue("a"), None),
     ],
 )
-def test_a_strategy_says_where_dead_letters_go(
-    strategy: DeadLetterStrategy, destination: Destination, name: str | None
-) -> None:
+def test_where_dead_letters_go(strategy: DeadLetterStrategy, destination: Destination, name: str | None) -> None:
     assert strategy.target(destination) == (None if name is None else queue(name))
 
 

@@ -150,9 +150,7 @@ def test_after_the_term_nobody_is_told(harness: Harness, threads: Threads) -> No
 
 
 @both_acks
-def test_what_waits_behind_goes_on_one_by_one_while_there_is_room(
-    harness: Harness, threads: Threads, ack: AckMode
-) -> None:
+def test_what_waits_behind_goes_on_one_by_one_with_room(harness: Harness, threads: Threads, ack: AckMode) -> None:
     """A body that was inflated fills a client's socket for a while: were the next ones written meanwhile, the broker
     would hold all of them, and hang up on who reads slowly."""
     one, sender = client(harness, ack), harness.client()
@@ -176,9 +174,7 @@ def test_what_waits_behind_goes_on_one_by_one_while_there_is_room(
 
 
 @both_acks
-def test_who_leaves_while_it_has_no_room_leaves_the_rest_to_the_next(
-    harness: Harness, threads: Threads, ack: AckMode
-) -> None:
+def test_who_leaves_without_room_leaves_the_rest_to_the_next(harness: Harness, threads: Threads, ack: AckMode) -> None:
     one, sender = client(harness, ack), harness.client()
     sender.store("long 1", "long 2", "b")
     one.has_space = False

@@ -169,9 +169,7 @@ def test_a_disconnect_that_waits_for_room_is_no_login_that_does_not_come(narrow:
     assert (client.logins_awaited, client.receipts) == (1, [])
 
 
-def test_a_client_is_not_read_while_too_much_of_it_waits_for_room(
-    narrow: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_is_not_read_while_too_much_waits_for_room(narrow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though something else that it waited for is there."""
     monkeypatch.setattr(flow_control, "SENDS_MAX", 2)
     client = narrow.client()

@@ -179,9 +179,7 @@ def test_those_that_are_due_come_in_the_order_of_their_times(harness: Any, wire:
     assert [body for _, body in messages(wire.heard())] == [str(number) for number in reversed(range(20))]
 
 
-def test_what_has_no_room_in_a_page_comes_with_the_next(
-    harness: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_has_no_room_in_a_page_comes_later(harness: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "PAGE_BYTES", 3_000)
     for number in range(20):
         wire.say(delayed("/queue/a", str(number) + "x" * 1000))
@@ -216,9 +214,7 @@ def test_one_that_leads_to_an_error_of_ours_keeps_no_other_from_coming(
     assert [body for _, body in messages(wire.heard())] == ["second"]
 
 
-def test_to_very_many_queues_of_a_virtual_topic_it_goes_in_steps(
-    harness: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_to_very_many_queues_it_goes_in_steps(harness: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "ITEMS", 8)
     for number in range(40):
         wire.say(send(f"/queue/Consumer.{number}.VirtualTopic.t", "own"))

@@ -61,9 +61,7 @@ def test_each_message_goes_to_one_of_those_who_share(harness: Any, persistent: b
 
 
 @pytest.mark.parametrize(("destination", "later"), [(PRICES, PRICES), (ALL, OTHER)])
-def test_any_number_shares_one_and_who_left_is_given_nothing_more(
-    harness: Any, destination: Destination, later: Destination
-) -> None:
+def test_any_number_shares_one_but_nobody_who_left(harness: Any, destination: Destination, later: Destination) -> None:
     clients = [harness.client(str(number)) for number in range(4)]
     for each in clients:
         join(each, destination=destination)
@@ -101,9 +99,7 @@ def test_who_has_no_room_is_passed_over(harness: Any) -> None:
 
 @pytest.mark.parametrize("name", [None, "d"])
 @pytest.mark.parametrize("persistent", [True, False])
-def test_what_one_did_not_acknowledge_goes_to_another_in_its_order(
-    harness: Any, name: str | None, persistent: bool
-) -> None:
+def test_what_one_leaves_goes_to_another_in_its_order(harness: Any, name: str | None, persistent: bool) -> None:
     one, two = harness.client("one"), harness.client("two")
     join(one, name)
     harness.turn()

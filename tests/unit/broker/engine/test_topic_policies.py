@@ -37,9 +37,7 @@ def ask(harness: Any, destination: Destination = PRICES, **options: Any) -> list
     ],
 )
 @pytest.mark.parametrize("is_persistent", [True, False])
-def test_a_topic_gives_what_it_kept_to_who_asks(
-    make_harness: Any, kept: Recovery, given: list[str], is_persistent: bool
-) -> None:
+def test_a_topic_gives_what_it_kept(make_harness: Any, kept: Recovery, given: list[str], is_persistent: bool) -> None:
     harness = make_harness(DestinationPolicy(recovery=kept))
     sender = harness.client()
     for body in "abcde":
@@ -59,9 +57,7 @@ def test_each_consumer_may_be_given_what_was_kept_but_nothing_that_expired(make_
     assert ask(harness, is_retroactive=False) == ["new"]
 
 
-def test_what_is_kept_is_bounded_and_gives_way_when_memory_is_short(
-    make_harness: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_is_bounded_and_gives_way_to_others(make_harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "KEPT_MESSAGES_MAX", 2)
     harness = make_harness(DestinationPolicy(recovery=Recovery(RecoveryKind.TIMED)))
     sender = harness.client().send_all("abc", PRICES)

@@ -278,9 +278,7 @@ def test_producers_wait_while_more_is_reported_than_taken_in(harness: Harness) -
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_what_is_committed_for_a_topic_goes_out_in_steps_and_its_sender_waits(
-    harness: Harness, is_stored: bool
-) -> None:
+def test_what_is_committed_for_a_topic_goes_out_in_steps_and_who_sent_waits(harness: Harness, is_stored: bool) -> None:
     subscriber, sender = harness.client(), harness.client()
     for number in range(STEP):
         subscriber.subscribe(str(number), PRICES, AckMode.AUTO)
@@ -345,7 +343,7 @@ def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_s
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "one comes", "all leave"])
 @pytest.mark.parametrize("kind", ["plain", "priorities", "groups", "selectors"])
-def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
+def test_what_expired_is_found_in_steps_as_the_queue_goes_on(
     make_harness: MakeHarness, kind: str, meanwhile: str
 ) -> None:
     many = 10 * MANY
@@ -394,7 +392,7 @@ def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "one comes"])
 @pytest.mark.parametrize("kind", ["plain", "priorities", "groups", "returned"])
-def test_a_queue_leaves_what_it_holds_to_the_store_in_steps_until_somebody_comes(
+def test_a_queue_leaves_what_it_holds_to_the_store_in_steps(
     make_harness: MakeHarness, kind: str, meanwhile: str
 ) -> None:
     many = 10 * MANY
@@ -1025,9 +1023,7 @@ def test_very_many_refused_at_once_are_refused_in_steps(make_harness: MakeHarnes
 @REPLACES_A_METHOD
 @pytest.mark.parametrize("is_stored", [True, False])
 @pytest.mark.parametrize("how", ["one", "transaction"])
-def test_a_topics_message_is_given_to_very_many_durable_subscriptions_in_steps(
-    harness: Harness, how: str, is_stored: bool
-) -> None:
+def test_a_message_is_given_to_very_many_durable_ones_in_steps(harness: Harness, how: str, is_stored: bool) -> None:
     listeners = [harness.client(f"c{number}") for number in range(MANY)]
     for each in listeners:
         each.subscribe(destination=topic(0), durable_name="d")

@@ -26,7 +26,7 @@ def make(make_harness: Any, *composites: Composite, **virtual: Any) -> Any:
 
 @pytest.mark.parametrize("is_persistent", [True, False])
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_a_composite_queue_sends_on_what_its_selectors_take(
+def test_a_composite_sends_on_what_its_selectors_take(
     make_harness: Any, is_persistent: bool, is_committed: bool
 ) -> None:
     harness = make(make_harness, Composite(QUEUE, "orders", (Forward(BILLING), Forward(NOTED, RED))))

@@ -284,9 +284,7 @@ def test_a_disk_that_hangs_holds_up_nobody(ring: NewRing, path: str, disk: Hangi
     disk.gate.open()
 
 
-def test_a_file_that_cannot_be_had_is_said_once_and_costs_nothing_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_cannot_be_had_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "index").write_text("no directory")
     ring = EventRing("a", str(tmp_path / "index" / "a.events"))
     ring.start()
@@ -339,9 +337,7 @@ def test_an_event_survives_its_json() -> None:
 
 
 @pytest.mark.parametrize("mood", MOODS)
-def test_events_are_written_as_a_whole_or_it_is_said_that_they_are_not(
-    path: str, mood: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_events_are_written_whole_or_it_is_said(path: str, mood: str, caplog: pytest.LogCaptureFixture) -> None:
     disk = UnwillingDisk(mood)
     ring = begun(path, disk=disk)
     for number in range(20):

@@ -40,9 +40,7 @@ async def test_a_lock_that_is_granted_twice_makes_one_master_and_one_standby(nod
     await first.stop()
 
 
-async def test_a_lock_that_cannot_be_asked_demotes_when_the_last_proof_is_too_old(
-    node: NewNode, lock: MemoryLock
-) -> None:
+async def test_a_lock_that_cannot_be_asked_demotes_when_its_proof_is_too_old(node: NewNode, lock: MemoryLock) -> None:
     lock.lease_seconds = 5.0
     a = node("a").start()
     await a.become(Role.MASTER)

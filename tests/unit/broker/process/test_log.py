@@ -149,9 +149,7 @@ class Stuck:
         pass
 
 
-def test_nobody_waits_for_a_pipe_that_is_not_read_and_what_is_lost_is_counted_and_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nobody_waits_for_a_pipe_that_is_not_read_and_what_is_lost_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "FLUSH_SECONDS_MAX", 0.05)
     monkeypatch.setattr(log_module, "LINES_MAX", 300)
     target = Stuck()

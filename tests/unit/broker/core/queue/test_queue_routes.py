@@ -50,9 +50,7 @@ def test_the_highest_priority_with_room_is_served_first(harness: StoredQueue) ->
     assert harness.out() == [("high", "m1"), ("high", "m2"), ("low", "m3"), ("low", "m4")]
 
 
-def test_one_exclusive_consumer_gets_all_until_it_leaves_or_a_higher_priority_comes(
-    harness: StoredQueue,
-) -> None:
+def test_one_exclusive_consumer_gets_all_until_it_leaves(harness: StoredQueue) -> None:
     plain = harness.open("plain")
     first = harness.open("first", is_exclusive=True)
     harness.open("second", is_exclusive=True)
@@ -203,9 +201,7 @@ def test_what_comes_back_has_its_old_place(harness: StoredQueue) -> None:
 
 @pytest.mark.parametrize("place", ["ready", "backlog", "lanes"])
 @pytest.mark.parametrize("step", range(60))
-def test_what_moved_while_it_was_looked_for_is_looked_for_again(
-    monkeypatch: pytest.MonkeyPatch, step: int, place: str
-) -> None:
+def test_what_moved_meanwhile_is_looked_for_again(monkeypatch: pytest.MonkeyPatch, step: int, place: str) -> None:
     """All consumers leave behind that step: what waited for each of them stands in one row again."""
     monkeypatch.setattr(slices, "ITEMS", 2)
     monkeypatch.setattr(ordering, "PIECE_MAX", 2)
