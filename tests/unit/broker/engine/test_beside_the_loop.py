@@ -82,8 +82,7 @@ def test_each_consumer_has_its_order_and_others_do_not_wait(
     harness: Harness, threads: Threads, ack: AckMode, destination: Any
 ) -> None:
     one, other, sender = client(harness, ack, destination), client(harness, ack, PRICES), harness.client()
-    sender.send_all(("a", "long 1", "b", "long 2", "c"), destination)
-    sender.store("aside", destination=PRICES)
+    sender.send_all(("a", "long 1", "b", "long 2", "c"), destination).store("aside", destination=PRICES)
     assert one.bodies == ["a"]
     assert one.is_held
     assert other.bodies[-1:] == (["aside"] if destination == ORDERS else ["a"])
@@ -211,5 +210,4 @@ def test_a_mistake_in_it_is_told_as_ever(harness: Harness, threads: Threads) -> 
 
 
 def test_a_short_one_waits_for_nobody(harness: Harness, threads: Threads) -> None:
-    assert harness.consumer(selector="colour = 'red'", receipt="r").receipts == ["r"]
-    assert threads.waiting == []
+    assert (harness.consumer(selector="colour = 'red'", receipt="r").receipts, threads.waiting) == (["r"], [])

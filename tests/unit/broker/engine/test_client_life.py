@@ -81,8 +81,7 @@ def is_forgotten(harness: Harness) -> bool:
 
 
 def test_a_disconnect_right_behind_a_subscription_to_a_backlog(backlog: Harness) -> None:
-    client = backlog.consumer(destination=EVERY_QUEUE, receipt="r", client_id="me")
-    client.disconnect("bye").turn()
+    client = backlog.consumer(destination=EVERY_QUEUE, receipt="r", client_id="me").disconnect("bye").turn()
     assert client.receipts == ["r", "bye"]
     assert client.is_closed
     assert is_forgotten(backlog)

@@ -314,8 +314,7 @@ def end_of_a_session(world: World) -> None:
     acting = world.me = Peer(world, is_kept=True, open=lambda each: world.engine.opened_for(each, ME, STATE))
     acting.is_logged_in, acting.connects = True, 1
     world.engine.enter(acting, Connect("me", state=STATE))
-    acting.handle(Unsubscribe(None, durable_name="d", receipt="u"))
-    acting.handle(RemoveDestination(STATE, "g"))
+    acting.handle(Unsubscribe(None, durable_name="d", receipt="u")).handle(RemoveDestination(STATE, "g"))
 
 
 Story = Callable[[World], object]

@@ -110,8 +110,7 @@ def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_
 
 def test_what_is_given_up_again_after_it_was_sent_again_is_a_dead_letter_again(harness):
     one, sexton = harness.consumer("s", PRICES, durable_name="d", client_id="one"), harness.client()
-    one.handle(Send(Message(PRICES, "ID:kept:1:1:1", b"a", persistent=True))).turn()
-    one.nack("a").turn()
+    one.handle(Send(Message(PRICES, "ID:kept:1:1:1", b"a", persistent=True))).turn().nack("a").turn()
     harness.fail_over()
     one = harness.consumer("s", PRICES, durable_name="d", client_id="one")
     one.handle(Send(Message(PRICES, "ID:other:1:1:1", b"a", persistent=True))).turn().nack("a")

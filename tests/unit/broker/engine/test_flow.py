@@ -171,8 +171,7 @@ def test_a_send_that_must_not_wait_fails_with_the_limit(make_harness, policy):
 
 def test_a_send_fails_that_waited_too_long_with_since_when(make_harness):
     harness = make_harness(narrow(send_fail_if_no_space_after_timeout=3_000))
-    producer = harness.client().send("x" * 500, persistent=False)
-    producer.send("late", receipt="r", persistent=False)
+    producer = harness.client().send("x" * 500, persistent=False).send("late", receipt="r", persistent=False)
     harness.wait(2)
     producer.send("later", receipt="s", persistent=False)
     assert producer.errors == []

@@ -122,8 +122,7 @@ def test_what_nobody_uses_goes_and_may_come_again(tidy):
     tidy.wait(9)
     assert names(tidy) == ["orders", "prices"]
     tidy.wait(3)
-    assert (names(tidy), tidy.store.owners()) == ([], [])
-    assert tidy.counts["destinations_gone_idle_total"] == 2
+    assert (names(tidy), tidy.store.owners(), tidy.counts["destinations_gone_idle_total"]) == ([], [], 2)
     client.send("c", receipt="2").turn()
     assert (client.receipts, tidy.figures()["messages"]) == (["1", "2"], 1)
 

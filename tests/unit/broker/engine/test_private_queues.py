@@ -191,8 +191,7 @@ def test_nothing_is_sent_on_from_or_to_them(make_harness: Any) -> None:
     )
     harness = make_harness(virtual_destinations=virtual)
     client = session(harness)
-    client.subscribe("copies", queue("copies"))
-    client.subscribe("mirror", Destination(TOPIC, ">"), AckMode.AUTO)
+    client.subscribe("copies", queue("copies")).subscribe("mirror", Destination(TOPIC, ">"), AckMode.AUTO)
     client.store("record", destination=STATE)
     assert client.bodies == []
     for sender in (harness.client(), client, operator(harness)):

@@ -22,8 +22,7 @@ def test_a_non_persistent_message_is_told_and_delivered_at_once(harness):
 
 
 def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_durable(harness):
-    client = harness.consumer(ack=AckMode.CLIENT).store("a").send("b", persistent=False)
-    client.ack("b", receipt="r")
+    client = harness.consumer(ack=AckMode.CLIENT).store("a").send("b", persistent=False).ack("b", receipt="r")
     assert client.receipts == []
     harness.turn()
     assert (client.receipts, harness.stored()) == (["r"], 0)

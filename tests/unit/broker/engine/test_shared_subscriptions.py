@@ -29,7 +29,7 @@ ALL = Destination(TOPIC, ">")
 def join(
     client: Any, name: str | None = "d", destination: Destination = PRICES, group: str = "g", **options: Any
 ) -> None:
-    client.subscribe("s", destination, share=group, durable_name=name, receipt="joined", **options)
+    client.subscribe("s", destination, share=group, durable_name=name, receipt="joined", **options).turn()
 
 
 def send(harness: Any, *bodies: str, destination: Destination = PRICES, persistent: bool = True) -> None:
@@ -65,7 +65,6 @@ def test_any_number_shares_one_but_nobody_who_left(harness: Any, destination: De
     clients = [harness.client(str(number)) for number in range(4)]
     for each in clients:
         join(each, destination=destination)
-    harness.turn()
     send(harness, *"abcd")
     assert sorted(each.bodies for each in clients) == [["a"], ["b"], ["c"], ["d"]]
     clients[0].ack(clients[0].bodies[0])
@@ -80,7 +79,6 @@ def test_groups_and_filters_are_apart_also_where_their_names_look_alike(harness:
     clients = [harness.client(str(number)) for number in range(len(places))]
     for client, (destination, group) in zip(clients, places, strict=True):
         join(client, destination=destination, group=group)
-    harness.turn()
     send(harness, "a")
     send(harness, "x", destination=other)
     assert [each.bodies for each in clients] == [["a"], ["a"], ["a", "x"], [], ["x"]]
@@ -90,7 +88,6 @@ def test_who_has_no_room_is_passed_over(harness: Any) -> None:
     one, two = harness.client("one"), harness.client("two")
     join(one, prefetch=1)
     join(two, prefetch=2)
-    harness.turn()
     send(harness, *"abcd")
     assert (one.bodies, two.bodies) == (["a"], ["b", "c"])
     one.ack("a")
@@ -102,11 +99,9 @@ def test_who_has_no_room_is_passed_over(harness: Any) -> None:
 def test_what_one_leaves_goes_to_another_in_its_order(harness: Any, name: str | None, persistent: bool) -> None:
     one, two = harness.client("one"), harness.client("two")
     join(one, name)
-    harness.turn()
     send(harness, *"abc", persistent=persistent)
     one.ack("b")
     join(two, name, prefetch=10)
-    harness.turn()
     send(harness, "d", persistent=persistent)
     one.vanish()
     send(harness, "e", persistent=persistent)
@@ -118,7 +113,6 @@ def test_what_is_not_persistent_and_not_taken_in_time_is_dropped_and_holds_back_
     harness = make_harness(topic_pending_bytes=3_000)
     one, sender = harness.client("one"), harness.client()
     join(one, prefetch=1)
-    harness.turn()
     for number in range(20):
         sender.send(str(number) * 100, PRICES, persistent=False, receipt=str(number))
     sender.send("stored", PRICES, receipt="stored").turn()
@@ -136,7 +130,6 @@ def test_a_shared_subscription_that_takes_nothing_keeps_nobody_waiting_for_memor
     harness = make_harness(memory_limit=30_000)
     one, sender = harness.client("one"), harness.client()
     join(one, prefetch=1)
-    harness.turn()
     for number in range(50):
         sender.send("x" * 1_000, PRICES, persistent=False, receipt=str(number))
     harness.turn()
@@ -149,7 +142,6 @@ def test_it_ends_when_its_last_holder_unsubscribes(harness: Any, is_restarted: b
     one, two = harness.client("one"), harness.client("two")
     join(one)
     join(two)
-    harness.turn()
     for each in (one, two):
         each.vanish()
     send(harness, "a")
@@ -165,7 +157,6 @@ def test_it_ends_when_its_last_holder_unsubscribes(harness: Any, is_restarted: b
         assert shares(harness) == [("g/prices", "prices", 1)]
     two = harness.client("two")
     join(two)
-    harness.turn()
     assert two.bodies == ["a"]
     two.unsubscribe("s", durable_name="d", receipt="r").turn()
     assert (two.receipts, shares(harness), records(harness)) == (["joined", "r"], [], [])
@@ -176,7 +167,6 @@ def test_one_that_nobody_holds_ends_with_its_last_user(harness: Any) -> None:
     one, two = harness.client(), harness.client()
     join(one, None)
     join(two, None)
-    harness.turn()
     one.vanish()
     send(harness, "a")
     assert two.bodies == ["a"]
@@ -184,7 +174,6 @@ def test_one_that_nobody_holds_ends_with_its_last_user(harness: Any) -> None:
     assert (shares(harness), records(harness), harness.stored()) == ([], [], 0)
     three = harness.client()
     join(three, None)
-    harness.turn()
     send(harness, "b")
     assert three.bodies == ["b"]
 
@@ -193,7 +182,6 @@ def test_it_stays_while_somebody_takes_from_it_whom_nobody_holds_it_for(harness:
     one, two = harness.client("one"), harness.client("two")
     join(one)
     join(two, None)
-    harness.turn()
     one.unsubscribe("s", durable_name="d").turn()
     send(harness, "a")
     assert two.bodies == ["a"]
@@ -205,7 +193,6 @@ def test_who_comes_again_is_no_second_holder(harness: Any) -> None:
     for _ in range(2):
         one = harness.client("one")
         join(one)
-        harness.turn()
         assert one.receipts == ["joined"]
         one.vanish()
     assert records(harness) == [(CLIENT_ID, "prices"), ("one", MQTT_SHARES.name)]
@@ -226,7 +213,6 @@ def test_who_comes_again_is_no_second_holder(harness: Any) -> None:
 def test_what_cannot_be_shared_is_refused(harness: Any, options: dict[str, Any], kind: ErrorKind) -> None:
     client = harness.client("one")
     join(client, **options)
-    harness.turn()
     assert [error.kind for error in client.session.errors] == [kind]
     assert records(harness) == []
 
@@ -234,8 +220,7 @@ def test_what_cannot_be_shared_is_refused(harness: Any, options: dict[str, Any],
 def test_a_name_is_of_one_durable_subscription(harness: Any) -> None:
     client = harness.client("one")
     join(client)
-    client.subscribe("t", PRICES, durable_name="d")
-    client.subscribe("u", PRICES, share="h", durable_name="d")
+    client.subscribe("t", PRICES, durable_name="d").subscribe("u", PRICES, share="h", durable_name="d")
     client.subscribe("v", PRICES, durable_name="e")
     client.subscribe("w", PRICES, share="g", durable_name="e").turn()
     assert [error.kind for error in client.session.errors] == [ErrorKind.STATE] * 3
@@ -251,7 +236,6 @@ def test_nobody_sends_to_or_reads_the_topic_of_the_records(harness: Any) -> None
     client = harness.client("one").send("a", MQTT_SHARES).subscribe("s", MQTT_SHARES)
     client.subscribe("t", MQTT_SHARES, durable_name="d")
     join(client, destination=MQTT_SHARES)
-    harness.turn()
     assert [error.kind for error in client.session.errors] == [ErrorKind.SECURITY] * 4
 
 
@@ -279,7 +263,6 @@ def test_who_may_not_read_the_topic_does_not_join(secured: Harness) -> None:
     ann, bob = secured.come("ann", "one"), secured.come("bob", "two")
     join(ann)
     join(bob)
-    secured.turn()
     assert [error.kind for error in bob.session.errors] == [ErrorKind.SECURITY]
     secured.come("writer", "w").send("a", PRICES).turn()
     ann.vanish().turn()
@@ -290,7 +273,6 @@ def test_of_a_pattern_each_is_given_what_he_may_read(secured: Harness) -> None:
     ann, bob, writer = secured.come("ann", "one"), secured.come("bob", "two"), secured.come("writer", "w")
     for each in (bob, ann):
         join(each, destination=ALL)
-    secured.turn()
     for body in "abcd":
         writer.send(body, PRICES).send(f"{body}{body}", OTHER)
     secured.turn()
@@ -304,13 +286,11 @@ def test_of_a_pattern_each_is_given_what_he_may_read(secured: Harness) -> None:
 def test_who_joins_later_is_given_what_is_open_to_him(secured: Harness) -> None:
     ann, bob, writer = secured.come("ann", "one"), secured.come("bob", "two"), secured.come("writer", "w")
     join(ann, destination=ALL, prefetch=1)
-    secured.turn()
     for destination in (PRICES, OTHER):
         for body in "ab":
             writer.send(f"{body} of {destination.name}", destination)
     secured.turn()
     join(bob, destination=ALL)
-    secured.turn()
     assert len(ann.bodies) == 1
     assert bob.bodies
     assert not [body for body in bob.bodies if body.endswith("of prices")]
@@ -318,7 +298,6 @@ def test_who_joins_later_is_given_what_is_open_to_him(secured: Harness) -> None:
 
 def test_topics_that_nobody_of_them_may_read_are_not_gathered(secured: Harness) -> None:
     join(secured.come("bob", "two"), destination=ALL)
-    secured.turn()
     secured.come("writer", "w").send("a", PRICES).turn()
     assert (shares(secured), secured.stored()) == ([], 0)
 
@@ -326,12 +305,10 @@ def test_topics_that_nobody_of_them_may_read_are_not_gathered(secured: Harness) 
 def test_another_user_with_its_client_id_neither_ends_nor_takes_it(secured: Harness) -> None:
     ann = secured.come("ann", "one")
     join(ann)
-    secured.turn()
     ann.vanish().turn()
     secured.fail_over()
     bob = secured.come("bob", "one")
     bob.unsubscribe(None, durable_name="d")
     join(bob, destination=OTHER)
-    secured.turn()
     assert [error.kind for error in bob.session.errors] == [ErrorKind.SECURITY] * 2
     assert shares(secured) == [("g/prices", "prices", 0)]

@@ -163,8 +163,7 @@ def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(har
     client.store("a", destination=PRICES).unsubscribe("s", durable_name="d", receipt="r")
     assert client.receipts == []
     client.store("b", destination=PRICES)
-    assert (client.receipts, harness.store.owners()) == (["r"], [])
-    assert harness.counts["memory_stored_bytes"] == 0
+    assert (client.receipts, harness.store.owners(), harness.counts["memory_stored_bytes"]) == (["r"], [], 0)
     assert harness.counts["memory_non_persistent_bytes"] == 0
 
 

@@ -78,8 +78,7 @@ def test_what_is_not_sampled_or_has_no_context_has_none(harness: Harness) -> Non
 
 def test_by_ratio_messages_without_a_context_begin_a_trace(harness: Harness) -> None:
     traced = Traced(harness, ratio=1.0)
-    client = harness.consumer().send("one", persistent=False)
-    client.send("two", properties=dict(NOT_SAMPLED)).turn()
+    harness.consumer().send("one", persistent=False).send("two", properties=dict(NOT_SAMPLED)).turn()
     spans = traced.spans
     assert set(spans) == {"publish orders", "deliver orders"}, "nothing is stored, and who said no is not asked again"
     assert parent(spans["publish orders"]) is None

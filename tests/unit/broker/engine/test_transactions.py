@@ -71,8 +71,7 @@ def test_a_transaction_beyond_a_bound_can_only_be_rolled_back(make_harness):
         assert limit in client.errors[0]
         client.commit(receipt="r").turn()
         assert "was rolled back" in client.errors[1]
-        assert (client.receipts, harness.stored()) == ([], 0)
-        assert harness.counts["memory_transactions_bytes"] == 0
+        assert (client.receipts, harness.stored(), harness.counts["memory_transactions_bytes"]) == ([], 0, 0)
         assert not client.is_closed
 
 

@@ -203,8 +203,7 @@ def test_who_vanishes_while_a_durable_pattern_is_deleted_finds_it_gone(harness: 
     harness.step()
     client.lose_socket()
     again = Client(harness, "ID:again")
-    again.handle(Connect("me"))
-    again.subscribe(destination=topic(0), durable_name="d", receipt="again").turn()
+    again.handle(Connect("me")).subscribe(destination=topic(0), durable_name="d", receipt="again").turn()
     assert again.receipts == ["again"]
     assert [part.destination for part in parts(harness)] == [topic(0)]
 
@@ -449,8 +448,7 @@ def test_an_error_of_ours_while_messages_expire_leaves_the_others_to_go(make_har
 
     harness.patch.setattr(dead_letters, "dead_letter", fails_once)
     harness.tick(6_000)
-    assert harness.counts["expired_total"] == 2 * MANY
-    assert harness.counts["dead_letters_total"] == 2 * MANY
+    assert (harness.counts["expired_total"], harness.counts["dead_letters_total"]) == (2 * MANY, 2 * MANY)
 
 
 def test_the_look_of_each_second_takes_steps_and_is_not_begun_twice(make_harness: MakeHarness) -> None:

@@ -67,8 +67,7 @@ def test_it_is_copied_in_steps_and_what_its_sender_says_next_comes_behind_it(har
     assert (copies.count, sender.receipts) == (MANY, ["1", "2"])
     assert counts(harness) == [2 if number == 7 else 1 for number in range(MANY)]
     consumer.subscribe("s", reader(7)).turn()
-    assert consumer.bodies == ["first", "second"]
-    assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
+    assert (consumer.bodies, harness.engine.memory.by_kind[Kind.TRANSACTIONS]) == (["first", "second"], 0)
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
