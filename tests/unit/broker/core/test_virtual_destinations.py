@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.core import names, virtual_destinations
-from tandemmq.broker.core.selector import compile_selector
 from tandemmq.broker.core.topics import virtual_topics
 from tandemmq.broker.core.topics.virtual_topics import VirtualTopics
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations, VirtualTopic
@@ -38,23 +37,6 @@ def test_the_most_specific_entry_holds_for_its_kind(monkeypatch: pytest.MonkeyPa
     assert virtual.is_plain(Destination(TOPIC, "A.B"))
     assert not virtual.is_plain(queue("B"))
     assert VirtualDestinations().is_plain(queue("B"))
-
-
-@pytest.mark.parametrize(
-    ("forward_only", "when_not_matched", "kept"),
-    [
-        (True, False, [False, False]),
-        (False, False, [True, True]),
-        (True, True, [False, True]),
-        (False, True, [False, True]),
-    ],
-)
-def test_a_composite_keeps_what_it_is_said_to(forward_only: bool, when_not_matched: bool, kept: list[bool]) -> None:
-    red = Forward(queue("red"), compile_selector("colour = 'red'"))
-    composite = Composite(QUEUE, "a", (red,), forward_only, when_not_matched)
-    takers = [composite.takers(message(colour=colour)) for colour in ("red", "blue")]
-    assert takers == [[queue("red")], []]
-    assert [composite.keeps(each) for each in takers] == kept
 
 
 def test_virtual_topics_may_be_called_otherwise() -> None:

@@ -95,14 +95,6 @@ def test_an_acknowledgement_and_the_end_of_its_subscription_may_come_together(ha
     assert (harness.stored(), harness.figures("a")["messages"], harness.figures("a")["unacknowledged"]) == (1, 1, 0)
 
 
-def test_a_send_and_the_end_of_an_auto_subscription_may_come_together(harness: Any) -> None:
-    """Either it was delivered before the end, or it waits for others."""
-    wire = Wire(harness, 1).connect()
-    wire.say(subscribe("/queue/a", ack="auto"))
-    heard = wire.say(send("/queue/a", "x"), "UNSUBSCRIBE\nid:0\n\n")
-    assert ("MESSAGE" in heard) != (harness.figures("a")["messages"] == 1)
-
-
 def test_a_selector_that_is_none_is_refused_and_the_id_is_free(harness: Any) -> None:
     wire = Wire(harness, 1).connect()
     (error,) = errors(wire.say(subscribe("/queue/a", selector="price >", receipt="r")))

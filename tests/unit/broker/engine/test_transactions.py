@@ -111,22 +111,14 @@ def test_an_acknowledgement_beyond_the_bound_is_undone(make_harness):
     assert harness.stored() == 0
 
 
-def test_begin_commit_and_abort_need_a_right_name(harness):
-    one, two, three = harness.client(), harness.client(), harness.client()
-    one.begin().begin()
+def test_begin_commit_and_abort_need_a_right_name_and_a_nack_has_no_place(harness):
+    one, two, three = harness.consumer().store("a"), harness.client(), harness.client()
+    one.begin().begin().nack("a", transaction="t")
     two.commit("no").abort("no")
     three.send("a", transaction="no")
-    assert one.errors == ["Transaction 't' was begun already"]
+    assert one.errors == ["Transaction 't' was begun already", "NACK in a transaction is not possible"]
     assert two.errors == 2 * three.errors == 2 * ["Transaction 'no' has not been started."]
-    assert one.is_connected
     assert not any(each.is_closed for each in (one, two, three))
-
-
-def test_a_nack_in_a_transaction_is_refused(harness):
-    client = harness.consumer().store("a")
-    client.begin().nack("a", transaction="t")
-    assert client.errors == ["NACK in a transaction is not possible"]
-    assert not client.is_closed
 
 
 def test_what_a_later_acknowledgement_covered_may_be_acknowledged_after_it(harness):

@@ -928,17 +928,6 @@ def test_what_waited_too_long_in_very_many_places_fails_in_steps(make_harness: M
     assert harness.counts["sends_waiting"] == 0
 
 
-def test_who_leaves_while_what_waits_is_looked_at_has_nothing_done(make_harness: MakeHarness) -> None:
-    harness, sender, _ = limited(make_harness)
-    consumer = harness.consumer(destination=EVERY_QUEUE, ack=AckMode.AUTO)
-    harness.make_steps()
-    harness.engine.flow.look(harness.now)
-    done = len(consumer.bodies) - MANY
-    assert 0 <= done <= STEP
-    sender.lose_socket().turn()
-    assert (len(consumer.bodies), harness.counts["sends_waiting"]) == (MANY + done, 0)
-
-
 def listeners_of_a_pattern(harness: Harness) -> list[Client]:
     clients = [harness.client(f"c{number}") for number in range(MANY)]
     for each in clients:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.core.commands import Begin, Commit, Prepare
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.queue.queue import Queue
@@ -125,28 +124,19 @@ def test_copies_count_while_they_are_made_and_nobody_holds_more_than_is_left(har
     assert (counts(harness), memory.by_kind[Kind.TRANSACTIONS]) == ([1] * MANY, 0)
 
 
-@pytest.mark.parametrize("how", ["commit", "prepare"])
 @REPLACES_A_METHOD
-def test_in_a_transaction_it_is_made_ready_in_steps_and_in_its_place(harness: Harness, how: str) -> None:
+def test_in_a_branch_it_is_made_ready_in_steps_and_in_its_place(harness: Harness) -> None:
     copies = harness.count(routing, "altered")
-    sender, consumer = harness.client(), harness.client()
-    name = "t" if how == "commit" else XA.key
-    sender.handle(Begin(name, xa=None if how == "commit" else XA))
+    sender = harness.client().begin_branch()
     for number in range(3):
-        sender.send(str(number), reader(7), transaction=name)
-        sender.send(f"{number} for all", NEWS, transaction=name)
-    if how == "commit":
-        sender.commit(receipt="r")
-    else:
-        sender.handle(Prepare(name, XA, "r"))
+        sender.send(str(number), reader(7), transaction=XA.key)
+        sender.send(f"{number} for all", NEWS, transaction=XA.key)
+    sender.prepare()
     assert harness.most(lambda: copies.count) <= STEP
-    harness.turn()
-    assert sender.receipts == ["r"]
-    if how == "prepare":
-        sender.handle(Commit(name, "c", xa=XA, is_two_phase=True)).turn()
-    assert copies.count == 3 * MANY, "none is made twice"
+    sender.turn().commit_branch().turn()
+    assert (sender.receipts, copies.count) == (["p", "c"], 3 * MANY), "none is made twice"
     assert counts(harness) == [6 if number == 7 else 3 for number in range(MANY)]
-    consumer.subscribe("s", reader(7)).turn()
+    consumer = harness.consumer("s", reader(7)).turn()
     assert consumer.bodies == ["0", "0 for all", "1", "1 for all", "2", "2 for all"]
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
 

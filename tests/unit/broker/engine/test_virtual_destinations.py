@@ -49,12 +49,21 @@ def test_a_composite_sends_on_what_its_selectors_take(
     assert sender.receipts == ["red", "blue"]
 
 
-def test_what_no_selector_takes_is_dropped_or_kept_as_it_is_said(make_harness: Any) -> None:
-    forward = (Forward(BILLING, RED),)
-    for forward_only, when_not_matched, count in ((True, False, 0), (True, True, 1), (False, False, 1)):
-        harness = make(make_harness, Composite(QUEUE, "orders", forward, forward_only, when_not_matched))
-        client = harness.client().send("blue", receipt="r").turn()
-        assert (client.receipts, harness.stored()) == (["r"], count)
+@pytest.mark.parametrize(
+    ("forward_only", "when_not_matched", "red", "blue"),
+    [(True, False, 0, 0), (True, True, 0, 1), (False, False, 1, 1), (False, True, 0, 1)],
+)
+def test_a_composite_keeps_what_it_is_said_to(make_harness: Any, forward_only, when_not_matched, red, blue) -> None:
+    """``red``, which its selector takes, and ``blue``: how many of them stay where they were sent to."""
+    composite = Composite(QUEUE, "orders", (Forward(BILLING, RED),), forward_only, when_not_matched)
+    client = make(make_harness, composite).consumer("b", BILLING).subscribe("o", ORDERS)
+    for colour in ("red", "blue"):
+        client.store(colour, properties={"colour": colour}, receipt=colour)
+    assert (client.receipts, client.bodies.count("red"), client.bodies.count("blue")) == (
+        ["red", "blue"],
+        1 + red,
+        blue,
+    )
 
 
 def test_composites_send_on_to_each_other_but_not_in_a_circle(make_harness: Any) -> None:
