@@ -42,12 +42,10 @@ def test_without_security_this_machine_is_served_and_others_are_not() -> None:
 @pytest.mark.parametrize(
     ("operation", "words"),
     [
-        (Operation.READ, "read from"),
-        (Operation.WRITE, "write to"),
-        (Operation.CREATE, "create"),
+        (Operation.READ, "read from"), (Operation.WRITE, "write to"), (Operation.CREATE, "create"),
         (Operation.REMOVE, "remove"),
     ],
-)
+)  # fmt: skip
 def test_refusals_have_activemqs_words(operation: Operation, words: str) -> None:
     error = refused_operation(Principal("bob"), operation, Destination(DestinationKind.QUEUE, "A"))
     assert error.message == f"User bob is not authorized to {words}: queue://A"

@@ -16,12 +16,16 @@ LARGE = "x" * 10_000
 MANY = 400
 
 
+@pytest.fixture
+def harness(make_harness):
+    return make_harness(memory_limit=1_000_000)
+
+
 def used(harness):
     return harness.engine.memory.used
 
 
-def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(harness):
     greedy, sender, modest = harness.client(), harness.client(), harness.client()
     greedy.subscribe("g", ack=AckMode.CLIENT, prefetch=MANY)
     for _ in range(MANY):
@@ -48,8 +52,7 @@ def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(make_h
     assert (used(harness), harness.engine.memory_holders.held_back(), harness.stored()) == (0, [], 0)
 
 
-def test_who_is_held_back_goes_on_when_others_give_back(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_who_is_held_back_goes_on_when_others_give_back(harness):
     first, second, sender = harness.client(), harness.client(), harness.client()
     other = Destination(DestinationKind.QUEUE, "other")
     first.subscribe("f", ack=AckMode.CLIENT, prefetch=MANY)
@@ -79,8 +82,7 @@ def test_a_returned_delivery_is_left_to_the_store_and_counts_as_delivered(make_h
     assert [each.redelivered for each in second.session.delivered] == [True] * count + [False] * (9 - count)
 
 
-def test_of_a_topic_too(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_of_a_topic_too(harness):
     greedy, sender = harness.consumer("g", PRICES, AckMode.CLIENT, prefetch=MANY), harness.client()
     for _ in range(MANY):
         sender.send(LARGE, PRICES, persistent=False)
@@ -98,8 +100,7 @@ def test_a_little_is_given_however_little_is_left(make_harness):
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_what_many_hold_counts_once(make_harness, persistent):
-    harness = make_harness(memory_limit=1_000_000)
+def test_what_many_hold_counts_once(harness, persistent):
     sender, reader = harness.client(), harness.client()
     for number in range(20):
         away = harness.consumer("d", PRICES, AckMode.CLIENT, durable_name="d", client_id=f"c{number}").turn()
@@ -117,8 +118,7 @@ def test_what_many_hold_counts_once(make_harness, persistent):
     assert used(harness) == 0
 
 
-def test_parts_of_a_composite_share_their_body(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_parts_of_a_composite_share_their_body(harness):
     client = harness.client()
     names = [f"part{number}" for number in range(50)]
     client.send(LARGE, Destination(DestinationKind.QUEUE, ",".join(names)), persistent=False)
@@ -129,8 +129,7 @@ def test_parts_of_a_composite_share_their_body(make_harness):
     assert (client.bodies, used(harness)) == ([LARGE] * 50, 0)
 
 
-def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(harness):
     client, sender = harness.consumer("s", PRICES, AckMode.CLIENT), harness.client()
     client.subscribe("q", ORDERS, AckMode.CLIENT)
     for destination in (PRICES, ORDERS):
@@ -171,8 +170,7 @@ def test_connections_subscriptions_and_destinations_count(make_harness, monkeypa
     assert harness.engine.memory.by_kind["state"] < 250_000
 
 
-def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(harness):
     client = harness.consumer("s", Destination(DestinationKind.QUEUE, "o.>"), AckMode.CLIENT)
     target = Destination(DestinationKind.QUEUE, "o.one")
     for persistent in (True, False):
@@ -184,8 +182,7 @@ def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(make_harness):
     assert (client.holder.bytes, used(harness)) == (0, 0)
 
 
-def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(harness):
     client = harness.consumer("s", Destination(DestinationKind.TOPIC, "p.>"), AckMode.CLIENT, prefetch=1)
     target = Destination(DestinationKind.TOPIC, "p.one")
     for _ in range(3):

@@ -137,33 +137,27 @@ def test_very_many_that_are_due_at_once_come_in_batches_and_steps(harness: Any, 
         wire.say(delayed("/queue/a", str(number)))
     harness.turn()
     wire.say(ALL_OF_A)
-    pages: list[Page] = []
     turns: list[int] = []  # how many operations the store had to do in each
-    append, apply_turn = harness.store.append, harness.store._apply_turn
-
-    def note(operation: Any) -> None:
-        if isinstance(operation, Page) and operation.keys is not None:
-            pages.append(operation)
-        append(operation)
+    apply_turn = harness.store._apply_turn
 
     def apply() -> Any:
         operations = apply_turn()
         turns.append(len(operations))
         return operations
 
-    harness.engine._arrivals.scheduler._append = note
     harness.store._apply_turn = apply
+    harness.store.appended = appended = []
     harness.now += 100
     harness.engine.tick(harness.now)
     asked = len(harness.later)
-    most = told = 0
+    most = 0
     while harness.calls:
         sent = harness.engine._arrivals.scheduler.sent
         harness.turn(1)
         most = max(most, harness.engine._arrivals.scheduler.sent - sent)
         assert len(harness.later) == asked, "nobody comes again and again to look"
-    told = len(messages(wire.heard()))
-    assert told == count
+    assert len(messages(wire.heard())) == count
+    pages = [each for each in appended if isinstance(each, Page) and each.keys is not None]
     assert [len(page.messages) for page in pages] == [FIRING_MAX, count - FIRING_MAX]
     assert 0 < most <= ITEMS // 8 + 1
     assert max(turns) <= FIRING_MAX

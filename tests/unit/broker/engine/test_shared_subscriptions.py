@@ -192,15 +192,13 @@ def test_who_comes_again_is_no_second_holder(harness: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "kind"),
     [
-        ({"group": "a/b"}, ErrorKind.DESTINATION),
-        ({"group": ""}, ErrorKind.DESTINATION),
+        ({"group": "a/b"}, ErrorKind.DESTINATION), ({"group": ""}, ErrorKind.DESTINATION),
         ({"destination": Destination(TOPIC, "a,b")}, ErrorKind.DESTINATION),
         ({"destination": Destination(DestinationKind.QUEUE, "a")}, ErrorKind.DESTINATION),
-        ({"selector": "a = 1"}, ErrorKind.SELECTOR),
-        ({"no_local": True}, ErrorKind.SELECTOR),
+        ({"selector": "a = 1"}, ErrorKind.SELECTOR), ({"no_local": True}, ErrorKind.SELECTOR),
         ({"group": "g" * 600}, ErrorKind.DESTINATION),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_shared_is_refused(harness: Any, options: dict[str, Any], kind: ErrorKind) -> None:
     client = harness.client("one")
     join(client, **options)

@@ -211,13 +211,10 @@ def test_who_vanishes_while_a_durable_pattern_is_deleted_finds_it_gone(harness: 
 @pytest.mark.contains_errors
 def test_an_error_of_ours_in_the_middle_ends_that_client_alone(harness: Harness) -> None:
     client, other = harness.client(), harness.client()
-    opened = Queue.open
-    count = 0
+    opened, failures = Queue.open, iter([False] * STEP + [True])
 
     def fail(queue: Queue, *of: Any) -> None:
-        nonlocal count
-        count += 1
-        if count == STEP + 1:
+        if next(failures, False):
             raise RuntimeError("of this client")
         opened(queue, *of)
 

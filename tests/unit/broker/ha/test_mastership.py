@@ -79,11 +79,9 @@ async def test_stopping_a_master_hands_over_with_everything(node: NewNode) -> No
 
 
 async def test_a_handover_leaves_the_lock_to_the_standby(node: NewNode) -> None:
-    first, second = node("a").start(), node("b")
-    await first.become(Role.MASTER)
-    second.start()
-    await second.become(Role.STANDBY)
-    for _ in range(20):
+    first = await node("a").started(Role.MASTER)
+    second = await node("b").started(Role.STANDBY)
+    for _ in range(19):
         await first.send_and_wait()
     done = await first.mastership.handover()
     assert done.epoch == first.mastership.epoch

@@ -108,14 +108,11 @@ def test_one_message_becomes_a_bounded_number(properties: dict[str, Any], parts:
 @pytest.mark.parametrize(
     ("properties", "parts"),
     [
-        ({"DELAY": 1, "REPEAT": REPEAT_MAX}, 2),
-        ({"DELAY": 1, "REPEAT": 10}, 100),
-        ({"PERIOD": 100, "REPEAT": -1}, 2),
-        ({"PERIOD": 9_000, "REPEAT": -1}, 100),
-        ({"CRON": "* * * * *", "REPEAT": 6}, 100),
+        ({"DELAY": 1, "REPEAT": REPEAT_MAX}, 2), ({"DELAY": 1, "REPEAT": 10}, 100), ({"PERIOD": 100, "REPEAT": -1}, 2),
+        ({"PERIOD": 9_000, "REPEAT": -1}, 100), ({"CRON": "* * * * *", "REPEAT": 6}, 100),
         ({"CRON": "0 * * * *", "REPEAT": 360}, 100),
     ],
-)
+)  # fmt: skip
 def test_a_message_that_would_become_too_many_is_refused(properties: dict[str, Any], parts: int) -> None:
     with pytest.raises(ClientError, match="cannot be scheduled") as refusal:
         schedule(**properties).check_copies(parts)

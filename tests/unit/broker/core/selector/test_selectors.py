@@ -112,14 +112,11 @@ def test_what_it_says(text: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("NOT b = FALSE", True),
-        ("n = NOT b", False),
+        ("NOT b = FALSE", True), ("n = NOT b", False),
         ("NOT n IS NULL", False),  # (NOT n) is false, not NULL: so IS NULL is false
-        ("missing = other", True),
-        ("color <> missing", True),
-        ("missing <> color", False),
+        ("missing = other", True), ("color <> missing", True), ("missing <> color", False),
     ],
-)
+)  # fmt: skip
 def test_what_classic_says(text: str, expected: bool) -> None:
     assert says(text, BLUE, is_classic=True) is expected
 
