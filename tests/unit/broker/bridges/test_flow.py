@@ -53,8 +53,7 @@ A, B = ("a", "1"), ("b", "2")
 
 
 def test_each_bridge_stands_behind_the_former_ones() -> None:
-    once = passing(NONE, "one")
-    assert once.user == ((PASSED, "one"),)
+    assert passing(NONE, "one").user == ((PASSED, "one"),)
     assert passing(Properties(user=(A, (PASSED, "one"), B)), "two").user == (A, B, (PASSED, "one two"))
 
 

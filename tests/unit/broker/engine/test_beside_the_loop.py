@@ -125,8 +125,7 @@ def test_what_cannot_be_made_ready_ends_one_connection(harness: Harness, threads
     threads.do()
     assert one.is_closed
     one.vanish()
-    other = harness.consumer()
-    assert other.bodies == ["long and wrong"]
+    assert harness.consumer().bodies == ["long and wrong"]
 
 
 def test_a_browser_hears_the_end_behind_the_last(harness: Harness, threads: Threads) -> None:

@@ -56,12 +56,6 @@ def test_dead_letters_that_are_refused_stay_with_who_did(harness):
     assert sexton.receipts == ["r", "a"]
 
 
-def test_a_refused_non_persistent_message_is_dropped(harness):
-    client = harness.consumer().send("a", persistent=False).nack("a", receipt="r").turn()
-    assert (client.receipts, harness.counts["messages"]) == (["r"], 0)
-    assert harness.counts["memory_non_persistent_bytes"] == 0
-
-
 def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness):
     harness = make_harness(stomp_nack="requeue", maximum_redeliveries=2)
     client, sexton = harness.consumer(prefetch=1), harness.consumer("d", DLQ)

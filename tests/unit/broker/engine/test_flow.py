@@ -297,14 +297,6 @@ def test_a_prepared_branch_is_committed_though_the_store_is_full(harness):
     assert (client.receipts, client.errors) == (["p", "c"], [])
 
 
-def test_a_rollback_does_not_wait(stuffed):
-    producer = stuffed.client().begin("t").send("a", transaction="t", receipt="1")
-    producer.abort("t", receipt="2")
-    assert producer.receipts == ["1", "2"]
-    give_space(stuffed)
-    assert stuffed.stored() == 1
-
-
 def test_a_transaction_that_waited_too_long_is_rolled_back(make_harness):
     harness = make_harness(DestinationPolicy(send_fail_if_no_space_after_timeout=2_000))
     producer = harness.client().begin("t").send("a", transaction="t")

@@ -52,8 +52,7 @@ def test_who_leaves_a_paused_queue_gives_back_what_he_has(harness, leaves):
     assert (harness.figures()["messages"], harness.figures()["unacknowledged"]) == (1, 0)
     assert harness.figures()["consumers"] == 0
     pause(harness, consumers=False)
-    other = harness.consumer()
-    assert other.bodies == ["a"]
+    assert harness.consumer().bodies == ["a"]
 
 
 def test_consumers_that_differ_take_part_again_each_with_what_it_takes(harness):
@@ -110,8 +109,7 @@ def test_a_new_term_begins_without_pauses(harness):
     harness.client().send("a").turn()
     pause(harness, consumers=True, producers=True)
     harness.fail_over()
-    client = harness.consumer().turn()
-    assert client.bodies == ["a"]
+    assert harness.consumer().turn().bodies == ["a"]
 
 
 def test_there_is_no_such_queue(harness):

@@ -67,8 +67,7 @@ def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
     assert other.bodies == ["a"]
     other.nack("a")
     again.fail_over()
-    after = again.consumer().turn()
-    assert after.bodies == ["a"]
+    assert again.consumer().turn().bodies == ["a"]
 
 
 def test_what_waits_to_come_again_goes_with_its_queue(again):
@@ -81,8 +80,7 @@ def test_what_waits_to_come_again_goes_with_its_queue(again):
 
 def test_beyond_a_bound_refused_messages_come_again_at_once(again, monkeypatch):
     monkeypatch.setattr(acknowledger, "DELAYED_MAX", 1)
-    client = again.consumer().store(*"ab").nack("a").nack("b")
-    assert client.bodies == ["a", "b", "b"]
+    assert again.consumer().store(*"ab").nack("a").nack("b").bodies == ["a", "b", "b"]
 
 
 # ---- how many

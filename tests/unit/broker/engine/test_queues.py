@@ -16,11 +16,6 @@ def test_a_persistent_message_is_told_and_delivered_only_when_durable(harness):
     assert (client.session.events[2:], harness.stored()) == ([("receipt", "r"), ("message", "a")], 1)
 
 
-def test_a_non_persistent_message_is_told_and_delivered_at_once(harness):
-    client = harness.consumer().send("a", receipt="r", persistent=False)
-    assert (client.bodies, client.receipts, harness.stored()) == (["a"], ["r"], 0)
-
-
 def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_durable(harness):
     client = harness.consumer(ack=AckMode.CLIENT).store("a").send("b", persistent=False).ack("b", receipt="r")
     assert client.receipts == []

@@ -174,12 +174,6 @@ def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harnes
     assert (client.receipts, plain.bodies, client.bodies) == (["1", "2"], ["a"], [])
 
 
-def test_an_unknown_durable_subscription_cannot_be_deleted(harness):
-    client = harness.client("me").unsubscribe(None, durable_name="nope")
-    assert client.errors == ["No durable subscription exists for: nope of client me"]
-    assert not client.is_closed
-
-
 def test_a_durable_subscription_of_a_pattern_includes_later_topics(harness):
     client, sender = harness.client("me"), harness.client()
     sender.send("nobody's", STOCK_A)

@@ -19,8 +19,7 @@ CLASSIC = re.compile(r"'[^']*'|(--[^\n\r]*(?:\r\n|\n|\r)|/\*[\s\S]*?\*/)")
 
 
 def as_classic(text: str) -> str:
-    open_text = re.search(r"^(?:[^']|'[^']*')*'(?=[^']*$)", text)
-    assert open_text is None
+    assert re.search(r"^(?:[^']|'[^']*')*'(?=[^']*$)", text) is None
     return CLASSIC.sub(lambda found: " " * len(found[0]) if found[1] else found[0], text)
 
 
