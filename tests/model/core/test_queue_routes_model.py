@@ -276,7 +276,7 @@ class RoutesMachine(RuleBasedStateMachine):
         assert (self.is_gone, self.stored, self.queue.count) == (set(self.visible), {}, 0)
         assert (self.queue.skipped.count, self.memory.used, self.queue.share.used) == (0, 0, 0)
         routes = self.queue.routes
-        assert routes is None or (routes.count, routes.weight) == (0, 0)
+        assert routes is None or (routes.count, routes.weight, routes._out) == (0, 0, set())
         assert self.queue.ready_weight == 0
 
 

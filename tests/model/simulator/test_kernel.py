@@ -101,48 +101,6 @@ def test_a_lock_is_held_by_one_while_it_waits() -> None:
     site.play(enter, enter, enter)
 
 
-def test_an_executor_works_off_what_it_is_given_and_ends(site: Site) -> None:
-    results: list[object] = []
-
-    def use() -> None:
-        executor = site.threads.executor(2, "pool")
-        futures = [executor.submit(lambda n=n: site.threads.sleep(1.0) or n * n) for n in range(4)]  # type: ignore[misc]
-        failing = executor.submit(lambda: 1 // 0)
-        assert site.threads.wait([*futures, failing])
-        results.extend([*(future.result() for future in futures), type(failing.exception())])
-        executor.shutdown()
-        with pytest.raises(RuntimeError):
-            executor.submit(int)
-
-    site.play(use)
-    assert results == [0, 1, 4, 9, ZeroDivisionError]
-
-
-def test_an_event_loop_keeps_virtual_time_and_is_reached_from_threads(site: Site) -> None:
-    lines: list[object] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.Event().wait(), 60.0)
-        lines.append(round(loop.time() - began))
-        heard = asyncio.Event()
-
-        def call() -> str:
-            site.threads.sleep(5.0)
-            loop.call_soon_threadsafe(heard.set)
-            site.threads.sleep(1.0)
-            return "done"
-
-        working = loop.run_in_executor(None, call)
-        await heard.wait()
-        lines.extend((working.done(), await working))
-
-    site.play(site.complete(main))
-    assert lines == [60, False, "done"]
-
-
 def test_a_loop_that_waits_for_something_is_a_fault(site: Site) -> None:
     async def main() -> None:
         site.threads.sleep(1.0)

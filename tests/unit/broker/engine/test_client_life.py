@@ -134,38 +134,34 @@ def narrow(make_harness: Any) -> Harness:
     return harness
 
 
-def test_a_client_begins_anew_behind_a_disconnect_that_waits_for_room(narrow: Harness) -> None:
-    client = kept(narrow)
-    client.handle(Connect("me", connection_id="ID:own")).send("y" * 500, persistent=False)
-    client.handle(Disconnect("bye", is_awaited=True))
-    assert client.is_reading, "its end is noticed"
-    client.handle(Connect("me", connection_id="ID:own"))
-    assert not client.is_reading
-    assert client.receipts == []
+@pytest.fixture
+def leaving(narrow: Harness) -> Client:
+    """Its disconnect waits for room behind what it sent."""
+    client = kept(narrow).handle(Connect("me", connection_id="ID:own")).send("y" * 500, persistent=False)
+    return client.handle(Disconnect("bye", is_awaited=True))
+
+
+def test_a_client_begins_anew_behind_a_disconnect_that_waits_for_room(narrow: Harness, leaving: Client) -> None:
+    assert leaving.is_reading, "its end is noticed"
+    leaving.handle(Connect("me", connection_id="ID:own"))
+    assert not leaving.is_reading
+    assert leaving.receipts == []
     reader = narrow.consumer(ack=AckMode.AUTO)
     narrow.wait(1)
-    assert (reader.bodies, client.receipts, client.client.id) == (["x" * 500, "y" * 500], ["bye"], "me")
-    assert client.is_reading
+    assert (reader.bodies, leaving.receipts, leaving.client.id) == (["x" * 500, "y" * 500], ["bye"], "me")
+    assert leaving.is_reading
 
 
-def test_the_end_of_a_client_that_hangs_up_behind_its_disconnect_is_noticed(narrow: Harness) -> None:
+def test_the_end_of_a_client_that_hangs_up_behind_its_disconnect_is_noticed(narrow: Harness, leaving: Client) -> None:
     """JMS says RemoveInfo, then ShutdownInfo where no answer comes in time, and closes its socket."""
-    client = kept(narrow)
-    client.handle(Connect("me", connection_id="ID:own")).send("y" * 500, persistent=False)
-    client.handle(Disconnect("bye", is_awaited=True)).handle(Disconnect())
-    assert client.is_reading
-    client.vanish()
-    again = kept(narrow)
-    again.handle(Connect("me", connection_id="ID:own"))
-    assert again.is_connected
+    assert leaving.handle(Disconnect()).is_reading
+    leaving.vanish()
+    assert kept(narrow).handle(Connect("me", connection_id="ID:own")).is_connected
 
 
-def test_a_disconnect_that_waits_for_room_is_no_login_that_does_not_come(narrow: Harness) -> None:
+def test_a_disconnect_that_waits_for_room_is_no_login_that_does_not_come(leaving: Client) -> None:
     """A connection that lasts for longer than a login may would be hung up on at the next look at its clocks."""
-    client = kept(narrow)
-    client.handle(Connect("me")).send("y" * 500, persistent=False)
-    client.handle(Disconnect("bye", is_awaited=True))
-    assert (client.logins_awaited, client.receipts) == (1, [])
+    assert (leaving.logins_awaited, leaving.receipts) == (1, [])
 
 
 def test_a_client_is_not_read_while_too_much_waits_for_room(narrow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

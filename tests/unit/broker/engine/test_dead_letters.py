@@ -78,15 +78,6 @@ def test_lost_connections_do_not_count_towards_the_limit(make_harness):
     assert client.bodies == ["a", "a"]
 
 
-def test_a_dead_letter_does_not_die_again(harness):
-    client, other = harness.client(), harness.client()
-    client.send("a", DLQ).subscribe("d", DLQ).turn().nack("a", receipt="r").turn()
-    assert (client.receipts, client.bodies) == (["r"], ["a"])
-    client.vanish()
-    other.subscribe("d", DLQ)
-    assert (other.bodies, harness.stored()) == (["a"], 1)
-
-
 @pytest.mark.parametrize("is_audited", [True, False])
 def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_for(make_harness, is_audited):
     harness = make_harness(DestinationPolicy(dead_letter=DeadLetterStrategy(enable_audit=is_audited)))

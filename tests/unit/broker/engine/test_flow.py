@@ -123,19 +123,6 @@ def test_a_durable_subscription_counts_in_the_memory_of_its_topic(make_harness):
     assert (producer.receipts, durable.bodies) == (["1", "2"], ["x" * 500, "late"])
 
 
-def test_sends_that_wait_do_not_fill_the_memory_that_they_wait_for(make_harness):
-    """What waits takes all of the budget, while nothing is in its queue any more."""
-    harness = make_harness(narrow(), memory_limit=4_000)
-    sender = harness.client()
-    for number in range(9):
-        sender.send(f"{number}".ljust(300), persistent=False, receipt=f"{number}")
-    assert harness.engine.memory.free == 0
-    consumer = consume(harness)
-    harness.wait(10)
-    assert [body.strip() for body in consumer.bodies] == [str(number) for number in range(9)]
-    assert harness.counts["sends_waiting"] == 0
-
-
 def test_who_fills_the_memory_leaves_as_much_to_others(make_harness):
     harness = make_harness(memory_limit=10_000)
     producer, other = harness.client(), harness.client()

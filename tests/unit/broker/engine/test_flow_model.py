@@ -33,6 +33,8 @@ _steps = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # it makes harnesses, and has none
 @given(_steps)
+# What waits takes all of the budget, while nothing is in its queue any more.
+@example([("send", 0, 0, False)] * 9)
 # The transaction fills the broker's memory, and its commit waits behind a send that waits for that memory.
 @example([("send", 0, 0, False)] * 4 + [("send in a transaction", 0, 0, False)] * 5)
 @example([("send", 1, 0, False)] * 4 + [("send in a transaction", 0, 0, False)] * 5)

@@ -154,11 +154,12 @@ def test_it_ends_when_its_last_holder_unsubscribes(harness: Any) -> None:
     assert harness.stored() == 0
 
 
-def test_one_that_nobody_holds_ends_with_its_last_user(harness: Any) -> None:
-    one, two = harness.client(), harness.client()
-    join(one, None)
+@pytest.mark.parametrize("is_held", [False, True])
+def test_one_that_nobody_holds_any_more_ends_with_its_last_user(harness: Any, is_held: bool) -> None:
+    one, two = harness.client("one"), harness.client("two")
+    join(one, "d" if is_held else None)
     join(two, None)
-    one.vanish()
+    one.unsubscribe("s", durable_name="d" if is_held else None).turn()
     send(harness, "a")
     assert two.bodies == ["a"]
     two.vanish().turn()
@@ -167,17 +168,6 @@ def test_one_that_nobody_holds_ends_with_its_last_user(harness: Any) -> None:
     join(three, None)
     send(harness, "b")
     assert three.bodies == ["b"]
-
-
-def test_it_stays_while_somebody_takes_from_it_whom_nobody_holds_it_for(harness: Any) -> None:
-    one, two = harness.client("one"), harness.client("two")
-    join(one)
-    join(two, None)
-    one.unsubscribe("s", durable_name="d").turn()
-    send(harness, "a")
-    assert two.bodies == ["a"]
-    two.unsubscribe("s").turn()
-    assert shares(harness) == []
 
 
 def test_who_comes_again_is_no_second_holder(harness: Any) -> None:

@@ -174,19 +174,6 @@ def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harnes
     assert (client.receipts, plain.bodies, client.bodies) == (["1", "2"], ["a"], [])
 
 
-def test_a_durable_subscription_of_a_pattern_includes_later_topics(harness):
-    client, sender = harness.client("me"), harness.client()
-    sender.send("nobody's", STOCK_A)
-    client.subscribe("s", ALL, durable_name="d", receipt="sub").turn()
-    assert client.receipts == ["sub"]
-    sender.send("a", STOCK_A).send("b", STOCK_B).store("price", destination=PRICES)
-    assert client.bodies == ["a", "b"]
-    for body in "ab":
-        client.ack(body)
-    harness.turn()
-    assert harness.stored() == 0
-
-
 def test_a_pattern_that_meets_topics_when_it_begins_has_no_record_beside_theirs(harness):
     client, sender = harness.client("me"), harness.client()
     sender.send("nobody's", STOCK_A)

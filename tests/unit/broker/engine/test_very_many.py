@@ -4,7 +4,6 @@ leaves in the middle leaves nothing behind."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,17 +21,18 @@ from tandemmq.broker.core.commands import (
     Subscribe,
 )
 from tandemmq.broker.core.delivery import Entry
+from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.policies import DestinationPolicy, Policies
 from tandemmq.broker.core.queue import browse as browsing
 from tandemmq.broker.core.queue.groups import Groups
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.queue.window import Window
+from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine import dead_letters, dispatch, expiring, publish, transaction_end
 from tandemmq.broker.engine.engine import Engine, destinations_of
 from tandemmq.broker.engine.shared import Loop
-from tandemmq.store.operations import Owner
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.compiled import REPLACES_A_METHOD
 from tests.support.core.counting import Times
@@ -737,51 +737,25 @@ def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(harness: Harnes
     assert not any(each.pending for each in groups._groups.values())
 
 
-def test_what_came_back_to_a_queue_with_selectors_is_not_out_any_more(harness: Harness) -> None:
-    one, other, sender = harness.client(), harness.client(), harness.client()
-    one.subscribe(prefetch=MANY, selector="a is null")
-    other.subscribe(prefetch=MANY, selector="a = 1")
-    for number in range(MANY):
-        sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
-    harness.turn()
-    routes = harness.destinations.queue(ORDERS).routes
-    assert routes is not None
-    assert len(routes._out) == MANY
-    one.vanish()
-    assert routes._out == set()
-
-
 def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(harness: Harness) -> None:
     subscriber = harness.client("me")
     for number in range(MANY):
         subscriber.subscribe(f"d{number}", topic(0), durable_name=f"d{number}")
     harness.turn()
-    owners, looked = harness.store.owners(), 0
+    owners, looked = harness.store.owners(), []
+    harness.store.owners = lambda: (looked.append(each) or each for each in owners)  # type: ignore[assignment, func-returns-value]
+    taken: list[Destinations] = []
 
-    def look() -> Iterator[Owner]:
-        nonlocal looked
-        for owner in owners:
-            looked += 1
-            yield owner
+    def take_over() -> Work[None]:
+        taken.append((yield from destinations_of(harness.store, harness.settings, Policies(()), harness.start)))
 
-    harness.store.owners = look  # type: ignore[assignment, method-assign]
-    taking_over = destinations_of(harness.store, harness.settings, Policies(()), harness.start)
-    most = 0
-    while True:
-        before = looked
-        try:
-            next(taking_over)
-        except StopIteration as done:
-            destinations = done.value
-            break
-        most = max(most, looked - before)
-    assert most == STEP
-    assert looked == 2 * MANY, "queues and durable subscriptions"
+    harness.works.append(take_over())
+    assert harness.most(lambda: len(looked)) == STEP
+    assert len(looked) == 2 * MANY, "queues and durable subscriptions"
     harness.store.prepared = lambda: []  # type: ignore[method-assign]
+    (destinations,) = taken
     engine = Engine(harness.store, harness.settings, Loop(lambda: 0), destinations=destinations)
-    assert looked == 2 * MANY
-    assert engine._destinations is destinations
-    assert engine.memory is destinations.memory
+    assert (len(looked), engine._destinations, engine.memory) == (2 * MANY, destinations, destinations.memory)
     assert len(destinations.asleep()) == len(destinations.parts()) == MANY
 
 
@@ -829,17 +803,6 @@ def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(harness: Harne
     sender.begin().send_all(range(MANY), there, transaction="t").commit().turn()
     assert routed.count == asked
     assert len(consumer.bodies) == 1 + MANY + asked, "each queue of a virtual topic has its copy"
-
-
-def test_each_report_of_the_store_lets_those_go_on_who_gave_it_much(harness: Harness) -> None:
-    sender = harness.client()
-    for number in range(3):
-        drained, reports, handed_over = harness.drained, harness.engine.reports, harness.store.handed_over
-        sender.send(str(number)).send(str(number))
-        assert harness.store.handed_over == handed_over + 2
-        harness.turn()
-        assert harness.engine.reports == reports + 1
-        assert harness.drained > drained
 
 
 def test_who_can_be_told_again_is_told_in_steps(harness: Harness) -> None:

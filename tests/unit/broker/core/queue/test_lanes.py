@@ -161,29 +161,19 @@ def test_what_became_due_before_a_page_that_is_under_way_stays_due() -> None:
     assert (again(skipped, 5, after=after), skipped.frontier, skipped.count) == ([("m5", 5)], 2, 1)
 
 
-def test_runs_are_joined_where_nothing_between_them_is_alive() -> None:
-    skipped = skipped_over(1, 3, 5, 7)
-    skipped.join(alive={4}, floor=0)
+@pytest.mark.parametrize(
+    ("alive", "floor", "due", "runs"),
+    [({4}, 0, (), [10, 50]), ((), 4, (), [10, 30, 50]), ((), 0, (4,), [40, 10, 50])],
+    ids=["alive between", "not known what is alive", "due between"],
+)
+def test_runs_are_joined_where_nothing_stands_between_them(alive: Any, floor: int, due: Any, runs: list[int]) -> None:
+    skipped = skipped_over(*due)
     skipped.recall()
-    assert len(skipped.due) == 2
-    assert [name for name, _ in again(skipped, 1, 3, 4, 5, 7)] == ["m1", "m3", "m5", "m7"]
-
-
-def test_what_is_due_parts_runs_too() -> None:
-    skipped = skipped_over(3)
+    for place in (1, 3, 5, 7):
+        skipped.add(entry(place), place * 10)
+    skipped.join(alive=alive, floor=floor)
     skipped.recall()
-    skipped.add(entry(1), 10)
-    skipped.add(entry(5), 50)
-    skipped.join(alive=(), floor=0)
-    skipped.recall()
-    assert len(skipped.due) == 3
-
-
-def test_runs_are_not_joined_where_it_is_not_known_what_is_alive() -> None:
-    skipped = skipped_over(1, 3, 5, 7)
-    skipped.join(alive=(), floor=4)
-    skipped.recall()
-    assert [run.first_key for run in skipped.due] == [10, 30, 50]
+    assert sorted(run.first_key for run in skipped.due) == sorted(runs)
 
 
 def test_joining_waits_until_enough_has_gone() -> None:

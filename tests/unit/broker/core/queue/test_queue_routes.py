@@ -188,16 +188,6 @@ def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -
         after += got
 
 
-def test_what_comes_back_has_its_old_place(harness: StoredQueue) -> None:
-    red = harness.open("red", 2, selector=Colour("red"))
-    harness.send(*messages(4, "red"))
-    harness.out()
-    entry = red.take_one(1)
-    assert isinstance(entry, Entry)
-    harness.queue.give_back(entry, is_seen=False)
-    assert (harness.out(), entry.redeliveries) == ([("red", "m1")], 0)
-
-
 @pytest.mark.parametrize("place", ["ready", "backlog", "lanes"])
 @pytest.mark.parametrize("step", range(60))
 def test_what_moved_meanwhile_is_looked_for_again(monkeypatch: pytest.MonkeyPatch, step: int, place: str) -> None:
