@@ -32,7 +32,7 @@ from tandemmq.simulator.parts import parts_of
 from tandemmq.simulator.set_simulation import SetSimulation
 from tandemmq.store.recovery.follow import Follower
 from tests.model.simulator.test_broken_brokers import Break, Broken, first_broken, replaced
-from tests.model.simulator.test_seeds import simulate
+from tests.model.simulator.test_seeds import fingerprint_of_twice, no_promise_is_broken, simulate
 from tests.support.prove import IS_PROOF, rounds
 
 pytestmark = [
@@ -48,19 +48,11 @@ FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))
 
 @pytest.mark.timeout(0 if IS_PROOF else 1800)
 def test_no_promise_of_a_set_is_broken() -> None:
-    last = FIRST + SEEDS - 1
-    code, answer = simulate("--replicated", "--seeds", f"{FIRST}..{last}", "--jobs", "2")
-    told = "\n".join(f"seed {each['seed']}: {each['problems']}" for each in answer["broken"])
-    assert not answer["broken"], told
-    assert code == 0
-    assert answer["seeds"] == SEEDS
+    no_promise_is_broken(SEEDS, "--replicated")
 
 
 def test_a_seed_of_a_set_is_always_the_same_run() -> None:
-    runs = [simulate("--replicated", "--seed", str(FIRST), hash_seed=seed)[1] for seed in ("1", "2")]
-    for run in runs:
-        del run["seconds"]
-    assert runs[0] == runs[1]
+    fingerprint_of_twice("--replicated")
 
 
 def test_there_are_as_many_members_as_were_asked_for() -> None:

@@ -47,11 +47,14 @@ def test_a_queue_that_is_deleted_is_empty_at_once_and_gives_its_memory_back_in_s
     assert memory.used == 0
 
 
-def test_a_queue_without_consumers_reads_nothing() -> None:
-    target = queue(unread=5)
+def test_a_queue_without_consumers_reads_nothing_and_the_last_page_mends_a_wrong_count() -> None:
+    target = queue(unread=7)
     assert not target.wants_page
     target.open(subscription())
     assert target.wants_page
+    target.ask_page()
+    target.page([PagedMessage(1 << 32, 1, 10, Message(ORDERS, "m1"))], is_end=True)
+    assert target.count == 1
 
 
 def test_a_window_is_bounded_in_bytes_too() -> None:
@@ -68,11 +71,3 @@ def test_one_round_of_dispatch_is_bounded_and_says_so() -> None:
     assert target.has_more
     assert len(names(target)) == 199 - ROUND_MESSAGES
     assert not target.has_more
-
-
-def test_a_wrong_count_at_start_is_mended_by_the_last_page() -> None:
-    target = queue(unread=7)
-    target.open(subscription())
-    target.ask_page()
-    target.page([PagedMessage(1 << 32, 1, 10, Message(ORDERS, "m1"))], is_end=True)
-    assert target.count == 1
