@@ -28,7 +28,7 @@ pytest_plugins = (
 SERVICES = "TANDEMMQ_SERVICES"
 # No test in these is fast: they start brokers, clients and other programs, wait for clocks, or try very many orders and
 # images. Elsewhere tests/seconds.txt decides.
-SLOW = ("acceptance/", "contract/", "crash/", "interop/", "model/replication/", "model/simulator/", "mutants/")
+SLOW = ("acceptance/", "contract/", "crash/", "interop/", "model/simulator/", "mutants/")
 MEASURED = measured()
 HOW_LONG = (
     "on two quiet cores about: make test 26 s, pytest 2 min 15 s, .ci/run 30 min "

@@ -11,14 +11,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from tandemmq.broker.core.delivery import Subscription
+from tandemmq.broker.core.delivery import Entry, Subscription
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import at_once
 from tandemmq.store.operations import Page, PagedMessage
 from tandemmq.store.records.message import Message
 from tandemmq.store.state.keys import rank_of
-from tests.model.core.test_queue_routes_model import ORDERS, RoutesMachine
+from tests.model.core.test_queue_routes_model import RoutesMachine
+from tests.support.core.queues import ORDERS
 
 pytestmark = pytest.mark.promise("priorities-hold")
 
@@ -37,17 +38,11 @@ class PrioritiesMachine(RoutesMachine):
 
     @rule(colours=st.lists(st.tuples(st.sampled_from(["red", "blue", None]), PRIORITIES), min_size=1, max_size=8))
     def send(self, colours: list[tuple[str | None, int]]) -> None:
-        for colour, priority in colours:
-            message = self.message(True, colour, None, 0)
-            message.priority = priority
-            self.channel.append(message)
+        self.channel.extend(self.message(True, colour, priority=priority) for colour, priority in colours)
 
     @rule(colour=st.sampled_from(["red", "blue", None]), priority=PRIORITIES)
     def send_volatile(self, colour: str | None, priority: int) -> None:
-        message = self.message(False, colour, None, 0)
-        message.priority = priority
-        self.show(message)
-        self.queue.add_volatile(message)
+        self.add_volatile(self.message(False, colour, priority=priority))
 
     def behind(self, page: Page) -> list[PagedMessage]:
         assert page.priority is not None, "each priority is read by itself"
@@ -67,31 +62,21 @@ class PrioritiesMachine(RoutesMachine):
 
     @rule()
     def dispatch(self) -> None:
-        takers = self.takers()
-        is_strict = self.queue.routes is not None and not self.queue.routes.stuck
-        for subscription, _, entry in self.queue.dispatch(0):
-            name = entry.message.message_id
-            assert name not in self.is_gone, f"{name} was acknowledged and came again"
-            assert name not in self.in_flight, f"{name} is delivered twice at once"
-            assert subscription in takers, f"{name} went to one that has to wait"
-            assert subscription.selector is None or subscription.selector.matches(entry.message)
-            if is_strict:
-                self.is_the_first_for(subscription, name)
-            if subscription.is_auto:
-                self.remove(entry)
-            else:
-                self.in_flight.add(name)
+        self.is_strict = self.queue.routes is not None and not self.queue.routes.stuck
+        super().dispatch()
 
     def is_held(self, message: Message) -> bool:
         return rank_of(message.priority) > self.queue.levels.first_behind
 
-    def is_the_first_for(self, subscription: Subscription, name: str) -> None:
-        place = self.place(name)
+    def is_in_its_turn(self, subscription: Subscription, entry: Entry) -> None:
+        if not self.is_strict:
+            return
+        name = entry.message.message_id
         for other, (_, message) in self.visible.items():
             if other in self.is_gone or other in self.in_flight:
                 continue
             if subscription.selector is None or subscription.selector.matches(message):
-                assert place <= self.place(other), f"{name} came before {other}"
+                assert self.place(name) <= self.place(other), f"{name} came before {other}"
 
     def place(self, name: str) -> tuple[int, int]:
         number, message = self.visible[name]

@@ -7,6 +7,7 @@ test_queue_model for the channel between queue and store.
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,22 +24,14 @@ from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import Pace, at_once
 from tandemmq.store.operations import Page, PagedMessage
-from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.message import Message
 from tests.support.core.outlet import Outlet
+from tests.support.core.queues import ORDERS, Colour
 
 pytestmark = pytest.mark.promise("order-is-kept", "selectors", "message-groups")
 
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
 SIZE = 100
 BOUNDS = routing.PLACED_MAX, routing.TAKEN_MAX
-
-
-class Colour:
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def matches(self, message: Message) -> bool:
-        return message.type == self.text
 
 
 COLOURS = {text: Colour(text) for text in ("red", "blue")}
@@ -65,16 +58,9 @@ class RoutesMachine(RuleBasedStateMachine):
     def show(self, message: Message) -> None:
         self.visible[message.message_id] = (len(self.visible), message)
 
-    def message(self, persistent: bool, colour: str | None, group: str | None, sequence: int) -> Message:
+    def message(self, persistent: bool, colour: str | None = None, **fields: Any) -> Message:
         self.number += 1
-        return Message(
-            ORDERS,
-            f"m{self.number}",
-            persistent=persistent,
-            type=colour,
-            group_id=group,
-            group_sequence=sequence,
-        )
+        return Message(ORDERS, f"m{self.number}", persistent=persistent, type=colour, **fields)
 
     @initialize(placed=st.sampled_from([1, 2, 3, 2000]), taken=st.sampled_from([1, 3, 2000]))
     def bound_steps(self, placed: int, taken: int) -> None:
@@ -88,11 +74,13 @@ class RoutesMachine(RuleBasedStateMachine):
         sequence=st.sampled_from([1, 1, -1]),
     )
     def send(self, colours: list[str | None], group: str | None, sequence: int) -> None:
-        self.channel.extend(self.message(True, colour, group, sequence) for colour in colours)
+        self.channel.extend(self.message(True, colour, group_id=group, group_sequence=sequence) for colour in colours)
 
     @rule(colour=st.sampled_from(["red", "blue", None]))
     def send_volatile(self, colour: str | None) -> None:
-        message = self.message(False, colour, None, 0)
+        self.add_volatile(self.message(False, colour))
+
+    def add_volatile(self, message: Message) -> None:
         self.show(message)
         self.queue.add_volatile(message)
 
@@ -128,15 +116,12 @@ class RoutesMachine(RuleBasedStateMachine):
         is_exclusive=st.sampled_from([False, False, False, True]),
     )
     def subscribe(self, prefetch: int, is_auto: bool, colour: str | None, priority: int, is_exclusive: bool) -> None:
-        subscription = Subscription(
-            f"s{self.number}",
-            Outlet(),
-            AckMode.AUTO if is_auto else AckMode.INDIVIDUAL,
-            prefetch,
-            selector=None if colour is None else COLOURS[colour],
-            priority=priority,
-            is_exclusive=is_exclusive,
-        )
+        selector = None if colour is None else COLOURS[colour]
+        self.join(prefetch, is_auto, selector=selector, priority=priority, is_exclusive=is_exclusive)
+
+    def join(self, prefetch: int, is_auto: bool = False, **options: Any) -> None:
+        ack = AckMode.AUTO if is_auto else AckMode.INDIVIDUAL
+        subscription = Subscription(f"s{self.number}", Outlet(), ack, prefetch, **options)
         self.open.append(subscription)
         self.first[subscription] = []
         self.queue.open(subscription)
@@ -166,13 +151,16 @@ class RoutesMachine(RuleBasedStateMachine):
             assert name not in self.in_flight, f"{name} is delivered twice at once"
             assert subscription in takers, f"{name} went to one that has to wait"
             assert subscription.selector is None or subscription.selector.matches(entry.message)
-            # A group that finds a new owner is late for it: test_groups has their order.
-            if not entry.redeliveries and entry.message.group_id is None:
-                self.first[subscription].append(self.visible[name][0])
+            self.is_in_its_turn(subscription, entry)
             if subscription.is_auto:
                 self.remove(entry)
             else:
                 self.in_flight.add(name)
+
+    def is_in_its_turn(self, subscription: Subscription, entry: Entry) -> None:
+        # A group that finds a new owner is late for it: test_groups has their order.
+        if not entry.redeliveries and entry.message.group_id is None:
+            self.first[subscription].append(self.visible[entry.message.message_id][0])
 
     def takers(self) -> list[Subscription]:
         master = exclusive(self.queue.consumers)
@@ -274,7 +262,7 @@ class RoutesMachine(RuleBasedStateMachine):
             subscription.outlet.is_writable = True
             if subscription.is_exclusive or subscription.selector is not None:
                 self.end(subscription)
-        self.subscribe(3, False, None, 0, False)
+        self.join(3)
         for _ in range(4 * len(self.visible) + 2 * len(self.channel) + 20):
             if self.is_gone == set(self.visible) and not self.channel:
                 break
@@ -285,13 +273,10 @@ class RoutesMachine(RuleBasedStateMachine):
             self.page()
             if self.channel:
                 self.durable(1)
-        assert self.is_gone == set(self.visible)
-        assert self.stored == {}
-        assert self.queue.count == 0
-        assert self.queue.skipped.count == 0
-        assert (self.memory.used, self.queue.share.used) == (0, 0)
+        assert (self.is_gone, self.stored, self.queue.count) == (set(self.visible), {}, 0)
+        assert (self.queue.skipped.count, self.memory.used, self.queue.share.used) == (0, 0, 0)
         routes = self.queue.routes
-        assert routes is None or (routes.count, routes.weight) == (0, 0)
+        assert routes is None or (routes.count, routes.weight, routes._out) == (0, 0, set())
         assert self.queue.ready_weight == 0
 
 

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tandemmq.index import Index
 from tandemmq.index.check import check
 from tandemmq.index.page import PAGE_SIZE_MIN
+from tests.support.virtual_time import UnsyncedDisk
 
 pytestmark = pytest.mark.promise("index-is-rebuilt")
 
@@ -21,20 +22,6 @@ KEYS = st.one_of(
     st.integers(0, 40).map(lambda n: b"long" * 8 + bytes([n])),
 )
 VALUES = st.one_of(st.none(), st.just(b""), st.binary(max_size=64), st.just(b"v" * 64))
-
-
-class PlainDisk:
-    """`os` without waiting for the platter."""
-
-    def __getattr__(self, name):
-        import os
-
-        return getattr(os, name)
-
-    def fsync(self, fd):
-        pass
-
-    fdatasync = fsync
 
 
 class IndexMachine(RuleBasedStateMachine):
@@ -48,7 +35,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self):
-        self.index = Index.open(self.directory, PlainDisk(), page_size=PAGE_SIZE_MIN, cache_pages=4)
+        self.index = Index.open(self.directory, UnsyncedDisk(), page_size=PAGE_SIZE_MIN, cache_pages=4)
 
     def bytes_on_disk(self):
         return sum(entry.stat().st_blocks * 512 for entry in os.scandir(self.directory))
@@ -131,12 +118,11 @@ class IndexMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_the_model_holds(self):
-        assert dict(self.index.scan()) == self.model
-        assert self.index.statistics().keys == len(self.model)
+        assert (dict(self.index.scan()), self.index.statistics().keys) == (self.model, len(self.model))
 
     def close_and_check(self):
         self.index.close()
-        report = check(self.directory, PlainDisk())
+        report = check(self.directory, UnsyncedDisk())
         assert report.is_sound, report.problems
 
     def teardown(self):

@@ -48,26 +48,35 @@ def simulate(*arguments: str, hash_seed: str = "random") -> tuple[int, dict[str,
     return done.returncode, answer
 
 
+def no_promise_is_broken(count: int, *arguments: str) -> None:
+    """By so many seeds."""
+    code, answer = simulate("--seeds", f"{FIRST}..{FIRST + count - 1}", "--jobs", "2", *arguments)
+    told = "\n".join(f"seed {each['seed']}: {each['problems']}" for each in answer["broken"])
+    assert not answer["broken"], f"{arguments}:\n{told}"
+    assert (code, answer["seeds"]) == (0, count)
+
+
+def fingerprint_of_twice(*arguments: str) -> Any:
+    """Of the first seed, which is the same run whatever the order of sets."""
+    runs = [simulate("--seed", str(FIRST), *arguments, hash_seed=seed)[1] for seed in ("1", "2")]
+    for run in runs:
+        del run["seconds"]
+    assert runs[0] == runs[1]
+    return runs[0]["fingerprint"]
+
+
 @pytest.mark.timeout(0 if IS_PROOF else 1800)
 @pytest.mark.parametrize("mixture", MIXTURES)
 @pytest.mark.parametrize("locker", LOCKERS)
 def test_no_promise_is_broken(locker: str, mixture: str) -> None:
     count = max(1, SEEDS // (len(LOCKERS) * len(MIXTURES)))
-    last = FIRST + count - 1
-    code, answer = simulate("--seeds", f"{FIRST}..{last}", "--jobs", "2", *LOCKERS[locker], "--mixture", mixture)
-    told = "\n".join(f"seed {each['seed']}: {each['problems']}" for each in answer["broken"])
-    assert not answer["broken"], f"{locker}, {mixture} faults:\n{told}"
-    assert code == 0
-    assert answer["seeds"] == count
+    no_promise_is_broken(count, *LOCKERS[locker], "--mixture", mixture)
 
 
 @pytest.mark.parametrize("locker", ["shared-file", "lease-database"])
 def test_a_seed_is_always_the_same_run(locker: str) -> None:
-    runs = [simulate("--seed", str(FIRST), *LOCKERS[locker], hash_seed=seed)[1] for seed in ("1", "2")]
-    for run in runs:
-        del run["seconds"]
-    assert runs[0] == runs[1]
-    assert runs[0]["fingerprint"] != simulate("--seed", str(FIRST + 1), *LOCKERS[locker])[1]["fingerprint"]
+    found = fingerprint_of_twice(*LOCKERS[locker])
+    assert found != simulate("--seed", str(FIRST + 1), *LOCKERS[locker])[1]["fingerprint"]
 
 
 @pytest.mark.parametrize("brokers", ["2", "4"])

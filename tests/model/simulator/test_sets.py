@@ -10,8 +10,8 @@ import inspect
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import pytest
 
@@ -20,7 +20,7 @@ from tandemmq.broker.replication.authority import SetAuthority
 from tandemmq.broker.replication.copy import JournalCopy
 from tandemmq.broker.replication.election_timer import ElectionTimer
 from tandemmq.broker.replication.marks import Marks
-from tandemmq.broker.replication.promise import Promise, PromiseFile
+from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.term import Term
 from tandemmq.broker.replication.voter import Voter
 from tandemmq.broker.replication.voters import Voters
@@ -31,7 +31,8 @@ from tandemmq.simulator.clients import Client
 from tandemmq.simulator.parts import parts_of
 from tandemmq.simulator.set_simulation import SetSimulation
 from tandemmq.store.recovery.follow import Follower
-from tests.model.simulator.test_seeds import simulate
+from tests.model.simulator.test_broken_brokers import Break, Broken, first_broken, replaced
+from tests.model.simulator.test_seeds import fingerprint_of_twice, no_promise_is_broken, simulate
 from tests.support.prove import IS_PROOF, rounds
 
 pytestmark = [
@@ -47,19 +48,11 @@ FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))
 
 @pytest.mark.timeout(0 if IS_PROOF else 1800)
 def test_no_promise_of_a_set_is_broken() -> None:
-    last = FIRST + SEEDS - 1
-    code, answer = simulate("--replicated", "--seeds", f"{FIRST}..{last}", "--jobs", "2")
-    told = "\n".join(f"seed {each['seed']}: {each['problems']}" for each in answer["broken"])
-    assert not answer["broken"], told
-    assert code == 0
-    assert answer["seeds"] == SEEDS
+    no_promise_is_broken(SEEDS, "--replicated")
 
 
 def test_a_seed_of_a_set_is_always_the_same_run() -> None:
-    runs = [simulate("--replicated", "--seed", str(FIRST), hash_seed=seed)[1] for seed in ("1", "2")]
-    for run in runs:
-        del run["seconds"]
-    assert runs[0] == runs[1]
+    fingerprint_of_twice("--replicated")
 
 
 def test_there_are_as_many_members_as_were_asked_for() -> None:
@@ -106,10 +99,6 @@ def test_who_follows_and_hears_nothing_new_wakes_up_seldom() -> None:
 # ---- each rule left out
 
 
-def receipts_wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Term, "_is_reached", lambda self, place, must_be_final: True)
-
-
 def who_is_behind_is_not_refused(patch: pytest.MonkeyPatch) -> None:
     refusal = election._refusal
     patch.setattr(
@@ -140,25 +129,6 @@ def nothing_is_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JournalFiles, "sync", lambda self, file: None)
 
 
-def a_standby_shows_all_that_came(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SetAuthority, "horizon", property(lambda self: self._replica.state.copy.position[1:]))
-
-
-def one_is_a_quorum(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Voters, "quorum", property(lambda self: 1))
-
-
-def promises_are_not_written(patch: pytest.MonkeyPatch) -> None:
-    def write(self: PromiseFile, promise: Promise) -> None:
-        self._promise = promise
-
-    patch.setattr(PromiseFile, "write", write)
-
-
-def who_was_restored_is_admitted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(replica, "is_older", lambda life, seen: False)
-
-
 def nothing_is_cut(patch: pytest.MonkeyPatch) -> None:
     begin = JournalCopy.begin
 
@@ -174,47 +144,25 @@ def nothing_is_cut(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JournalCopy, "begin", begin_with_all)
 
 
-def the_first_batch_need_not_be_final(patch: pytest.MonkeyPatch) -> None:
-    leave_out(patch, Marks, "_update", "if final >= first:", "if True:")
+def changed(owner: type, name: str, there: str, instead: str) -> Break:
+    """A part of a method's source is another."""
+
+    def leave_out(patch: pytest.MonkeyPatch) -> None:
+        source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+        assert source.count(there) == 1, f"{name} has {there!r} once"
+        made: dict[str, Any] = {}
+        changed = f"from __future__ import annotations\n{source.replace(there, instead)}"
+        exec(changed, vars(sys.modules[owner.__module__]), made)
+        patch.setattr(owner, name, made[name])
+
+    return leave_out
 
 
-def bytes_of_an_old_epoch_are_taken(patch: pytest.MonkeyPatch) -> None:
-    leave_out(patch, Voter, "promise", 'self._follower.leave("a later epoch is promised", ends_link=False)', "pass")
+DEFAULT = ("kill", "power", "partition", "links")
 
 
-def two_changes_of_voters_at_a_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Term, "is_settled", property(lambda self: self._next is None and self._said is self.header))
-
-
-def elections_take_their_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(election, "WAIT", 4.0)
-
-
-def files_that_were_given_up_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Follower, "remove_given_up", lambda self: None)
-
-
-def leave_out(patch: pytest.MonkeyPatch, owner: type, name: str, there: str, instead: str) -> None:
-    """Replace a part of a method's source."""
-    source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
-    assert source.count(there) == 1, f"{name} has {there!r} once"
-    made: dict[str, Any] = {}
-    exec(
-        f"from __future__ import annotations\n{source.replace(there, instead)}",
-        vars(sys.modules[owner.__module__]),
-        made,
-    )
-    patch.setattr(owner, name, made[name])
-
-
-class Broken(NamedTuple):
-    """What is left out, words of the sentence that tells it, any of them; and the seed to begin with, which was the
-    first to show it when this was written."""
-
-    leave_out: Callable[[pytest.MonkeyPatch], None]
-    expected: str
-    seed: int
-    faults: Sequence[str] = ("kill", "power", "partition", "links")
+def of_set(leave_out: Break, expected: str, seed: int, faults: Sequence[str] = DEFAULT) -> Broken:
+    return Broken(leave_out, (), faults, expected, seed)
 
 
 HARM = "lost|came back|undone|FORK"
@@ -222,32 +170,48 @@ TWO = "two masters|still proves"
 VOTE = ("vote",)
 
 BROKEN = {
-    "receipts wait for nobody": Broken(receipts_wait_for_nobody, HARM, 50),
-    "who is behind is not refused": Broken(who_is_behind_is_not_refused, HARM, 58),
-    "a lease holds nobody back": Broken(a_lease_holds_nobody_back, TWO, 1),
-    "nothing is synced": Broken(nothing_is_synced, f"{HARM}|no quorum of disks", 1, ("power",)),
-    "a standby shows all that came": Broken(a_standby_shows_all_that_came, "shows what is not final", 2),
-    "one is a quorum": Broken(one_is_a_quorum, f"{HARM}|{TWO}", 4),
-    "promises are not written": Broken(promises_are_not_written, "are elected for epoch", 2, VOTE),
-    "who was restored is admitted": Broken(who_was_restored_is_admitted, "are elected for epoch", 7, VOTE),
-    "nothing is cut": Broken(nothing_is_cut, "goes on", 16),
-    "the first batch need not be final": Broken(the_first_batch_need_not_be_final, "on no quorum", 13, VOTE),
-    "bytes of an old epoch are taken": Broken(bytes_of_an_old_epoch_are_taken, "has promised", 1, ("partition",)),
-    "elections take their time": Broken(elections_take_their_time, "nobody is elected", 18, ("kill",)),
-    "files that were given up stay": Broken(files_that_were_given_up_stay, "was taken out", 2, ("kill", "handover")),
-    "two changes of voters at a time": Broken(
-        two_changes_of_voters_at_a_time, "before the one before", 1, ("disk-lost",)
+    "receipts wait for nobody": of_set(
+        replaced(Term, "_is_reached", lambda self, place, must_be_final: True), HARM, 50
+    ),
+    "who is behind is not refused": of_set(who_is_behind_is_not_refused, HARM, 58),
+    "a lease holds nobody back": of_set(a_lease_holds_nobody_back, TWO, 1),
+    "nothing is synced": of_set(nothing_is_synced, f"{HARM}|no quorum of disks", 1, ("power",)),
+    "a standby shows all that came": of_set(
+        replaced(SetAuthority, "horizon", property(lambda self: self._replica.state.copy.position[1:])),
+        "shows what is not final",
+        2,
+    ),
+    "one is a quorum": of_set(replaced(Voters, "quorum", property(lambda self: 1)), f"{HARM}|{TWO}", 4),
+    "promises are not written": of_set(
+        replaced(PromiseFile, "write", lambda self, promise: setattr(self, "_promise", promise)),
+        "are elected for epoch",
+        2,
+        VOTE,
+    ),
+    "who was restored is admitted": of_set(
+        replaced(replica, "is_older", lambda life, seen: False), "are elected for epoch", 7, VOTE
+    ),
+    "nothing is cut": of_set(nothing_is_cut, "goes on", 16),
+    "the first batch need not be final": of_set(
+        changed(Marks, "_update", "if final >= first:", "if True:"), "on no quorum", 13, VOTE
+    ),
+    "bytes of an old epoch are taken": of_set(
+        changed(Voter, "promise", 'self._follower.leave("a later epoch is promised", ends_link=False)', "pass"),
+        "has promised",
+        1,
+        ("partition",),
+    ),
+    "elections take their time": of_set(replaced(election, "WAIT", 4.0), "nobody is elected", 18, ("kill",)),
+    "files that were given up stay": of_set(
+        replaced(Follower, "remove_given_up", lambda self: None), "was taken out", 2, ("kill", "handover")
+    ),
+    "two changes of voters at a time": of_set(
+        replaced(Term, "is_settled", property(lambda self: self._next is None and self._said is self.header)),
+        "before the one before",
+        1,
+        ("disk-lost",),
     ),
 }
-
-
-def first_broken(broken: Broken) -> str:
-    parts = parts_of(load(None, {}, ()))
-    for number in range(broken.seed, broken.seed + SEEDS_MAX):
-        for problem in SetSimulation(number, parts, broken.faults).run().problems:
-            if any(word in problem for word in broken.expected.split("|")):
-                return f"seed {number}: {problem}"
-    return ""
 
 
 @pytest.mark.timeout(900)
@@ -255,6 +219,6 @@ def first_broken(broken: Broken) -> str:
 def test_what_a_set_leaves_out_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = BROKEN[name]
     broken.leave_out(monkeypatch)
-    problem = first_broken(broken)
+    problem = first_broken(broken, SetSimulation, SEEDS_MAX)
     print(f"{name}: {problem}")
     assert problem, f"{name}: {SEEDS_MAX} seeds found nothing"

@@ -66,21 +66,14 @@ CALLS = ["open", "prepare", "link", "unlink", "reopen", "header", "sync", "look"
 @pytest.mark.parametrize(
     ("step", "calls", "done"),
     [
-        (Step.FENCING, 0, []),
-        (Step.FENCING, 1, []),
-        (Step.FENCING, 2, CALLS[:1]),
-        (Step.FENCING, None, CALLS[:2]),
+        (Step.FENCING, 0, []), (Step.FENCING, 1, []), (Step.FENCING, 2, CALLS[:1]), (Step.FENCING, None, CALLS[:2]),
         (Step.FENCING, 9, CALLS[:3]),
         (Step.LINKED, 0, CALLS[:2]),  # before it knows that its link was made
-        (Step.LINKED, 1, CALLS[:3]),
-        (Step.READING, 1, CALLS[:4]),
-        (Step.READING, None, CALLS[:5]),
-        (Step.WRITTEN, None, CALLS[:6]),
-        (Step.SYNCED, 1, CALLS[:7]),
-        (Step.SYNCED, None, CALLS[:7]),
+        (Step.LINKED, 1, CALLS[:3]), (Step.READING, 1, CALLS[:4]), (Step.READING, None, CALLS[:5]),
+        (Step.WRITTEN, None, CALLS[:6]), (Step.SYNCED, 1, CALLS[:7]), (Step.SYNCED, None, CALLS[:7]),
         (Step.PROMOTED, 5, CALLS),
     ],
-)
+)  # fmt: skip
 def test_a_trap_springs_at_its_step_and_only_there(step: Step, calls: int | None, done: list[str]) -> None:
     promoting = Promoting()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -37,17 +38,19 @@ class Site:
             for process, host in zip(self.processes, self.hosts, strict=True)
         ]
 
-    def on(self, number: int, story: Callable[[SimulatedDisk], None]) -> None:
-        """Have it told on that host, now."""
-        self.processes[number].thread(lambda: story(self.disks[number]), "story").start()
+    def on(self, number: int, story: Callable[[SimulatedDisk], Any]) -> Any:
+        """Have it told on that host, now; what it returns."""
+        answers: list[Any] = []
+        self.processes[number].thread(lambda: answers.append(story(self.disks[number])), "story").start()
         self.world.run(self.world.now + 1.0)
         assert self.world.bugs == []
+        return answers[0] if answers else None
 
     def content(self, path: str) -> bytes:
         return bytes(self.server.find(path).data)
 
 
-def write(path: str, data: bytes, *, sync: bool) -> Callable[[SimulatedDisk], None]:
+def write(path: str, data: bytes = b"x", *, sync: bool = True) -> Callable[[SimulatedDisk], None]:
     def story(disk: SimulatedDisk) -> None:
         fd = disk.open(path, CREATE)
         disk.pwrite(fd, data, 0)
@@ -58,25 +61,37 @@ def write(path: str, data: bytes, *, sync: bool) -> Callable[[SimulatedDisk], No
     return story
 
 
-def test_what_was_not_synced_is_seen_here_and_not_there() -> None:
-    site = Site()
+def take_lock(disk: SimulatedDisk) -> bool:
+    return disk.lock(disk.open("/data/lock", os.O_RDWR))
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+@pytest.fixture
+def locked(site: Site) -> Site:
+    """There is a file whose lock the first process has."""
+    site.on(0, write("/data/lock"))
+    assert site.on(0, take_lock)
+    return site
+
+
+def test_what_was_not_synced_is_seen_here_and_not_there(site: Site) -> None:
     site.on(0, write("/data/f", b"new", sync=False))
-    read: list[bytes] = []
 
-    def look(disk: SimulatedDisk) -> None:
-        fd = disk.open("/data/f", os.O_RDONLY)
-        read.append(disk.pread(fd, 10, 0))
+    def look(disk: SimulatedDisk) -> bytes:
+        return disk.pread(disk.open("/data/f", os.O_RDONLY), 10, 0)
 
-    site.on(0, look)
-    site.on(1, look)
-    assert read == [b"new", b""]
+    assert [site.on(number, look) for number in (0, 1)] == [b"new", b""]
 
 
 def test_what_was_synced_survives_a_loss_of_power_and_the_rest_may_not() -> None:
     survived = set()
     for seed in range(20):
         site = Site(seed=seed)
-        site.on(0, write("/data/f", b"x" * 512, sync=True))
+        site.on(0, write("/data/f", b"x" * 512))
 
         def write_more(disk: SimulatedDisk) -> None:
             fd = disk.open("/data/f", CREATE)
@@ -97,24 +112,18 @@ def test_a_name_is_lost_with_the_power_until_its_directory_is_synced() -> None:
     is_there = set()
     for seed in range(20):
         site = Site(seed=seed, is_synchronous=False)
-        site.on(0, write("/data/f", b"x", sync=True))
+        site.on(0, write("/data/f"))
         site.server.lose_power()
         is_there.add("f" in site.server.listdir("/data"))
     assert is_there == {True, False}
     site = Site(is_synchronous=False)
-
-    def sync_directory(disk: SimulatedDisk) -> None:
-        fd = disk.open("/data", os.O_RDONLY | os.O_DIRECTORY)
-        disk.fsync(fd)
-
-    site.on(0, write("/data/f", b"x", sync=True))
-    site.on(0, sync_directory)
+    site.on(0, write("/data/f"))
+    site.on(0, lambda disk: disk.fsync(disk.open("/data", os.O_RDONLY | os.O_DIRECTORY)))
     site.server.lose_power()
     assert site.server.listdir("/data") == ["f"]
 
 
-def test_a_failed_sync_loses_what_it_should_have_written_and_the_next_succeeds() -> None:
-    site = Site()
+def test_a_failed_sync_loses_what_it_should_have_written_and_the_next_succeeds(site: Site) -> None:
     site.hosts[0].failing["fsync"] = errno.EIO
 
     def story(disk: SimulatedDisk) -> None:
@@ -131,62 +140,50 @@ def test_a_failed_sync_loses_what_it_should_have_written_and_the_next_succeeds()
 
 def test_names_and_attributes_are_old_on_another_host_but_not_names_that_are_missing() -> None:
     site = Site(attribute_seconds=30.0)
-    site.on(0, write("/data/f", b"x", sync=True))
-    seen: list[object] = []
+    site.on(0, write("/data/f"))
 
-    def look(disk: SimulatedDisk) -> None:
-        seen.append(disk.listdir("/data"))
-        seen.append(disk.stat("/data/f").st_ino)
-        with pytest.raises(FileNotFoundError):
-            disk.stat("/data/g")
+    def look(disk: SimulatedDisk) -> tuple[list[str], int | None, int | None]:
+        """The names; the inode of f and the size of g, if there is one."""
 
-    site.on(1, look)
-    site.on(0, write("/data/g", b"x", sync=True))
+        def of(path: str, field: str) -> int | None:
+            try:
+                found: int = getattr(disk.stat(path), field)
+            except FileNotFoundError:
+                return None
+            return found
+
+        return disk.listdir("/data"), of("/data/f", "st_ino"), of("/data/g", "st_size")
+
+    names, inode, size = site.on(1, look)
+    assert size is None
+    site.on(0, write("/data/g"))
     site.on(0, lambda disk: disk.unlink("/data/f"))
-
-    def look_again(disk: SimulatedDisk) -> None:
-        assert disk.listdir("/data") == seen[0], "remembered"
-        assert disk.stat("/data/f").st_ino == seen[1], "remembered"
-        assert disk.stat("/data/g").st_size == 1, "asked anew"
-
-    site.on(1, look_again)
+    assert site.on(1, look) == (names, inode, 1), "names and attributes are remembered, and g is asked for anew"
     site.world.run(site.world.now + 31.0)
-
-    def look_at_last(disk: SimulatedDisk) -> None:
-        assert disk.listdir("/data") == ["g"]
-        with pytest.raises(FileNotFoundError):
-            disk.stat("/data/f")
-
-    site.on(1, look_at_last)
+    assert site.on(1, look) == (["g"], None, 1)
 
 
 @pytest.mark.parametrize("keeps_open", [True, False])
 def test_a_file_that_another_host_removed_is_stale_or_lives_on(keeps_open: bool) -> None:
     site = Site(keeps_open=keeps_open)
-    opened: list[int] = []
-
-    def open_it(disk: SimulatedDisk) -> None:
-        opened.append(disk.open("/data/f", CREATE))
-
-    site.on(0, open_it)
+    fd = site.on(0, lambda disk: disk.open("/data/f", CREATE))
     site.on(1, lambda disk: disk.unlink("/data/f"))
 
     def write_on(disk: SimulatedDisk) -> None:
-        disk.host.cached(disk._descriptor(opened[0]).file).data = bytearray()
-        disk.pwrite(opened[0], b"late", 0)
+        disk.host.cached(disk._descriptor(fd).file).data = bytearray()
+        disk.pwrite(fd, b"late", 0)
         if keeps_open:
-            disk.fsync(opened[0])
+            disk.fsync(fd)
         else:
             with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
-                disk.fsync(opened[0])
+                disk.fsync(fd)
 
     site.on(0, write_on)
 
 
-def test_a_link_whose_answer_was_lost_says_that_it_exists() -> None:
-    site = Site()
+def test_a_link_whose_answer_was_lost_says_that_it_exists(site: Site) -> None:
     site.hosts[0].link.repeat_share = 1.0
-    site.on(0, write("/data/f", b"x", sync=True))
+    site.on(0, write("/data/f"))
 
     def link(disk: SimulatedDisk) -> None:
         with pytest.raises(FileExistsError):
@@ -196,9 +193,8 @@ def test_a_link_whose_answer_was_lost_says_that_it_exists() -> None:
     assert site.server.find("/data/g") is site.server.find("/data/f")
 
 
-def test_a_call_in_a_pause_completes_after_it_even_for_a_killed_process() -> None:
-    site = Site()
-    site.on(0, write("/data/f", b"x", sync=True))
+def test_a_call_in_a_pause_completes_after_it_even_for_a_killed_process(site: Site) -> None:
+    site.on(0, write("/data/f"))
     site.hosts[0].link.cut()
     site.on(0, lambda disk: disk.unlink("/data/f"))
     site.processes[0].kill()
@@ -208,16 +204,14 @@ def test_a_call_in_a_pause_completes_after_it_even_for_a_killed_process() -> Non
     assert site.server.listdir("/data") == []
 
 
-def test_a_full_volume_and_a_quota_refuse_what_needs_room() -> None:
-    site = Site()
+def test_a_full_volume_and_a_quota_refuse_what_needs_room(site: Site) -> None:
     site.server.filler = 1 << 20
 
     def fill(disk: SimulatedDisk) -> None:
         fd = disk.open("/data/f", CREATE)
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
             disk.pwrite(fd, b"x", 0)
-        site.server.filler = 0
-        site.server.quota = 0
+        site.server.filler = site.server.quota = 0
         with pytest.raises(OSError, match=os.strerror(errno.EDQUOT)):
             disk.pwrite(fd, b"x", 0)
         assert disk.statvfs("/data").f_bavail > 0
@@ -225,45 +219,26 @@ def test_a_full_volume_and_a_quota_refuse_what_needs_room() -> None:
     site.on(0, fill)
 
 
-def test_a_lock_is_one_process_until_any_of_its_descriptors_is_closed() -> None:
-    site = Site()
-    site.on(0, write("/data/lock", b"", sync=True))
-    took: list[bool] = []
-
-    def take(disk: SimulatedDisk) -> None:
-        took.append(disk.lock(disk.open("/data/lock", os.O_RDWR)))
-
-    site.on(0, take)
-    site.on(1, take)
-    site.on(0, lambda disk: disk.close(disk.open("/data/lock", os.O_RDONLY)))
-    site.on(1, take)
-    assert took == [True, False, True]
+def test_a_lock_is_one_process_until_any_of_its_descriptors_is_closed(locked: Site) -> None:
+    assert not locked.on(1, take_lock)
+    locked.on(0, lambda disk: disk.close(disk.open("/data/lock", os.O_RDONLY)))
+    assert locked.on(1, take_lock)
 
 
-def test_a_lock_can_be_granted_twice_and_forgotten() -> None:
-    site = Site()
-    site.on(0, write("/data/lock", b"", sync=True))
-    took: list[bool] = []
-
-    def take(disk: SimulatedDisk) -> None:
-        took.append(disk.lock(disk.open("/data/lock", os.O_RDWR)))
-
-    site.on(0, take)
-    site.server.grants_next_lock = True
-    site.on(1, take)
-    site.server.unlock_all(lambda _: True)
-    site.on(0, take)
-    assert took == [True, True, True]
+def test_a_lock_can_be_granted_twice_and_forgotten(locked: Site) -> None:
+    locked.server.grants_next_lock = True
+    assert locked.on(1, take_lock)
+    locked.server.unlock_all(lambda _: True)
+    assert locked.on(0, take_lock)
 
 
-def test_a_process_that_dies_closes_nothing_on_its_way_out() -> None:
-    site = Site()
-    site.on(0, write("/data/lock", b"", sync=True))
-    locked: list[int] = []
+def test_a_process_that_dies_closes_nothing_on_its_way_out(site: Site) -> None:
+    site.on(0, write("/data/lock"))
+    held: list[bool] = []
 
     def hold(disk: SimulatedDisk) -> None:
         fd = disk.open("/data/lock", os.O_RDWR)
-        locked.append(disk.lock(fd))
+        held.append(disk.lock(fd))
         try:
             disk.process.sleep(100.0)
         finally:
@@ -272,13 +247,12 @@ def test_a_process_that_dies_closes_nothing_on_its_way_out() -> None:
     site.on(0, hold)
     site.processes[0].kill()
     site.disks[0].died()
-    assert locked == [True]
+    assert held == [True]
     assert site.server.find("/data/lock").lock is None
 
 
-def test_locks_can_hang_while_the_volume_does_not() -> None:
-    site = Site()
-    site.on(0, write("/data/lock", b"x", sync=True))
+def test_locks_can_hang_while_the_volume_does_not(site: Site) -> None:
+    site.on(0, write("/data/lock"))
     site.hosts[0].lock_link.cut()
     done: list[str] = []
 

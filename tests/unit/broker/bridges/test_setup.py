@@ -1,19 +1,23 @@
-"""What a broker needs for bridges, and what it says without."""
+"""What a broker needs for bridges, what it says without, and what is left of bridges that are gone."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
 import pytest
 from paho.mqtt import client as paho
 
+from tandemmq.broker.bridges.left import LeftSubscriptions, sentence
 from tandemmq.broker.bridges.remote import Unusable, check
 from tandemmq.broker.bridges.setup import plan_of
+from tandemmq.broker.core.commands import Connect, Unsubscribe
 from tandemmq.broker.wiring import Parts
 from tandemmq.config.bridges import BridgeSettings
 from tandemmq.config.errors import RefusedSetting
 from tandemmq.config.load import load
+from tests.support.broker.bridge_world import Client, World
 
 BRIDGE = '[[bridges]]\nname = "b"\naddresses = ["mqtt://127.0.0.1:1883"]\ntopics = [{pattern = "#"}]\n'
 
@@ -41,18 +45,13 @@ NAMED = {"name": "b", "addresses": ["mqtt://a:1"], "topics": [{"pattern": "#"}]}
 @pytest.mark.parametrize(
     ("key", "value", "field"),
     [
-        ("name", "c", "name"),
-        ("addresses", ["mqtts://z:2"], "addresses"),
-        ("client_id", "me", "client_id"),
-        ("username", "anna", "username"),
-        ("protocol_version", "3.1.1", "is_version_5"),
-        ("keep_alive", 7_000, "keep_alive_seconds"),
-        ("max_inflight_messages", 9, "window"),
-        ("restart_timeout", 300, "restart_seconds"),
-        ("restart_timeout_max", 90_000, "restart_seconds_max"),
+        ("name", "c", "name"), ("addresses", ["mqtts://z:2"], "addresses"), ("client_id", "me", "client_id"),
+        ("username", "anna", "username"), ("protocol_version", "3.1.1", "is_version_5"),
+        ("keep_alive", 7_000, "keep_alive_seconds"), ("max_inflight_messages", 9, "window"),
+        ("restart_timeout", 300, "restart_seconds"), ("restart_timeout_max", 90_000, "restart_seconds_max"),
         ("topics", [{"pattern": "a/+", "direction": "in"}], "topics"),
     ],
-)
+)  # fmt: skip
 def test_each_setting_reaches_the_bridge(key: str, value: object, field: str) -> None:
     usual, changed = (plan_of(BridgeSettings.model_validate(given)) for given in (NAMED, NAMED | {key: value}))
     assert getattr(usual, field) != getattr(changed, field)
@@ -69,3 +68,41 @@ def test_a_password_in_a_file_is_read_when_it_is_asked_for(tmp_path: Path) -> No
         plan.password()
     file.write_text("wonderland\n")
     assert plan.password() == "wonderland"
+
+
+# ---- subscriptions of bridges that are not in the settings any more
+
+
+async def test_they_are_found_by_the_next_term_with_what_waits(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    former = await world.begin()
+    world.flow.went(former)
+    await world.send("up/a", "one")
+    world.flow.end()
+    world.begin_engine()
+    with caplog.at_level(logging.WARNING):
+        left = LeftSubscriptions(world.engine, ["another"])
+    await world.send("up/a", "two")
+    assert left.status() == [{"client_id": "local.b", "name": "up/#", "messages": 2}]
+    assert [(each.event, "holds 1 messages" in each.message) for each in caplog.records] == [("bridge-left", True)]
+    assert "up/# of local.b" in sentence(left.status()[0])
+
+
+async def test_they_are_no_more_when_they_were_deleted(world: World) -> None:
+    await world.begin()
+    await world.send("up/a", "one")
+    world.flow.end()
+    world.begin_engine()
+    left = LeftSubscriptions(world.engine, [])
+    operator = Client(world.engine)
+    await operator.do(Connect("local.b"))
+    await operator.do(Unsubscribe(None, durable_name="up/#"))
+    assert left.status() == []
+    assert not world.engine.inventory.destinations.durables
+
+
+async def test_those_of_bridges_that_there_are_and_of_others_are_none(world: World) -> None:
+    await world.begin()
+    other = Client(world.engine)
+    await other.do(Connect("local.mine"))
+    await other.subscribe_durably("up/a")
+    assert LeftSubscriptions(world.engine, ["b"]).status() == []

@@ -13,17 +13,11 @@ from tandemmq.store.records.message import Destination, DestinationKind
 @pytest.mark.parametrize(
     ("peer", "is_loopback"),
     [
-        ("127.0.0.1:5", True),
-        ("127.9.9.9:5", True),
-        ("[::1]:5", True),
-        ("[::ffff:127.0.0.1]:5", True),
-        ("[fe80::1%lo]:5", False),
-        ("10.0.0.1:5", False),
-        ("[::ffff:10.0.0.1]:5", False),
-        ("?", False),
+        ("127.0.0.1:5", True), ("127.9.9.9:5", True), ("[::1]:5", True), ("[::ffff:127.0.0.1]:5", True),
+        ("[fe80::1%lo]:5", False), ("10.0.0.1:5", False), ("[::ffff:10.0.0.1]:5", False), ("?", False),
         ("localhost:5", False),
     ],
-)
+)  # fmt: skip
 def test_only_addresses_of_this_machine_are_loopback(peer: str, is_loopback: bool) -> None:
     assert Credentials(peer).is_loopback is is_loopback
 
@@ -48,12 +42,10 @@ def test_without_security_this_machine_is_served_and_others_are_not() -> None:
 @pytest.mark.parametrize(
     ("operation", "words"),
     [
-        (Operation.READ, "read from"),
-        (Operation.WRITE, "write to"),
-        (Operation.CREATE, "create"),
+        (Operation.READ, "read from"), (Operation.WRITE, "write to"), (Operation.CREATE, "create"),
         (Operation.REMOVE, "remove"),
     ],
-)
+)  # fmt: skip
 def test_refusals_have_activemqs_words(operation: Operation, words: str) -> None:
     error = refused_operation(Principal("bob"), operation, Destination(DestinationKind.QUEUE, "A"))
     assert error.message == f"User bob is not authorized to {words}: queue://A"

@@ -50,8 +50,7 @@ def test_a_queue_that_nobody_named_yet_is_shown_with_what_it_holds() -> None:
     shown = figures(destinations)
     assert {each["name"]: each["messages"] for each in shown["queues"]} == {"a": 12, "b": 3}
     named, asleep = shown["queues"]
-    assert named.keys() == asleep.keys()
-    assert shown["counts"]["messages"] == 15
+    assert (named.keys(), shown["counts"]["messages"]) == (asleep.keys(), 15)
 
 
 def test_queues_that_nobody_named_yet_count_for_the_bound() -> None:

@@ -1,11 +1,17 @@
-"""Composite names and wildcards."""
+"""Composite names and wildcards, and the tries that find what matches."""
 
 from __future__ import annotations
 
-import pytest
+from itertools import chain
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandemmq.broker.core import slices
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.names import NAME_BYTES_MAX, PARTS_MAX, Pattern, is_wildcard, split
+from tandemmq.broker.core.trie import NameTrie, PatternTrie
 from tandemmq.store.records.message import Destination, DestinationKind
 
 QUEUE, TOPIC, TEMP_QUEUE, TEMP_TOPIC = DestinationKind
@@ -38,9 +44,11 @@ def test_a_part_has_the_kind_of_the_whole() -> None:
     assert split(Destination(TOPIC, "A,queue://B")) == (Destination(TOPIC, "A"), Destination(QUEUE, "B"))
 
 
-def test_a_plain_destination_is_given_back_as_it_is() -> None:
-    plain = Destination(TOPIC, "A.B")
-    assert split(plain)[0] is plain
+@pytest.mark.parametrize("name", ["A.B", "x" * NAME_BYTES_MAX])
+def test_a_plain_destination_is_given_back_as_it_is(name: str) -> None:
+    plain = Destination(TOPIC, name)
+    (found,) = split(plain)
+    assert found is plain
 
 
 @pytest.mark.parametrize(
@@ -56,27 +64,20 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "fitting", "others"),
     [
-        ("A.B", ["A.B"], ["A", "A.B.C", "A.b"]),
-        ("A.>", ["A", "A.B", "A.B.C", "A."], ["AB", "B.A", ""]),
-        ("A.*", ["A.B", "A."], ["A", "A.B.C"]),
-        ("*.B", ["A.B", ".B"], ["B", "A.A.B"]),
-        ("A.*.>", ["A.B", "A.B.C.D"], ["A", "B.B"]),
-        ("A.>.>", ["A", "A.B.C"], ["B"]),
-        ("A.>.B", ["A.>.B"], ["A.B", "A.C.B"]),
-        (">", ["A", "A.B", ""], []),
-        ("*", ["A", ""], ["A.B"]),
-        ("A.*.C", ["A.B.C"], ["A.C"]),
-        ("A*", ["A*"], ["AB"]),
+        ("A.B", ["A.B"], ["A", "A.B.C", "A.b"]), ("A.>", ["A", "A.B", "A.B.C", "A."], ["AB", "B.A", ""]),
+        ("A.*", ["A.B", "A."], ["A", "A.B.C"]), ("*.B", ["A.B", ".B"], ["B", "A.A.B"]),
+        ("A.*.>", ["A.B", "A.B.C.D"], ["A", "B.B"]), ("A.>.>", ["A", "A.B.C"], ["B"]),
+        ("A.>.B", ["A.>.B"], ["A.B", "A.C.B"]), (">", ["A", "A.B", ""], []), ("*", ["A", ""], ["A.B"]),
+        ("A.*.C", ["A.B.C"], ["A.C"]), ("A*", ["A*"], ["AB"]),
     ],
-)
+)  # fmt: skip
 def test_a_pattern_matches(pattern: str, fitting: list[str], others: list[str]) -> None:
     assert [name for name in fitting + others if Pattern(pattern).matches(name)] == fitting
     assert is_wildcard(pattern) is (pattern not in ("A.B", "A.>.B", "A*"))
 
 
 def test_patterns_are_equal_by_their_names() -> None:
-    assert Pattern("A.>") == Pattern("A.>")
-    assert hash(Pattern("A.>")) == hash(Pattern("A.>"))
+    assert (Pattern("A.>"), hash(Pattern("A.>"))) == (Pattern("A.>"), hash(Pattern("A.>")))
     assert Pattern("A.>") != Pattern("A.*")
 
 
@@ -89,6 +90,74 @@ def test_a_name_that_the_store_cannot_keep_is_refused(name: str) -> None:
     assert (refused.value.kind, refused.value.is_fatal) == (ErrorKind.DESTINATION, False)
 
 
-def test_the_longest_name_is_kept() -> None:
-    longest = Destination(DestinationKind.QUEUE, "x" * NAME_BYTES_MAX)
-    assert split(longest) == (longest,)
+# ---- tries: what is found is what a pattern matches
+
+
+WORDS = st.sampled_from(["A", "B", "C", ""])
+NAMES = st.lists(WORDS, min_size=1, max_size=4).map(".".join)
+PATTERNS = st.one_of(
+    NAMES,
+    st.builds(
+        lambda words, end: ".".join([*words, *end]) or ">",
+        st.lists(st.sampled_from(["A", "B", "*", ">"]), max_size=4),
+        st.sampled_from([[], [">"], [">", ">"]]),
+    ),
+)
+
+
+@given(names=st.lists(NAMES, max_size=20), gone=st.sets(NAMES, max_size=10), pattern=PATTERNS)
+def test_names_are_found_by_a_pattern(names: list[str], gone: set[str], pattern: str) -> None:
+    trie: NameTrie[str] = NameTrie()
+    for name in names:
+        trie.add(name, name)
+    for name in gone.intersection(names):
+        trie.remove(name, name)
+    found = list(chain.from_iterable(trie.matching(Pattern(pattern))))
+    assert sorted(found) == sorted({name for name in names if name not in gone and Pattern(pattern).matches(name)})
+
+
+@given(patterns=st.lists(PATTERNS, max_size=20), gone=st.sets(PATTERNS, max_size=10), name=NAMES)
+def test_patterns_are_found_by_a_name(patterns: list[str], gone: set[str], name: str) -> None:
+    trie: PatternTrie[str] = PatternTrie()
+    for pattern in patterns:
+        trie.add(Pattern(pattern), pattern)
+    for pattern in gone.intersection(patterns):
+        trie.remove(Pattern(pattern), pattern)
+    found = trie.matching(name)
+    assert sorted(found) == sorted({each for each in patterns if each not in gone and Pattern(each).matches(name)})
+
+
+def test_what_is_gone_leaves_nothing() -> None:
+    names: NameTrie[int] = NameTrie()
+    patterns: PatternTrie[int] = PatternTrie()
+    for number, name in enumerate(("A.B.C", "A.B", "A.B.D", "X")):
+        names.add(name, number)
+        patterns.add(Pattern(f"{name}.>"), number)
+    for number, name in enumerate(("A.B.C", "A.B", "A.B.D", "X")):
+        names.remove(name, number)
+        patterns.remove(Pattern(f"{name}.>"), number)
+    assert names._root.is_empty
+    assert patterns._root.is_empty
+    names.remove("A.B", 1)
+    with pytest.raises(KeyError):
+        patterns.remove(Pattern("A.B.>"), 1)
+
+
+def test_names_may_come_and_go_while_they_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "ITEMS", 7)
+    trie: NameTrie[int] = NameTrie()
+    for number in range(100):
+        trie.add(f"A.{number}", number)
+    found = []
+    for numbers in trie.matching(Pattern("A.>")):
+        found += numbers
+        assert len(numbers) <= 7
+        for number in numbers:
+            trie.add(f"A.x.{number}", 1000 + number)
+            if number < 1000:
+                trie.remove(f"A.{number}", number)
+    assert [number for number in found if number < 1000] == list(range(100))
+    names: NameTrie[int] = NameTrie()
+    for number in range(100):
+        names.add(f"{number}.a", number)
+    assert len(list(names.matching(Pattern("*.b")))) > 100 // 7, "what is not found takes steps, too"

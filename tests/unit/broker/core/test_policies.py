@@ -32,15 +32,10 @@ def queue(name: str) -> Destination:
 @pytest.mark.parametrize(
     ("name", "pattern"),
     [
-        ("A.B", "A.B"),
-        ("A.C", "A.*"),
-        ("B.B", "*.B"),
-        ("B.C.D", ">"),
-        ("A.B.C", "A.>"),
-        ("A", "A.>"),
+        ("A.B", "A.B"), ("A.C", "A.*"), ("B.B", "*.B"), ("B.C.D", ">"), ("A.B.C", "A.>"), ("A", "A.>"),
         ("A.C.D", "A.>"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("step", [1, -1])
 def test_the_most_specific_entry_holds_whatever_the_order(name: str, pattern: str, step: int) -> None:
     entries = [entry(each) for each in (">", "A.>", "A.*", "*.B", "A.B")][::step]
@@ -51,8 +46,7 @@ def test_the_most_specific_entry_holds_whatever_the_order(name: str, pattern: st
 
 def test_an_entry_holds_for_its_kind_alone_and_the_default_for_what_has_none() -> None:
     of = Policies([entry("A", TOPIC)], replace(DEFAULT, queue_prefetch=7)).of
-    assert of(queue("A")).queue_prefetch == 7
-    assert of(Destination(TOPIC, "A")).memory_limit == 1
+    assert (of(queue("A")).queue_prefetch, of(Destination(TOPIC, "A")).memory_limit) == (7, 1)
     assert of(Destination(DestinationKind.TEMP_TOPIC, "A")).memory_limit is None
 
 
@@ -78,9 +72,7 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
         (DeadLetterStrategy(DeadLetterKind.DISCARDING), queue("a"), None),
     ],
 )
-def test_a_strategy_says_where_dead_letters_go(
-    strategy: DeadLetterStrategy, destination: Destination, name: str | None
-) -> None:
+def test_where_dead_letters_go(strategy: DeadLetterStrategy, destination: Destination, name: str | None) -> None:
     assert strategy.target(destination) == (None if name is None else queue(name))
 
 
@@ -127,16 +119,12 @@ def test_redeliveries_end_or_do_not() -> None:
 @pytest.mark.parametrize(
     ("ceiling", "override", "value", "held"),
     [
-        (0, 0, 0, 0),
-        (0, 0, 1_500, 1_500),
+        (0, 0, 0, 0), (0, 0, 1_500, 1_500),
         (100, 0, 0, 0),  # what is to live for ever is not ended by a ceiling
-        (100, 0, 1_500, 1_100),
-        (100, 0, 1_050, 1_050),
-        (0, 200, 0, 1_200),
-        (0, 200, 1_500, 1_500),
+        (100, 0, 1_500, 1_100), (100, 0, 1_050, 1_050), (0, 200, 0, 1_200), (0, 200, 1_500, 1_500),
         (100, 200, 0, 1_100),
     ],
-)
+)  # fmt: skip
 def test_a_messages_end_is_bounded(ceiling: int, override: int, value: int, held: int) -> None:
     policy = replace(DEFAULT, ttl_ceiling=ceiling, zero_expiration_override=override)
     assert policy.expiration(1_000, value) == held

@@ -84,20 +84,6 @@ def test_who_has_room_is_found_among_very_many_once_a_round(queue: Queue, select
     assert [each for each, _, _ in deliveries] == consumers[MANY // 2 + 2 : MANY // 2 + 4]
 
 
-@pytest.mark.parametrize("selector", [None, Any_()])
-def test_nobody_with_room_gets_nothing_and_later_the_next_in_turn(queue: Queue, selector: Any) -> None:
-    consumers = [consumer(Counting(), selector=selector) for _ in range(MANY)]
-    for each in consumers:
-        queue.open(each)
-    send(queue, 1)
-    assert queue.dispatch(0) == []
-    consumers[-1].outlet.has_space = True  # type: ignore[attr-defined]
-    assert [each for each, _, _ in queue.dispatch(0)] == [consumers[-1]]
-    queue.close(consumers[-1])
-    consumers[0].outlet.has_space = True  # type: ignore[attr-defined]
-    assert [each for each, _, _ in queue.dispatch(0)] == [consumers[0]]
-
-
 class Among:
     """Takes the messages of some numbers, and counts how often it is asked."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tandemmq.broker.core import virtual_destinations
-from tandemmq.broker.core.selector import compile_selector
+from tandemmq.broker.core import names, virtual_destinations
+from tandemmq.broker.core.topics import virtual_topics
 from tandemmq.broker.core.topics.virtual_topics import VirtualTopics
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations, VirtualTopic
 from tandemmq.store.records.message import Destination, DestinationKind, Message
@@ -37,23 +39,6 @@ def test_the_most_specific_entry_holds_for_its_kind(monkeypatch: pytest.MonkeyPa
     assert VirtualDestinations().is_plain(queue("B"))
 
 
-@pytest.mark.parametrize(
-    ("forward_only", "when_not_matched", "kept"),
-    [
-        (True, False, [False, False]),
-        (False, False, [True, True]),
-        (True, True, [False, True]),
-        (False, True, [False, True]),
-    ],
-)
-def test_a_composite_keeps_what_it_is_said_to(forward_only: bool, when_not_matched: bool, kept: list[bool]) -> None:
-    red = Forward(queue("red"), compile_selector("colour = 'red'"))
-    composite = Composite(QUEUE, "a", (red,), forward_only, when_not_matched)
-    takers = [composite.takers(message(colour=colour)) for colour in ("red", "blue")]
-    assert takers == [[queue("red")], []]
-    assert [composite.keeps(each) for each in takers] == kept
-
-
 def test_virtual_topics_may_be_called_otherwise() -> None:
     rules = (VirtualTopic("news.>", "For.*.", ".Q"), VirtualTopic(">", "All.", is_selector_aware=True))
     virtual = VirtualTopics(rules)
@@ -67,3 +52,39 @@ def test_virtual_topics_may_be_called_otherwise() -> None:
     assert virtual.needs_queue(queue("For.a.news.*.Q"))
     virtual.forget(there[0])
     assert there[0] not in virtual.queues("news.x")
+
+
+# ---- queues of virtual topics as they come and go
+
+
+WORDS = st.sampled_from(["VirtualTopic", "X", "A", "*", ">"])
+NAMES = st.lists(WORDS, min_size=1, max_size=4).map(lambda words: "Consumer.g." + ".".join(words))
+TOPICS = [f"VirtualTopic.{rest}" for rest in ("X", "A", "X.A", "X.A.X", "A.A")]
+
+
+@given(st.lists(st.tuples(NAMES, st.booleans()), max_size=20), st.integers(1, 3))
+def test_a_topic_feeds_the_queues_whose_names_match(changes: list[tuple[str, bool]], remembered: int) -> None:
+    virtual = VirtualTopics()
+    there: dict[str, None] = {}
+    before, virtual_topics.REMEMBERED_MAX = virtual_topics.REMEMBERED_MAX, remembered
+    try:
+        for name, is_new in changes:
+            (virtual.know if is_new else virtual.forget)(queue(name))
+            if is_new:
+                there[name] = None
+            else:
+                there.pop(name, None)
+            for topic in TOPICS:
+                wanted = [each for each in there if names.Pattern(each.split(".", 2)[2]).matches(topic)]
+                assert sorted(each.name for each in virtual.queues(topic)) == sorted(wanted)
+    finally:
+        virtual_topics.REMEMBERED_MAX = before
+    assert not virtual.queues("news")
+
+
+def test_what_consumers_with_wildcards_have_a_queue_of_their_name() -> None:
+    with_queue = ["Consumer.g.VirtualTopic.>", "Consumer.*.VirtualTopic.X", "Consumer.g.>"]
+    without = ["Consumer.g.VirtualTopic.X", "Consumer.>", "VirtualTopic.>", "orders.>", "Consumer.g"]
+    virtual = VirtualTopics()
+    assert [virtual.needs_queue(queue(name)) for name in (*with_queue, *without)] == [True] * 3 + [False] * 5
+    assert not virtual.needs_queue(Destination(DestinationKind.TOPIC, with_queue[0]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -23,6 +23,7 @@ from tandemmq.broker.core.commands import (
     Connect,
     Disconnect,
     Nack,
+    Prepare,
     Send,
     Subscribe,
     Unsubscribe,
@@ -38,13 +39,32 @@ from tandemmq.broker.engine.ports import InThread
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.tools.check import check
 from tests.support.broker.engine_term import EngineTerm
+from tests.support.core.counting import Times, count_calls, count_reads
 from tests.support.store.memory_store import MemoryStore
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 PRICES = Destination(DestinationKind.TOPIC, "prices")
 DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
+XA = XaTransactionId(1, b"global", b"branch")
+# The bounds of steps, and how many of the items of a test each takes.
+STEPS = {
+    "core.slices.ITEMS": 1, "core.destinations.ITEMS": 1, "core.queue.routing.PLACED_MAX": 1,
+    "engine.acknowledge.ITEMS": 1, "engine.engine.OPERATIONS_MAX": 1, "engine.fan_out.ITEMS": 1,
+    "engine.publish.ITEMS": 1, "engine.arrivals.ITEMS": 1, "engine.expiring.ROUND_MAX": 3,
+}  # fmt: skip
+ROUNDS = {
+    "core.queue.queue.ROUND_MESSAGES": 2, "core.queue.browse._ROUND_MESSAGES": 2, "engine.expiring.STEP_MAX": 2,
+    "engine.flow_control._DONE": 1,
+}  # fmt: skip
+
+
+def shorten_steps(monkeypatch: pytest.MonkeyPatch, items: int) -> None:
+    """A test fills each kind of step with a few messages."""
+    for name, size in ({name: items * times for name, times in STEPS.items()} | ROUNDS).items():
+        monkeypatch.setattr(f"tandemmq.broker.{name}", size)
 
 
 class Delivered:
@@ -70,6 +90,7 @@ class RecordingSession:
         self.errors: list[ClientError] = []
         self.delivered: list[Delivered] = []
         self.receipts: list[str] = []
+        self.nothings: list[str] = []
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         self.events.append(("connected", session_id))
@@ -86,6 +107,16 @@ class RecordingSession:
         self.events.append(("error", error.message))
         self.errors.append(error)
 
+    def prepared(self, receipt: str, is_read_only: bool) -> None:
+        self.receipt(receipt)
+
+    def recovered(self, receipt: str, branches: object) -> None:
+        self.events.append(("recovered", branches))
+
+    def nothing(self, subscription_id: str) -> None:
+        self.events.append(("nothing", subscription_id))
+        self.nothings.append(subscription_id)
+
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
         self.prefetches.append((subscription_id, prefetch))
 
@@ -95,7 +126,7 @@ class RecordingSession:
 
 
 class Client:
-    """A connection, and verbs in the words of a client."""
+    """A connection, and verbs in the words of a client; ``turn`` behind one has all done that it led to."""
 
     def __init__(self, harness: Harness, id: str, open: Callable[[Client], None] | None = None) -> None:
         self.id = id
@@ -131,9 +162,14 @@ class Client:
 
     def await_hang_up(self) -> None: ...
 
-    def regain_space(self) -> None:
+    def turn(self) -> Self:
+        self._harness.turn()
+        return self
+
+    def regain_space(self) -> Self:
         self.has_space = True
         self.engine.writable(self)
+        return self
 
     def stop_reading(self) -> None:
         self.is_reading = False
@@ -141,22 +177,24 @@ class Client:
     def resume_reading(self) -> None:
         self.is_reading = True
 
-    def handle(self, command: Command) -> None:
+    def handle(self, command: Command) -> Self:
         self.engine.handle(self, command)
+        return self
 
-    def lose_socket(self) -> None:
+    def lose_socket(self) -> Self:
         """What it had open ends in the steps that follow."""
         self.is_closed = True
         self.engine.closed(self)
+        return self
 
-    def vanish(self) -> None:
+    def vanish(self) -> Self:
         """The socket is gone, and what it had open is over."""
         self.lose_socket()
         self._harness.make_steps()
-
-    def connect(self, client_id: str | None = None) -> Client:
-        self.handle(Connect(client_id))
         return self
+
+    def connect(self, client_id: str | None = None) -> Self:
+        return self.handle(Connect(client_id))
 
     def message(self, body: str, destination: Destination = ORDERS, **fields: Any) -> Message:
         self.sequence += 1
@@ -171,49 +209,57 @@ class Client:
         receipt: str | None = None,
         transaction: str | None = None,
         **fields: Any,
-    ) -> None:
-        self.handle(Send(self.message(body, destination, **fields), transaction, receipt))
+    ) -> Self:
+        return self.handle(Send(self.message(body, destination, **fields), transaction, receipt))
 
-    def send_all(self, bodies: Iterable[object], destination: Destination = ORDERS, **fields: Any) -> None:
+    def send_all(self, bodies: Iterable[object], destination: Destination = ORDERS, **fields: Any) -> Self:
         for body in bodies:
             self.send(str(body), destination, **fields)
+        return self
 
-    def store(self, *bodies: object, destination: Destination = ORDERS, **fields: Any) -> None:
+    def store(self, *bodies: object, destination: Destination = ORDERS, **fields: Any) -> Self:
         """Send them, and give the store its turn."""
-        self.send_all(bodies, destination, **fields)
-        self._harness.turn()
+        return self.send_all(bodies, destination, **fields).turn()
 
     def subscribe(
-        self,
-        id: str = "s",
-        destination: Destination = ORDERS,
-        ack: AckMode = AckMode.INDIVIDUAL,
-        **options: Any,
-    ) -> None:
-        self.handle(Subscribe(id, destination, ack, **options))
+        self, id: str = "s", destination: Destination = ORDERS, ack: AckMode = AckMode.INDIVIDUAL, **options: Any
+    ) -> Self:
+        return self.handle(Subscribe(id, destination, ack, **options))
 
-    def unsubscribe(self, id: str | None = "s", **options: Any) -> None:
-        self.handle(Unsubscribe(id, **options))
+    def unsubscribe(self, id: str | None = "s", **options: Any) -> Self:
+        return self.handle(Unsubscribe(id, **options))
 
-    def ack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> None:
+    def ack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> Self:
         found = self.last(body)
-        self.handle(Ack(found.subscription, found.tag, transaction, receipt))
+        return self.handle(Ack(found.subscription, found.tag, transaction, receipt))
 
-    def nack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> None:
+    def nack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> Self:
         found = self.last(body)
-        self.handle(Nack(found.subscription, found.tag, transaction, receipt))
+        return self.handle(Nack(found.subscription, found.tag, transaction, receipt))
 
-    def begin(self, name: str = "t", receipt: str | None = None) -> None:
-        self.handle(Begin(name, receipt))
+    def begin(self, name: str = "t", receipt: str | None = None) -> Self:
+        return self.handle(Begin(name, receipt))
 
-    def commit(self, name: str = "t", receipt: str | None = None) -> None:
-        self.handle(Commit(name, receipt))
+    def commit(self, name: str = "t", receipt: str | None = None) -> Self:
+        return self.handle(Commit(name, receipt))
 
-    def abort(self, name: str = "t", receipt: str | None = None) -> None:
-        self.handle(Abort(name, receipt))
+    def abort(self, name: str = "t", receipt: str | None = None) -> Self:
+        return self.handle(Abort(name, receipt))
 
-    def disconnect(self, receipt: str | None = None) -> None:
-        self.handle(Disconnect(receipt))
+    def begin_branch(self) -> Self:
+        return self.handle(Begin(XA.key, xa=XA))
+
+    def prepare(self, receipt: str = "p") -> Self:
+        return self.handle(Prepare(XA.key, XA, receipt))
+
+    def commit_branch(self, receipt: str = "c", *, is_two_phase: bool = True) -> Self:
+        return self.handle(Commit(XA.key, receipt, xa=XA, is_two_phase=is_two_phase))
+
+    def abort_branch(self, receipt: str = "r") -> Self:
+        return self.handle(Abort(XA.key, receipt, xa=XA))
+
+    def disconnect(self, receipt: str | None = None) -> Self:
+        return self.handle(Disconnect(receipt))
 
     def last(self, body: str) -> Delivered:
         return next(each for each in reversed(self.session.delivered) if each.body == body)
@@ -272,6 +318,7 @@ class Harness:
     in_thread: InThread = staticmethod(at_once_on_the_loop)
     prepare_in_thread: InThread = staticmethod(at_once_on_the_loop)
     tracing: Any = None
+    patch: pytest.MonkeyPatch  # of the test
 
     def __init__(self, settings: EngineSettings, policies: Policies | None = None, advisor: Any = None) -> None:
         self.now = 1_000
@@ -340,6 +387,12 @@ class Harness:
             before, most = now, max(most, abs(now - before))
         return most
 
+    def count(self, owner: Any, name: str) -> Times:
+        return count_calls(self.patch, owner, name)
+
+    def count_reads(self, owner: type, name: str) -> Times:
+        return count_reads(self.patch, owner, name)
+
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
         heappush(self.later, (self.now + seconds * 1000, next(self._numbers), function))
 
@@ -357,6 +410,12 @@ class Harness:
             if second % 1000 == 0:
                 self.engine.tick(second)
                 self.turn()
+
+    def tick(self, now: int) -> None:
+        """The engine's clock says ``now``, and nothing came before."""
+        self.now = now
+        self.engine.tick(now)
+        self.turn()
 
     def _on_drained(self) -> None:
         self.drained += 1
@@ -384,9 +443,7 @@ class Harness:
 
     def consumer(self, *subscription: Any, client_id: str | None = None, **options: Any) -> Client:
         """A client that subscribes at once."""
-        client = self.client(client_id)
-        client.subscribe(*subscription, **options)
-        return client
+        return self.client(client_id).subscribe(*subscription, **options)
 
     def connection_id(self) -> str:
         """Of the next one."""
@@ -417,17 +474,22 @@ def nothing_contained(request: pytest.FixtureRequest, caplog: pytest.LogCaptureF
         assert not found, found[0].exc_text or found[0].getMessage()
 
 
+MakeHarness = Callable[..., Harness]
+
+
 @pytest.fixture
-def make_harness() -> Callable[..., Harness]:
+def make_harness(monkeypatch: pytest.MonkeyPatch) -> MakeHarness:
     def make(policy: DestinationPolicy | Policies | None = None, advisor: Any = None, **settings: Any) -> Harness:
         policies = Policies((), policy) if isinstance(policy, DestinationPolicy) else policy
-        return Harness(EngineSettings(**settings), policies, advisor)
+        made = Harness(EngineSettings(**settings), policies, advisor)
+        made.patch = monkeypatch
+        return made
 
     return make
 
 
 @pytest.fixture
-def harness(make_harness: Callable[..., Harness]) -> Iterator[Harness]:
+def harness(make_harness: MakeHarness) -> Iterator[Harness]:
     """When the test is over, what the engine counts is what the store holds."""
     harness = make_harness()
     yield harness

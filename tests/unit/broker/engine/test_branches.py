@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import XAER_PROTO, Abort, Begin, Commit, Prepare, Recover
+from tandemmq.broker.core.commands import XAER_PROTO, Recover
 from tandemmq.store.operations import EndTransaction, Operation, PrepareTransaction
 from tandemmq.store.records.commands import encode_prepare, encode_rollback
-from tandemmq.store.records.transactions import XaTransactionId
+from tests.unit.broker.engine.conftest import XA
 
 pytestmark = pytest.mark.promise("xa-branches")
-
-XA = XaTransactionId(1, b"global", b"branch")
 
 
 class Deaf:
@@ -36,85 +34,48 @@ def unheard(harness: Any, operation: Operation) -> None:
 def client(harness: Any) -> Any:
     """Somebody with a branch that acknowledges one message and sends another. The store still holds a prepared
     transaction of that id, which the engine has ended, or never knew."""
-    client = harness.client()
-    client.session.prepared = lambda receipt, is_read_only: client.session.receipt(receipt)
-    client.session.recovered = lambda receipt, branches: client.session.events.append(("recovered", branches))
-    client.send("first")
-    client.subscribe()
-    harness.turn()
-    client.handle(Begin(XA.key, xa=XA))
-    client.ack("first", transaction=XA.key)
-    client.send("second", transaction=XA.key)
+    client = harness.client().send("first").subscribe().turn().begin_branch()
+    client.ack("first", transaction=XA.key).send("second", transaction=XA.key)
     unheard(harness, PrepareTransaction(XA, (), encode_prepare(XA)))
     return client
 
 
 def test_a_branch_whose_prepare_is_refused_is_not_prepared_and_can_be_rolled_back(harness: Any, client: Any) -> None:
-    client.handle(Prepare(XA.key, XA, "p"))
-    harness.turn()
+    client.prepare().turn()
     (refused,) = client.session.errors
     assert (refused.xa_code, refused.receipt, refused.is_fatal) == (XAER_PROTO, "p", False)
     client.handle(Recover("all"))
     assert client.session.events[-1] == ("recovered", [])
-
-    client.handle(Abort(XA.key, "r", xa=XA))
-    harness.turn()
-
-    assert client.receipts == ["r"]
-    assert client.bodies == ["first"]
+    client.abort_branch().turn()
+    assert (client.receipts, client.bodies) == (["r"], ["first"])
     client.ack("first", receipt="a")  # it waits for an acknowledgement again
     harness.turn()
-    assert client.receipts == ["r", "a"]
-    assert harness.stored() == 0
+    assert (client.receipts, harness.stored()) == (["r", "a"], 0)
 
 
 def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(harness: Any, client: Any) -> None:
-    client.handle(Prepare(XA.key, XA, "p"))
-    harness.turn()
-    client.send("third", transaction=XA.key)
+    client.prepare().turn().send("third", transaction=XA.key)
     unheard(harness, EndTransaction(XA, False, encode_rollback(XA)))
-    client.handle(Prepare(XA.key, XA, "q"))
-    client.handle(Commit(XA.key, "early", xa=XA, is_two_phase=True))
-    harness.turn()
-    client.handle(Commit(XA.key, "c", xa=XA, is_two_phase=True))
-    harness.turn()
-
-    assert client.receipts == ["q", "c"]
-    assert client.bodies == ["first", "second", "third"]
+    client.prepare("q")
+    client.commit_branch("early").turn()
+    client.commit_branch().turn()
+    assert (client.receipts, client.bodies) == (["q", "c"], ["first", "second", "third"])
 
 
 def test_what_is_refused_after_its_client_left_is_rolled_back(harness: Any, client: Any) -> None:
-    client.handle(Prepare(XA.key, XA, "p"))
-    client.vanish()
-    harness.turn()
-
-    other = harness.consumer()
-    harness.turn()
+    client.prepare().vanish().turn()
+    other = harness.consumer().turn()
     assert other.bodies == ["first"]
-    other.handle(Abort(XA.key, "r", xa=XA))
+    other.abort_branch()
     assert "there is no transaction" in other.errors[0]
 
 
 @pytest.mark.parametrize("others", [0, 2])
 def test_a_rolled_back_branch_releases_messages_of_an_unnamed_queue(harness: Any, others: int) -> None:
     client = harness.client()
-    client.session.prepared = lambda receipt, is_read_only: client.session.receipt(receipt)
     bodies = [f"m{number}" for number in range(1 + others)]
-    client.send_all(bodies)
-    client.subscribe()
-    harness.turn()
-    client.handle(Begin(XA.key, xa=XA))
-    client.ack("m0", transaction=XA.key)
-    client.handle(Prepare(XA.key, XA, "p"))
-    harness.turn()
-    client.vanish()
+    client.send_all(bodies).subscribe().turn().begin_branch()
+    client.ack("m0", transaction=XA.key).prepare().turn().vanish()
     harness.fail_over()
-
-    client = harness.client()
-    client.handle(Abort(XA.key, "r", xa=XA))
-    harness.turn()
-
-    client.subscribe()
-    harness.turn()
-    assert client.bodies == bodies
-    assert harness.figures()["messages"] == len(bodies)
+    client = harness.client().abort_branch().turn().subscribe().turn()
+    assert (client.bodies, harness.figures()["messages"]) == (bodies, len(bodies))

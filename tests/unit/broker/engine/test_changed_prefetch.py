@@ -21,8 +21,7 @@ def policies(orders: int = 2, others: int = 3) -> Policies:
 @pytest.fixture
 def harness(make_harness: Any) -> Harness:
     harness: Harness = make_harness(policies())
-    sender = harness.client()
-    sender.store(*range(9))
+    harness.client().store(*range(9))
     return harness
 
 
@@ -38,18 +37,15 @@ def test_more_is_given_at_once_and_the_client_is_told(harness: Harness, asked: i
     assert client.bodies == ["0", "1"]
     client.session.prefetches.clear()
     change(harness, policies(orders=5))
-    assert client.bodies == ["0", "1", "2", "3", "4"]
-    assert client.session.prefetches == [("s", 5)]
+    assert (client.bodies, client.session.prefetches) == (["0", "1", "2", "3", "4"], [("s", 5)])
 
 
 def test_with_less_nothing_is_given_before_enough_is_acknowledged(harness: Harness) -> None:
     client = harness.consumer(prefetch=1000)
     change(harness, policies(orders=1))
-    client.ack("0")
-    harness.turn()
+    client.ack("0").turn()
     assert client.bodies == ["0", "1"]
-    client.ack("1")
-    harness.turn()
+    client.ack("1").turn()
     assert client.bodies == ["0", "1", "2"]
 
 
@@ -60,8 +56,7 @@ def test_who_is_given_nothing_ahead_any_more_pulls_and_the_other_way_round(harne
         client.ack(body)
     harness.turn()
     assert client.bodies == ["0", "1"]
-    client.handle(Pull("s", 0))
-    harness.turn()
+    client.handle(Pull("s", 0)).turn()
     assert client.bodies == ["0", "1", "2"]
     change(harness, policies(orders=3))
     assert client.bodies == ["0", "1", "2", "3", "4"]
@@ -75,8 +70,7 @@ def test_a_client_that_cannot_pull_is_told_nothing_and_has_one_at_least(harness:
     for body in ("0", "1"):
         client.ack(body)
     harness.turn()
-    assert client.bodies == ["0", "1", "2"]
-    assert client.session.prefetches == []
+    assert (client.bodies, client.session.prefetches) == (["0", "1", "2"], [])
 
 
 @pytest.mark.parametrize("how", ["at subscribe", "later"])
@@ -86,8 +80,7 @@ def test_what_a_client_chose_itself_stays(harness: Harness, how: str) -> None:
         client.handle(SetPrefetch("s", 4))
     harness.turn()
     change(harness, policies(orders=7))
-    assert client.bodies == ["0", "1", "2", "3"]
-    assert client.session.prefetches == []
+    assert (client.bodies, client.session.prefetches) == (["0", "1", "2", "3"], [])
 
 
 def test_an_entry_that_was_not_there_at_the_start_changes_nothing(harness: Harness) -> None:
@@ -101,15 +94,10 @@ def test_an_entry_that_was_not_there_at_the_start_changes_nothing(harness: Harne
 
 def test_topics_durable_ones_and_browsers_change_as_well(make_harness: Any) -> None:
     harness: Harness = make_harness(policies())
-    client = harness.client("c")
-    client.session.nothing = lambda subscription_id: None  # type: ignore[attr-defined]
-    client.subscribe("t", PRICES)
-    client.subscribe("d", PRICES, durable_name="d")
-    client.subscribe("b", ORDERS, is_browser=True)
-    harness.turn()
+    client = harness.client("c").subscribe("t", PRICES).subscribe("d", PRICES, durable_name="d")
+    client.subscribe("b", ORDERS, is_browser=True).turn()
     assert [each.prefetch for each in client.client.subscriptions.values()] == [3, 2, 500]
-    sender = harness.client()
-    sender.store(*range(9), destination=PRICES)
+    harness.client().store(*range(9), destination=PRICES)
     assert [each.subscription for each in client.session.delivered].count("t") == 3
     new = DestinationPolicy(topic_prefetch=5, durable_topic_prefetch=6)
     browsers = PolicyEntry(DestinationKind.QUEUE, "orders", DestinationPolicy(queue_browser_prefetch=7))

@@ -10,7 +10,7 @@ import pytest
 from tandemmq.broker.core import slices
 from tandemmq.broker.core.client import TRANSITIONS, Event, State
 from tandemmq.broker.core.client import Client as EngineClient
-from tandemmq.broker.core.commands import AckMode, ClientError, Connect, Disconnect, ProtocolFailure
+from tandemmq.broker.core.commands import AckMode, Connect, Disconnect
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy
 from tandemmq.broker.engine import flow_control
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -81,30 +81,15 @@ def is_forgotten(harness: Harness) -> bool:
 
 
 def test_a_disconnect_right_behind_a_subscription_to_a_backlog(backlog: Harness) -> None:
-    client = backlog.client("me")
-    client.subscribe(destination=EVERY_QUEUE, receipt="r")
-    client.disconnect("bye")
-    backlog.turn()
+    client = backlog.consumer(destination=EVERY_QUEUE, receipt="r", client_id="me").disconnect("bye").turn()
     assert client.receipts == ["r", "bye"]
-    assert client.is_closed
-    assert is_forgotten(backlog)
-
-
-def test_a_fatal_error_right_behind_a_subscription_to_a_backlog(backlog: Harness) -> None:
-    client = backlog.client("me")
-    client.subscribe(destination=EVERY_QUEUE)
-    client.handle(ProtocolFailure(ClientError("it makes no sense")))
-    backlog.turn()
-    assert client.errors == ["it makes no sense"]
     assert client.is_closed
     assert is_forgotten(backlog)
 
 
 def test_a_second_connection_with_the_client_id_of_one_that_leaves(backlog: Harness) -> None:
     """It waits for the end of the first, and its own end removes its own entry alone."""
-    first = backlog.client("me")
-    first.subscribe(destination=EVERY_QUEUE)
-    first.disconnect("bye")
+    first = backlog.consumer(destination=EVERY_QUEUE, client_id="me").disconnect("bye")
     while first.client.state is not State.DISCONNECTING:
         backlog.turn(1)
     second, third = (Client(backlog, backlog.connection_id()) for _ in range(2))
@@ -113,39 +98,8 @@ def test_a_second_connection_with_the_client_id_of_one_that_leaves(backlog: Harn
     backlog.turn()
     assert first.receipts == ["bye"]
     assert [each.is_connected for each in (second, third)] == [True, True]
-    assert (second.is_closed, third.is_closed) == (True, False)
-    assert len(second.errors) == 1
+    assert (second.is_closed, third.is_closed, len(second.errors)) == (True, False, 1)
     third.vanish()
-    assert is_forgotten(backlog)
-
-
-@pytest.mark.parametrize("is_work_over", [False, True])
-@pytest.mark.parametrize("turns", range(4))
-def test_a_socket_that_closes_while_its_client_begins_anew(backlog: Harness, turns: int, is_work_over: bool) -> None:
-    client = kept(backlog).connect("me")
-    client.subscribe(destination=EVERY_QUEUE)
-    if is_work_over:
-        backlog.turn()
-    client.handle(Disconnect("bye", is_awaited=True))
-    client.handle(Connect("me"))
-    backlog.turn(turns)
-    client.vanish()
-    backlog.turn()
-    assert client.client is None
-    assert is_forgotten(backlog)
-
-
-def test_all_that_a_client_says_behind_its_new_beginning_waits_for_it(backlog: Harness) -> None:
-    client = kept(backlog).connect("me")
-    client.subscribe(destination=EVERY_QUEUE)
-    client.handle(Disconnect("bye", is_awaited=True))
-    client.handle(Connect("me"))
-    client.send("new", receipt="sent")
-    assert not client.is_reading
-    backlog.turn()
-    assert client.receipts == ["bye", "sent"]
-    assert client.is_reading
-    client.vanish()
     assert is_forgotten(backlog)
 
 
@@ -153,23 +107,19 @@ def test_no_receipt_is_told_to_a_socket_that_closed(harness: Harness) -> None:
     client = kept(harness).connect("me")
     client.handle(Disconnect("bye", is_awaited=True))
     harness.make_steps()  # all is over but for the store's answer
-    client.vanish()
-    harness.turn()
+    client.vanish().turn()
     assert client.receipts == []
     assert is_forgotten(harness)
 
 
 @pytest.mark.contains_errors
 def test_what_waits_for_the_end_of_a_client_is_called_though_another_fails(backlog: Harness) -> None:
-    first = backlog.client("me")
-    first.subscribe(destination=EVERY_QUEUE)
-    backlog.turn()
+    first = backlog.consumer(destination=EVERY_QUEUE, client_id="me").turn()
     first.is_closed = True
     backlog.engine.closed(first)
     second = Client(backlog, backlog.connection_id())
     backlog.engine._clients.leavers[first.client].insert(0, lambda: 1 / 0)
-    second.handle(Connect("me"))
-    backlog.turn()
+    second.handle(Connect("me")).turn()
     assert second.is_connected
 
 
@@ -184,51 +134,37 @@ def narrow(make_harness: Any) -> Harness:
     return harness
 
 
-def test_a_client_begins_anew_behind_a_disconnect_that_waits_for_room(narrow: Harness) -> None:
-    client = kept(narrow)
-    client.handle(Connect("me", connection_id="ID:own"))
-    client.send("y" * 500, persistent=False)
-    client.handle(Disconnect("bye", is_awaited=True))
-    assert client.is_reading, "its end is noticed"
-    client.handle(Connect("me", connection_id="ID:own"))
-    assert not client.is_reading
-    assert client.receipts == []
-    reader = narrow.client()
-    reader.subscribe(ack=AckMode.AUTO)
+@pytest.fixture
+def leaving(narrow: Harness) -> Client:
+    """Its disconnect waits for room behind what it sent."""
+    client = kept(narrow).handle(Connect("me", connection_id="ID:own")).send("y" * 500, persistent=False)
+    return client.handle(Disconnect("bye", is_awaited=True))
+
+
+def test_a_client_begins_anew_behind_a_disconnect_that_waits_for_room(narrow: Harness, leaving: Client) -> None:
+    assert leaving.is_reading, "its end is noticed"
+    leaving.handle(Connect("me", connection_id="ID:own"))
+    assert not leaving.is_reading
+    assert leaving.receipts == []
+    reader = narrow.consumer(ack=AckMode.AUTO)
     narrow.wait(1)
-    assert reader.bodies == ["x" * 500, "y" * 500]
-    assert client.receipts == ["bye"]
-    assert client.client.id == "me"
-    assert client.is_reading
+    assert (reader.bodies, leaving.receipts, leaving.client.id) == (["x" * 500, "y" * 500], ["bye"], "me")
+    assert leaving.is_reading
 
 
-def test_the_end_of_a_client_that_hangs_up_behind_its_disconnect_is_noticed(narrow: Harness) -> None:
+def test_the_end_of_a_client_that_hangs_up_behind_its_disconnect_is_noticed(narrow: Harness, leaving: Client) -> None:
     """JMS says RemoveInfo, then ShutdownInfo where no answer comes in time, and closes its socket."""
-    client = kept(narrow)
-    client.handle(Connect("me", connection_id="ID:own"))
-    client.send("y" * 500, persistent=False)
-    client.handle(Disconnect("bye", is_awaited=True))
-    client.handle(Disconnect())
-    assert client.is_reading
-    client.vanish()
-    again = kept(narrow)
-    again.handle(Connect("me", connection_id="ID:own"))
-    assert again.is_connected
+    assert leaving.handle(Disconnect()).is_reading
+    leaving.vanish()
+    assert kept(narrow).handle(Connect("me", connection_id="ID:own")).is_connected
 
 
-def test_a_disconnect_that_waits_for_room_is_no_login_that_does_not_come(narrow: Harness) -> None:
+def test_a_disconnect_that_waits_for_room_is_no_login_that_does_not_come(leaving: Client) -> None:
     """A connection that lasts for longer than a login may would be hung up on at the next look at its clocks."""
-    client = kept(narrow)
-    client.handle(Connect("me"))
-    client.send("y" * 500, persistent=False)
-    client.handle(Disconnect("bye", is_awaited=True))
-    assert client.logins_awaited == 1
-    assert client.receipts == []
+    assert (leaving.logins_awaited, leaving.receipts) == (1, [])
 
 
-def test_a_client_is_not_read_while_too_much_of_it_waits_for_room(
-    narrow: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_is_not_read_while_too_much_waits_for_room(narrow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though something else that it waited for is there."""
     monkeypatch.setattr(flow_control, "SENDS_MAX", 2)
     client = narrow.client()

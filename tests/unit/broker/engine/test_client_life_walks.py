@@ -15,18 +15,10 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
-import tandemmq.broker.core.queue.browse
-import tandemmq.broker.core.queue.queue
-import tandemmq.broker.engine.arrivals
-import tandemmq.broker.engine.engine
-import tandemmq.broker.engine.fan_out
-import tandemmq.broker.engine.flow_control
-import tandemmq.broker.engine.publish
-from tandemmq.broker.core import slices
 from tandemmq.broker.core.access import Credentials, Known, OpenAccess
 from tandemmq.broker.core.client import State
 from tandemmq.broker.core.commands import (
@@ -35,12 +27,10 @@ from tandemmq.broker.core.commands import (
     AckMode,
     AddDestination,
     AddProducer,
-    Begin,
     ClientError,
     Command,
     Connect,
     Disconnect,
-    Prepare,
     ProtocolFailure,
     RemoveDestination,
     Subscribe,
@@ -54,9 +44,8 @@ from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.store.operations import Atomic, Operation
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.prove import IS_FULL, SEED, rounds
-from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, XA, Client, Harness, shorten_steps
 
 STEP = 2
 QUEUES = [Destination(DestinationKind.QUEUE, f"many.{number}") for number in range(4)]
@@ -66,7 +55,6 @@ EVERY_TOPIC = Destination(DestinationKind.TOPIC, "many.>")
 NARROW = Destination(DestinationKind.QUEUE, "narrow")
 STATE = Destination(DestinationKind.QUEUE, f"{MQTT_SESSION}me")
 LONG_SELECTOR = " OR ".join(f"colour = 'c{number}'" for number in range(60))
-XA = XaTransactionId(1, b"b", b"g")
 ME = Principal("me")
 # What one walk does at most: it comes to an end.
 STEPS_MAX = 2_000
@@ -101,11 +89,11 @@ class Peer(Client):
         self.disconnects = 0
         world.peers.append(self)
 
-    def handle(self, command: Command) -> None:
+    def handle(self, command: Command) -> Self:
         if self.is_closed:
-            return
+            return self
         self.connects += isinstance(command, Connect)
-        super().handle(command)
+        return super().handle(command)
 
     def close(self, after_flush: bool = True) -> None:
         if not self.is_closed:
@@ -257,10 +245,6 @@ def durable_subscription(world: World) -> None:
     _in(world).subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="r")
 
 
-def shared_subscription(world: World) -> None:
-    _in(world).subscribe(destination=TOPICS[0], durable_name="d", share="g", receipt="r")
-
-
 def big_transaction(world: World) -> None:
     me = _in(world)
     me.begin()
@@ -278,18 +262,6 @@ def open_transaction(world: World) -> None:
     for each in me.session.delivered:
         me.handle(Ack("s", each.tag, "t", None))
     me.send("more", transaction="t")
-
-
-def branch_that_is_prepared(world: World) -> None:
-    me = _in(world)
-    me.session.prepared = lambda receipt, is_read_only: None  # type: ignore[attr-defined]
-    me.handle(Begin(XA.key, None, xa=XA))
-    me.send("1", transaction=XA.key)
-    me.handle(Prepare(XA.key, XA, "p"))
-
-
-def selector_in_a_thread(world: World) -> None:
-    _in(world).subscribe(selector=LONG_SELECTOR, receipt="r")
 
 
 def message_to_many(world: World) -> None:
@@ -342,22 +314,31 @@ def end_of_a_session(world: World) -> None:
     acting = world.me = Peer(world, is_kept=True, open=lambda each: world.engine.opened_for(each, ME, STATE))
     acting.is_logged_in, acting.connects = True, 1
     world.engine.enter(acting, Connect("me", state=STATE))
-    acting.handle(Unsubscribe(None, durable_name="d", receipt="u"))
-    acting.handle(RemoveDestination(STATE, "g"))
+    acting.handle(Unsubscribe(None, durable_name="d", receipt="u")).handle(RemoveDestination(STATE, "g"))
 
 
-RUNNING = (
-    subscription_to_a_backlog, two_subscriptions_to_a_backlog, end_of_a_subscription, browse, durable_subscription,
-    shared_subscription, big_transaction, open_transaction, branch_that_is_prepared, selector_in_a_thread,
-    message_to_many, send_that_waits_for_room, declarations, login, login_behind_a_former_self,
-    login_against_a_former_self, end_of_a_session,
-)  # fmt: skip
+Story = Callable[[World], object]
+RUNNING: dict[str, Story] = {
+    "subscription to a backlog": subscription_to_a_backlog,
+    "two subscriptions to a backlog": two_subscriptions_to_a_backlog,
+    "end of a subscription": end_of_a_subscription,
+    "browse": browse,
+    "durable subscription": durable_subscription,
+    "shared subscription": lambda world: _in(world).subscribe("s", TOPICS[0], durable_name="d", share="g", receipt="r"),
+    "big transaction": big_transaction,
+    "open transaction": open_transaction,
+    "branch that is prepared": lambda world: _in(world).begin_branch().send("1", transaction=XA.key).prepare(),
+    "selector in a thread": lambda world: _in(world).subscribe(selector=LONG_SELECTOR, receipt="r"),
+    "message to many": message_to_many,
+    "send that waits for room": send_that_waits_for_room,
+    "declarations": declarations,
+    "login": login,
+    "login behind a former self": login_behind_a_former_self,
+    "login against a former self": login_against_a_former_self,
+    "end of a session": end_of_a_session,
+}
 
 # ---- what ends a client
-
-
-def disconnect(world: World) -> None:
-    world.me.leave()
 
 
 def disconnect_and_come_again(world: World) -> None:
@@ -368,54 +349,31 @@ def disconnect_and_come_again(world: World) -> None:
         world.me.subscribe("again", EVERY_QUEUE, receipt=f"again {world.me.connects}")
 
 
-def socket_lost(world: World) -> None:
-    world.me.lost()
-
-
-def hung_up_by_an_operator(world: World) -> None:
-    world.engine.hang_up(world.me.id)
-
-
-def user_removed(world: World) -> None:
-    world.engine.hang_up_users({"me"})
-
-
-def fatal_error(world: World) -> None:
-    world.me.handle(ProtocolFailure(ClientError("it makes no sense")))
-
-
-def taken_over(world: World) -> None:
-    world.peer().login(connection_id="ID:own", steals_client_id=True)
-
-
-def client_id_refused_or_taken(world: World) -> None:
-    world.peer().login(steals_client_id=False)
-
-
-ENDS = (
-    disconnect, disconnect_and_come_again, socket_lost, hung_up_by_an_operator, user_removed, fatal_error, taken_over,
-    client_id_refused_or_taken,
-)  # fmt: skip
+SOCKET_LOST = "socket lost"
+ENDS: dict[str, Story] = {
+    "disconnect": lambda world: world.me.leave(),
+    "disconnect and come again": disconnect_and_come_again,
+    SOCKET_LOST: lambda world: world.me.lost(),
+    "hung up by an operator": lambda world: world.engine.hang_up(world.me.id),
+    "user removed": lambda world: world.engine.hang_up_users({"me"}),
+    "fatal error": lambda world: world.me.handle(ProtocolFailure(ClientError("it makes no sense"))),
+    "taken over": lambda world: world.peer().login(connection_id="ID:own", steals_client_id=True),
+    "client id refused or taken": lambda world: world.peer().login(steals_client_id=False),
+}
 
 # ---- the walk
 
 
-def walk(
-    running: Callable[[World], None],
-    ends: Sequence[Callable[[World], None]],
-    is_kept: bool,
-    choose: Chooser,
-    caplog: pytest.LogCaptureFixture,
-) -> int:
+def walk(running: str, ends: Sequence[str], is_kept: bool, choose: Chooser, caplog: pytest.LogCaptureFixture) -> int:
     """Returns how many steps there were to choose from."""
     world = World(is_kept=is_kept)
-    running(world)
+    RUNNING[running](world)
     world.me.send("behind", receipt="behind")
     left = deque(ends)
     for step in itertools.count():
         assert step < STEPS_MAX, "it comes to no end"
         actions = world.actions(with_timers=bool(left))
-        end = partial(left[0], world) if left else None
+        end = partial(ENDS[left[0]], world) if left else None
         action = choose(step, end, actions)
         if action is None:
             break
@@ -423,7 +381,7 @@ def walk(
             left.popleft()
         action()
     for each in left:
-        each(world)
+        ENDS[each](world)
     world.settle()
     _make_room(world)
     _nobody_waits(world)
@@ -489,8 +447,7 @@ def _nobody_waits(world: World) -> None:
         if peer.is_closed:
             continue
         events = Counter(what for what, *_ in peer.session.events)
-        assert events["connected"] == peer.connects
-        assert peer.receipts.count("bye") == peer.disconnects
+        assert (events["connected"], peer.receipts.count("bye")) == (peer.connects, peer.disconnects)
         assert peer.is_reading
         assert (peer.client is None) is (not peer.is_logged_in)
         assert peer.client is None or peer.client.state is State.READY
@@ -503,7 +460,8 @@ def _nothing_is_left(world: World) -> None:
         clients.all, clients.leavers, clients._client_ids, clients._connection_ids, advising._clients,
         advising._by_outlet, advising._consumers, engine.flow._blocked, engine._declarations.producing,
         engine._dispatcher.fan_out.origins, engine._dispatcher.fan_out._then, world.destinations._watched,
-        engine._dispatcher.browsing._under_way, engine._transactions.branches.by_key,
+        engine._dispatcher.browsing._under_way, engine._dispatcher.browsing._rounds._asked,
+        engine._transactions.branches.by_key,
     )  # fmt: skip
     for table in tables:
         assert not table
@@ -523,15 +481,8 @@ def _nothing_is_left(world: World) -> None:
 
 
 @pytest.fixture(autouse=True)
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.engine, "OPERATIONS_MAX", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.fan_out, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.flow_control, "_DONE", 1)
-    monkeypatch.setattr(tandemmq.broker.engine.publish, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.engine.arrivals, "ITEMS", STEP)
-    monkeypatch.setattr(tandemmq.broker.core.queue.queue, "ROUND_MESSAGES", 2)
-    monkeypatch.setattr(tandemmq.broker.core.queue.browse, "_ROUND_MESSAGES", 2)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_steps(monkeypatch, STEP)
 
 
 @pytest.mark.prove
@@ -540,30 +491,28 @@ def test_walks_by_chance_leave_nothing_behind(caplog: pytest.LogCaptureFixture) 
     print(f"seed {SEED}, {WALKS} walks (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
     for number in range(WALKS):
         dice = random.Random(f"{SEED}/{number}")
-        running, ends, is_kept = RUNNING[number % len(RUNNING)], dice.choices(ENDS, k=2), dice.random() < 0.5
+        running, ends, is_kept = [*RUNNING][number % len(RUNNING)], dice.choices([*ENDS], k=2), dice.random() < 0.5
         try:
             walk(running, ends, is_kept, by_chance(dice), caplog)
         except BaseException as error:
-            error.add_note(f"seed {SEED}, walk {number}: {running.__name__}, {[each.__name__ for each in ends]}")
+            error.add_note(f"seed {SEED}, walk {number}: {running}, {ends}")
             raise
 
 
 @pytest.mark.prove
 @pytest.mark.timeout(7200 if IS_FULL else 120)
 @pytest.mark.parametrize("is_kept", [False, True], ids=["closed", "kept"])
-@pytest.mark.parametrize("running", RUNNING, ids=lambda running: running.__name__)
-def test_two_ends_at_all_places(
-    running: Callable[[World], None], is_kept: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("running", RUNNING)
+def test_two_ends_at_all_places(running: str, is_kept: bool, caplog: pytest.LogCaptureFixture) -> None:
     """By default at a few places, and the second is the loss of the socket right behind the first."""
     steps = walk(running, (), is_kept, at_places(()), caplog)
     firsts = range(0, steps + 1, 1 if IS_FULL else max(steps // 3, 1))
-    for end, other in itertools.product(ENDS, ENDS if IS_FULL else (socket_lost,)):
+    for end, other in itertools.product(ENDS, ENDS if IS_FULL else (SOCKET_LOST,)):
         for first, second in itertools.product(firsts, firsts if IS_FULL else (0,)):
             if IS_FULL and second < first:
                 continue
             try:
                 walk(running, (end, other), is_kept, at_places((first, max(first, second))), caplog)
             except BaseException as error:
-                error.add_note(f"{running.__name__}, {end.__name__} at {first}, {other.__name__} at {second}")
+                error.add_note(f"{running}, {end} at {first}, {other} at {second}")
                 raise

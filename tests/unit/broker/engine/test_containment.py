@@ -12,19 +12,15 @@ from tandemmq.broker.core.access import Credentials, OpenAccess
 from tandemmq.broker.core.commands import AckMode, Begin, Connect, Prepare, Pull, Recover
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import ITEMS
 from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.compiled import REPLACES_A_METHOD
-from tests.unit.broker.engine.conftest import Client, Harness, advisor
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, MakeHarness, advisor
 from tests.unit.broker.engine.test_stomp import Wire
 
 pytestmark = [pytest.mark.contains_errors, pytest.mark.promise("others-are-served")]
-
-PRICES = Destination(DestinationKind.TOPIC, "prices")
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
 
 
 def fails(*arguments: Any) -> None:
@@ -38,40 +34,28 @@ def test_a_session_that_fails_is_hung_up_on_alone(harness: Any, destination: Des
         client.subscribe(destination=destination, ack=AckMode.AUTO if destination.is_topic else AckMode.INDIVIDUAL)
     broken.session.deliver = fails
     for number in range(4):
-        sender.send(str(number), destination, receipt=f"r{number}")
-        harness.turn()
+        sender.send(str(number), destination, receipt=f"r{number}").turn()
         if broken.is_closed and broken.client is not None and broken.client.is_open:
             broken.vanish()  # as the transport tells it
             harness.turn()
     assert broken.is_closed
-    assert sender.receipts == ["r0", "r1", "r2", "r3"]
-    assert sorted(good.bodies) == ["0", "1", "2", "3"]
+    assert (sender.receipts, sorted(good.bodies)) == (["r0", "r1", "r2", "r3"], ["0", "1", "2", "3"])
     harness.client()  # and logs in
 
 
 def test_a_refused_deletion_has_closed_the_subscription_it_named(harness: Any) -> None:
     """The session forgets it with that frame: it must get nothing more."""
-    wire, other = Wire(harness, 1), Wire(harness, 2)
-    for each in (wire, other):
-        each.say(f"CONNECT\naccept-version:1.2\nclient-id:c{id(each)}\n\n")
+    wire, other = Wire(harness, 1).connect("me"), Wire(harness, 2).connect()
     wire.say("SUBSCRIBE\nid:1\ndestination:/topic/prices\n\n")
     heard = wire.say("UNSUBSCRIBE\nid:1\ndurable-subscription-name:nope\nreceipt:u\n\n")
     assert heard.startswith("ERROR\n")
     assert "No durable subscription exists" in heard
     assert "RECEIPT" in other.say("SEND\ndestination:/topic/prices\nreceipt:s\n\nnews")
     assert wire.heard() == ""
-    third = Wire(harness, 3)
-    assert third.say("CONNECT\naccept-version:1.2\n\n").startswith("CONNECTED")
+    Wire(harness, 3).connect()
 
 
-# ---- what else is told: the session of ``broken`` fails on it, and ``good`` is told the same, or waits behind it
-
-
-def broken_and_good(harness: Harness, *says: str) -> tuple[Any, Any]:
-    broken, good = harness.client("broken"), harness.client("good")
-    for say in says:
-        setattr(broken.session, say, fails)
-    return broken, good
+# ---- what else is told: the session of ``broken`` fails on it, and all others hear what they would hear without that
 
 
 def is_served(harness: Harness, *clients: Any) -> bool:
@@ -83,188 +67,179 @@ def is_served(harness: Harness, *clients: Any) -> bool:
     return all(client.bodies[-1:] == ["all is well"] and client.receipts[-1:] == ["served"] for client in clients)
 
 
-@pytest.mark.parametrize("is_atomic", [False, True])
-def test_a_receipt_in_the_middle_of_a_write(harness: Harness, is_atomic: bool) -> None:
+Story = Callable[[Harness, Client, Client], "list[Client] | None"]
+STORIES: list[Any] = []
+
+
+def told(*says: str, **options: Any) -> Callable[[Story], Story]:
+    """Marks what happens to ``broken``, ``good`` and the clients that it returns: ``broken`` fails where it is told
+    ``says``. ``options``: of the harness."""
+
+    def mark(story: Story) -> Story:
+        STORIES.append(pytest.param(story, says, options, id=story.__name__))
+        return story
+
+    return mark
+
+
+@told("receipt")
+def a_receipt_in_the_middle_of_a_write(harness: Harness, broken: Client, good: Client) -> list[Client]:
     """All messages of the write hold, and all others who wait hear of it."""
-    broken, good = broken_and_good(harness, "receipt")
     consumer = harness.consumer()
-    if is_atomic:
-        broken.handle(Begin("t", None))
-    broken.send("1", receipt=None if is_atomic else "r", transaction="t" if is_atomic else None)
-    if is_atomic:
-        broken.commit("t", receipt="r")
+    broken.send("1", receipt="r")
     good.send("2", receipt="r")
-    harness.turn()
-    assert broken.is_closed
-    assert good.receipts == ["r"]
-    assert consumer.bodies == ["1", "2"]
-    assert is_served(harness, good)
+    return [consumer]
 
 
-def test_a_receipt_of_what_is_not_stored(harness: Harness) -> None:
-    broken, good = broken_and_good(harness, "receipt")
+@told("receipt")
+def a_receipt_of_a_commit(harness: Harness, broken: Client, good: Client) -> list[Client]:
+    consumer = harness.consumer()
+    broken.begin().send("1", transaction="t").commit(receipt="r")
+    good.send("2", receipt="r")
+    return [consumer]
+
+
+@told("receipt")
+def a_receipt_of_what_is_not_stored(harness: Harness, broken: Client, good: Client) -> None:
     good.subscribe("s", PRICES, AckMode.AUTO)
     broken.send("1", PRICES, persistent=False, receipt="r")
-    harness.turn()
-    assert broken.is_closed
-    assert good.bodies == ["1"]
 
 
-def test_a_new_durable_subscription(harness: Harness) -> None:
-    broken, good = broken_and_good(harness, "receipt")
+@told("receipt")
+def a_new_durable_subscription(harness: Harness, broken: Client, good: Client) -> None:
     for each in (broken, good):
         each.subscribe("s", PRICES, durable_name="d", receipt="r")
-    harness.turn()
-    assert broken.is_closed
-    assert good.receipts == ["r"]
 
 
-def test_a_branch_that_is_prepared_and_those_that_are_recovered(harness: Harness) -> None:
-    broken, good = broken_and_good(harness, "prepared", "recovered")
-    heard: list[str] = []
-    good.session.prepared = lambda receipt, is_read_only: heard.append(receipt)
-    good.session.recovered = lambda receipt, branches: heard.append(receipt)
+@told("prepared")
+def a_branch_that_is_prepared(harness: Harness, broken: Client, good: Client) -> None:
     for number, each in enumerate((broken, good)):
         branch = XaTransactionId(1, b"b%d" % number, b"g")
-        each.handle(Begin(branch.key, xa=branch))
-        each.send("1", transaction=branch.key)
+        each.handle(Begin(branch.key, xa=branch)).send("1", transaction=branch.key)
         each.handle(Prepare(branch.key, branch, "prepared"))
+
+
+@told("recovered")
+def branches_that_are_recovered(harness: Harness, broken: Client, good: Client) -> None:
+    for each in (broken, good):
         each.handle(Recover("recovered"))
-    harness.turn()
-    assert broken.is_closed
-    assert sorted(heard) == ["prepared", "recovered"]
 
 
-def test_one_of_very_many_who_get_a_message_in_slices(harness: Harness) -> None:
-    broken, good = broken_and_good(harness, "deliver")
-    for number in range(ITEMS):
-        harness.client().subscribe("s", PRICES, AckMode.AUTO)
-        if number == 3:
-            broken.subscribe("s", PRICES, AckMode.AUTO)
-    good.subscribe("s", PRICES, AckMode.AUTO)
-    sender = harness.client()
-    for body in "12":
-        sender.send(body, PRICES, receipt=body)
-    harness.turn()
-    assert broken.is_closed
-    assert good.bodies == ["1", "2"]
-    assert sender.receipts == ["1", "2"]
-    assert is_served(harness, good, sender)
-
-
-def test_a_step_that_fails_does_not_keep_a_topic_from_going_on(harness: Harness) -> None:
-    clients = [harness.client() for _ in range(2 * ITEMS)]
-    for each in clients:
+@told("deliver")
+def one_of_very_many_who_get_a_message_in_slices(harness: Harness, broken: Client, good: Client) -> list[Client]:
+    crowd = [harness.client() for _ in range(ITEMS)]
+    for each in (*crowd[:4], broken, *crowd[4:], good):
         each.subscribe("s", PRICES, AckMode.AUTO)
-    sender = harness.client()
-    deliver = harness.engine._dispatcher.fan_out._deliver
-    harness.engine._dispatcher.fan_out._deliver = lambda deliveries: (
-        fails() if deliveries[0][0].outlet is clients[0] else deliver(deliveries)
-    )
-    sender.send("1", PRICES, receipt="1")
-    harness.turn()
-    harness.engine._dispatcher.fan_out._deliver = deliver
-    sender.send("2", PRICES, receipt="2")
-    harness.turn()
-    assert clients[-1].bodies == ["1", "2"]
-    assert sender.receipts == ["1", "2"]
+    return [harness.client().send("1", PRICES, receipt="1").send("2", PRICES, receipt="2")]
 
 
-def test_a_scheduled_message_whose_time_has_come(harness: Harness) -> None:
-    broken, good = broken_and_good(harness, "deliver")
+@told("deliver")
+def a_scheduled_message_whose_time_has_come(harness: Harness, broken: Client, good: Client) -> None:
     for each in (broken, good):
         each.subscribe("s", PRICES, AckMode.AUTO)
     good.send_all("12", PRICES, properties={"AMQ_SCHEDULED_DELAY": 1_000})
-    harness.wait(3)
-    assert broken.is_closed
-    assert sorted(good.bodies) == ["1", "2"]
 
 
-def advised(**fields: Any) -> Harness:
-    return Harness(EngineSettings(), advisor=advisor(), **fields)
-
-
-def test_an_advisory(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = advised()
-    broken, good = broken_and_good(harness, "deliver")
+@told("deliver", advisor=advisor())
+def an_advisory(harness: Harness, broken: Client, good: Client) -> list[Client]:
     for each in (broken, good):
-        each.subscribe("a", Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Queue"), AckMode.AUTO)
+        each.subscribe("a", Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Queue"), AckMode.AUTO).turn()
+    return [harness.client().send("1", receipt="1")]
+
+
+@told("close_consumer", "fail", policy=DestinationPolicy(abort_slow=AbortSlow(max_slow_duration=1_000)))
+def a_consumer_that_is_ended_for_being_slow(harness: Harness, broken: Client, good: Client) -> list[Client]:
+    for each in (broken, good):
+        each.subscribe("s", PRICES, AckMode.INDIVIDUAL, prefetch=1)
+    return [harness.consumer("all", PRICES, AckMode.AUTO).send_all("123", PRICES)]
+
+
+@told("nothing")
+def that_there_is_nothing(harness: Harness, broken: Client, good: Client) -> None:
+    for each in (broken, good):
+        each.subscribe("s", ack=AckMode.INDIVIDUAL, prefetch=0).handle(Pull("s", 100))
+        each.subscribe("b", Destination(DestinationKind.QUEUE, "looked at"), AckMode.AUTO, is_browser=True)
+
+
+def narrow(**fields: Any) -> Policies:
+    policy = replace(DestinationPolicy(memory_limit=1_000), **fields)
+    return Policies([PolicyEntry(DestinationKind.QUEUE, "orders", policy)])
+
+
+def fill(harness: Harness, *waiting: Client) -> None:
+    harness.client().send("x" * 500, persistent=False)
+    for each in waiting:
+        each.send("y", receipt="r", persistent=False)
     harness.turn()
-    maker = harness.client()
-    maker.send("1", receipt="1")
-    harness.turn()
-    assert broken.is_closed
-    assert [each.message.destination.name for each in good.session.delivered] == ["ActiveMQ.Advisory.Queue"]
-    monkeypatch.setattr(Advisories, "message", fails)
-    maker.send("2", Destination(DestinationKind.QUEUE, "another"), receipt="2")
-    harness.turn()
-    assert maker.receipts == ["1", "2"]
+
+
+@told("receipt", policy=narrow())
+def that_there_is_room(harness: Harness, broken: Client, good: Client) -> list[Client]:
+    fill(harness, broken, good)
+    return [harness.consumer("s", ORDERS, AckMode.AUTO)]
+
+
+@told("fail", policy=narrow(send_fail_if_no_space_after_timeout=2_000))
+def that_there_was_no_room_for_too_long(harness: Harness, broken: Client, good: Client) -> None:
+    fill(harness, broken, good)
+
+
+@pytest.mark.parametrize(("story", "says", "options"), STORIES)
+def test_others_hear_what_they_would_hear_without_it(
+    make_harness: MakeHarness, story: Story, says: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    heard: list[list[list[Any]]] = []
+    for is_broken in (False, True):
+        harness = make_harness(**options)
+        broken, good = harness.client("broken"), harness.client("good")
+        for each in says if is_broken else ():
+            setattr(broken.session, each, fails)
+        others = [good, *(story(harness, broken, good) or ())]
+        harness.turn()
+        harness.wait(90)
+        assert broken.is_closed is is_broken
+        heard.append([list(each.session.events) for each in others])
+        assert is_served(harness, *others)
+    assert heard[0] == heard[1]
+    assert all(len(events) > 1 for events in heard[0]), "else it shows nothing"
+
+
+# ---- errors of our own, wherever they are
+
+
+def broken_and_good(harness: Harness) -> tuple[Any, Any]:
+    return harness.client("broken"), harness.client("good")
+
+
+def test_an_advisory_that_cannot_be_made(make_harness: MakeHarness) -> None:
+    harness = make_harness(advisor=advisor())
+    good = harness.consumer("a", Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Queue"), AckMode.AUTO)
+    harness.patch.setattr(Advisories, "message", fails)
+    maker = harness.client().send("2", receipt="2").turn()
+    assert maker.receipts == ["2"]
     assert is_served(harness, good, maker)
 
 
-def test_a_consumer_that_is_ended_for_being_slow() -> None:
-    policy = DestinationPolicy(abort_slow=AbortSlow(max_slow_duration=1_000))
-    harness = Harness(EngineSettings(), Policies((), policy))
-    broken, good = broken_and_good(harness, "close_consumer", "fail")
-    for each in (broken, good):
-        each.subscribe("s", PRICES, AckMode.INDIVIDUAL, prefetch=1)
-    sender = harness.consumer("all", PRICES, AckMode.AUTO)
-    sender.send_all("123", PRICES)
-    harness.wait(90)
-    assert broken.is_closed
-    assert ("closed", "s") in good.session.events
-    assert is_served(harness, good, sender)
+def test_a_step_that_fails_does_not_keep_a_topic_from_going_on(harness: Harness) -> None:
+    clients = [harness.consumer("s", PRICES, AckMode.AUTO) for _ in range(2 * ITEMS)]
+    fan_out: Any = harness.engine._dispatcher.fan_out
+    deliver = fan_out._deliver
+    fan_out._deliver = lambda deliveries: fails() if deliveries[0][0].outlet is clients[0] else deliver(deliveries)
+    sender = harness.client().send("1", PRICES, receipt="1").turn()
+    fan_out._deliver = deliver
+    sender.send("2", PRICES, receipt="2").turn()
+    assert (clients[-1].bodies, sender.receipts) == (["1", "2"], ["1", "2"])
 
 
-def test_who_is_told_that_there_is_nothing(harness: Harness) -> None:
-    broken, good = broken_and_good(harness, "nothing")
-    heard: list[str] = []
-    good.session.nothing = heard.append
-    for each in (broken, good):
-        each.subscribe("s", ack=AckMode.INDIVIDUAL, prefetch=0)
-        each.handle(Pull("s", 100))
-        each.subscribe("b", Destination(DestinationKind.QUEUE, "looked at"), AckMode.AUTO, is_browser=True)
-    harness.wait(2)
-    assert broken.is_closed
-    assert sorted(heard) == ["b", "s"]
-
-
-def narrow(**fields: Any) -> Harness:
-    policy = replace(DestinationPolicy(memory_limit=1_000), **fields)
-    harness = Harness(EngineSettings(), Policies([PolicyEntry(DestinationKind.QUEUE, "orders", policy)]))
-    harness.client().send("x" * 500, persistent=False)
-    return harness
-
-
-@pytest.mark.parametrize("is_late", [False, True])
-def test_who_waited_for_room(is_late: bool) -> None:
-    harness = narrow(send_fail_if_no_space_after_timeout=2_000)
-    broken, good = broken_and_good(harness, "receipt", "fail")
-    for each in (broken, good):
-        each.send(each.client.id, receipt="r", persistent=False)
-    harness.turn()
-    consumer = harness.client()
-    if is_late:
-        harness.wait(5)
-    consumer.subscribe("s", ORDERS, AckMode.AUTO)
-    harness.wait(5)
-    assert broken.is_closed
-    assert len(good.errors if is_late else good.receipts) == 1
-    assert consumer.bodies[-1:] == ["x" * 500 if is_late else "good"]
-    assert is_served(harness, good, consumer)
-
-
-def test_what_waits_for_room_and_cannot_be_carried_out() -> None:
+def test_what_waits_for_room_and_cannot_be_carried_out(make_harness: MakeHarness) -> None:
     """It would stand before all others for ever."""
-    harness = narrow()
+    harness = make_harness(narrow())
     broken, good = broken_and_good(harness)
     carry_out = harness.engine.flow._carry_out
     harness.engine.flow._carry_out = lambda client, command: (
         fails() if client is broken.client else carry_out(client, command)
     )
-    for each in (broken, good):
-        each.send(each.client.id, receipt="r", persistent=False)
-    harness.turn()
+    fill(harness, broken, good)
     harness.consumer("s", ORDERS, AckMode.AUTO)
     harness.wait(5)
     assert broken.is_closed
@@ -272,15 +247,14 @@ def test_what_waits_for_room_and_cannot_be_carried_out() -> None:
 
 
 @REPLACES_A_METHOD
-def test_what_waited_too_long_and_cannot_be_given_up() -> None:
-    harness = narrow(send_fail_if_no_space_after_timeout=2_000)
+def test_what_waited_too_long_and_cannot_be_given_up(make_harness: MakeHarness) -> None:
+    harness = make_harness(narrow(send_fail_if_no_space_after_timeout=2_000))
     broken, good = broken_and_good(harness)
     give_up = harness.engine._transactions.given_up
     harness.engine._transactions.given_up = lambda client, command, error: (
         fails() if client is broken.client else give_up(client, command, error)
     )
-    for each in (broken, good):
-        each.send(each.client.id, receipt="r", persistent=False)
+    fill(harness, broken, good)
     harness.wait(5)
     assert broken.is_closed
     assert len(good.errors) == 1
@@ -307,8 +281,7 @@ def test_who_was_found_out_and_what_waited_for_that(harness: Harness, says: str)
     broken, good = clients
     setattr(broken.session, says, fails)
     for each in clients:
-        each.handle(Connect())
-        each.send("1", PRICES, receipt="r", persistent=False)
+        each.handle(Connect()).send("1", PRICES, receipt="r", persistent=False)
     for answer in later.asked:
         answer()
     harness.turn()
@@ -316,18 +289,13 @@ def test_who_was_found_out_and_what_waited_for_that(harness: Harness, says: str)
     assert good.receipts == ["r"]
 
 
-# ---- errors of our own, wherever they are
-
-
 @REPLACES_A_METHOD
 def test_an_operation_that_cannot_be_completed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     broken, good = broken_and_good(harness)
     monkeypatch.setattr(harness.engine._arrivals, "published", fails)
-    harness.client("c").subscribe("s", PRICES, durable_name="d")
-    harness.turn()
+    harness.client("c").subscribe("s", PRICES, durable_name="d").turn()
     broken.send("1", PRICES, receipt="r")
-    good.send("2", receipt="r")
-    harness.turn()
+    good.send("2", receipt="r").turn()
     assert broken.is_closed
     assert good.receipts == ["r"]
     assert is_served(harness, good)
@@ -351,8 +319,7 @@ def test_a_queue_that_cannot_give_out_what_somebody_leaves_in_it(harness: Harnes
     for each in names:
         other.subscribe(each.name, each)
     cannot_give_out(harness, names[0])
-    leaver.unsubscribe("all")
-    harness.turn()
+    leaver.unsubscribe("all").turn()
     assert not leaver.is_closed
     assert other.bodies == ["1"]
 
@@ -367,8 +334,7 @@ def test_a_queue_that_cannot_give_out(harness: Harness) -> None:
     for destination in (ORDERS, other):
         sender.send("1", destination, receipt=str(destination))
     harness.turn()
-    assert len(sender.receipts) == 2
-    assert consumer.bodies == ["1"]
+    assert (len(sender.receipts), consumer.bodies) == (2, ["1"])
 
 
 def test_the_end_of_a_client(harness: Harness) -> None:
@@ -380,23 +346,20 @@ def test_the_end_of_a_client(harness: Harness) -> None:
     harness.engine._clients.endings = (fails, *endings, fails)
     broken.vanish()
     harness.engine._clients.endings = endings
-    good.subscribe()
-    harness.turn()
+    good.subscribe().turn()
     assert good.bodies == ["1"]
 
 
 def test_the_end_of_a_subscription(harness: Harness) -> None:
     """The others of the client end all the same."""
     broken, good = broken_and_good(harness)
-    broken.subscribe("first", Destination(DestinationKind.QUEUE, "another"))
-    broken.subscribe("second")
+    broken.subscribe("first", Destination(DestinationKind.QUEUE, "another")).subscribe("second")
     good.store("1")
     close = harness.engine._subscriber.close
     first = broken.client.subscriptions["first"]
     harness.engine._subscriber.close = lambda each, *seen: fails() if each is first else close(each, *seen)
     broken.vanish()
-    good.subscribe()
-    harness.turn()
+    good.subscribe().turn()
     assert good.bodies == ["1"]
 
 

@@ -9,28 +9,22 @@ import pytest
 from tandemmq.broker.core.commands import Ack, AckMode, Nack, Send, Undeliverable
 from tandemmq.broker.core.policies import DeadLetterKind, DeadLetterStrategy, DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tests.unit.broker.engine.conftest import DLQ, PRICES
 
 pytestmark = pytest.mark.promise("dead-letter-with-cause", "redelivery-is-bounded")
 
-DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
-PRICES = Destination(DestinationKind.TOPIC, "prices")
 TOPIC_DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices")
 
 
 def test_a_refused_message_is_a_dead_letter_at_once(harness):
     client, sexton = harness.consumer(ack=AckMode.INDIVIDUAL), harness.client()
-    client.store(*"abc")
-
-    client.nack("b", receipt="r")
+    client.store(*"abc").nack("b", receipt="r")
     assert client.receipts == []
     harness.turn()
     sexton.subscribe("d", DLQ)
-
-    assert client.receipts == ["r"]
-    assert harness.figures()["unacknowledged"] == 2
+    assert (client.receipts, harness.figures()["unacknowledged"]) == (["r"], 2)
     letter = sexton.session.delivered[0].message
-    assert letter.body == b"b"
-    assert letter.original_destination.name == "orders"
+    assert (letter.body, letter.original_destination.name) == (b"b", "orders")
     assert letter.message_id == client.last("b").message.message_id
     assert letter.properties["dlqDeliveryFailureCause"] == "refused by NACK after 0 redeliveries"
 
@@ -40,14 +34,11 @@ def test_with_the_mode_client_all_up_to_it_are_refused(make_harness, stomp_nack)
     harness = make_harness(stomp_nack=stomp_nack)
     client, sexton = harness.consumer(ack=AckMode.CLIENT), harness.client()
     for body in "abc":
-        client.send(body, persistent=body != "b")
-        harness.turn()
-
+        client.send(body, persistent=body != "b").turn()
     client.nack("b", receipt="r")
     assert client.receipts == ([] if stomp_nack == "dlq" else ["r"])
     harness.turn()
     sexton.subscribe("d", DLQ)
-
     assert client.receipts == ["r"]
     assert client.bodies == ["a", "b", "c"] if stomp_nack == "dlq" else ["a", "b", "c", "a", "b"]
     assert sexton.bodies == (["a"] if stomp_nack == "dlq" else [])
@@ -56,41 +47,21 @@ def test_with_the_mode_client_all_up_to_it_are_refused(make_harness, stomp_nack)
 
 def test_dead_letters_that_are_refused_stay_with_who_did(harness):
     client, sexton = harness.consumer(ack=AckMode.CLIENT), harness.client()
-    client.store(*"abc")
-    client.nack("c")
-    harness.turn()
+    client.store(*"abc").nack("c").turn()
     sexton.subscribe("d", DLQ, ack=AckMode.CLIENT)
     assert sexton.bodies == ["a", "b", "c"], "in their order"
     sexton.handle(Nack("d", 2, None, "r"))
-    assert sexton.receipts == ["r"]
-    assert list(sexton.client.subscriptions["d"].unacked) == [1, 2, 3]
-    sexton.handle(Ack("d", 3, None, "a"))
-    harness.turn()
+    assert (sexton.receipts, list(sexton.client.subscriptions["d"].unacked)) == (["r"], [1, 2, 3])
+    sexton.handle(Ack("d", 3, None, "a")).turn()
     assert sexton.receipts == ["r", "a"]
-
-
-def test_a_refused_non_persistent_message_is_dropped(harness):
-    client = harness.consumer()
-    client.send("a", persistent=False)
-
-    client.nack("a", receipt="r")
-    harness.turn()
-
-    assert client.receipts == ["r"]
-    assert harness.counts["messages"] == 0
-    assert harness.counts["memory_non_persistent_bytes"] == 0
 
 
 def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness):
     harness = make_harness(stomp_nack="requeue", maximum_redeliveries=2)
     client, sexton = harness.consumer(prefetch=1), harness.consumer("d", DLQ)
-    client.send("a")
-    client.store("b")
-
+    client.send("a").store("b")
     for _ in range(3):
-        client.nack("a")
-        harness.turn()
-
+        client.nack("a").turn()
     assert client.bodies == ["a", "a", "a", "b"]
     assert [each.redelivered for each in client.session.delivered] == [False, True, True, False]
     assert sexton.bodies == ["a"]
@@ -98,44 +69,13 @@ def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness
 
 def test_lost_connections_do_not_count_towards_the_limit(make_harness):
     harness = make_harness(stomp_nack="requeue", maximum_redeliveries=1)
-    harness.client().send("a")
-    harness.turn()
+    harness.client().send("a").turn()
     for _ in range(5):
         client = harness.consumer()
         assert client.bodies == ["a"]
         client.vanish()
-    client = harness.consumer()
-
-    client.nack("a")
-
+    client = harness.consumer().nack("a")
     assert client.bodies == ["a", "a"]
-
-
-def test_a_dead_letter_does_not_die_again(harness):
-    client, other = harness.client(), harness.client()
-    client.send("a", DLQ)
-    client.subscribe("d", DLQ)
-    harness.turn()
-
-    client.nack("a", receipt="r")
-    harness.turn()
-    assert client.receipts == ["r"]
-    assert client.bodies == ["a"]
-    client.vanish()
-    other.subscribe("d", DLQ)
-
-    assert other.bodies == ["a"]
-    assert harness.stored() == 1
-
-
-def test_an_unknown_refusal_is_an_error_and_the_connection_stays(harness):
-    client = harness.consumer(ack=AckMode.AUTO)
-    client.store("a")
-
-    client.nack("a")
-
-    assert client.errors == ["Unexpected NACK received for delivery 1 of subscription 's'"]
-    assert not client.is_closed
 
 
 @pytest.mark.parametrize("is_audited", [True, False])
@@ -144,35 +84,22 @@ def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_
     one, two, sexton = harness.client("one"), harness.client("two"), harness.client()
     for each in (one, two):
         each.subscribe("s", PRICES, durable_name="d")
-    one.store(*"ab", destination=PRICES)
-
-    one.nack("a")
-    one.nack("b")
-    two.nack("b")
-    two.nack("a", receipt="r")
-    sexton.subscribe("d", TOPIC_DLQ)
-    harness.turn()
-
+    one.store(*"ab", destination=PRICES).nack("a").nack("b")
+    two.nack("b").nack("a", receipt="r")
+    sexton.subscribe("d", TOPIC_DLQ).turn()
     letters = [each.message for each in sexton.session.delivered]
     assert [letter.body for letter in letters] == ([b"a", b"b"] if is_audited else [b"a", b"b", b"b", b"a"])
     assert len({letter.message_id for letter in letters}) == len(letters)
-    assert two.receipts == ["r"]
-    assert harness.stored() == len(letters)
+    assert (two.receipts, harness.stored()) == (["r"], len(letters))
 
 
 def test_what_is_given_up_again_after_it_was_sent_again_is_a_dead_letter_again(harness):
     one, sexton = harness.consumer("s", PRICES, durable_name="d", client_id="one"), harness.client()
-    one.handle(Send(Message(PRICES, "ID:kept:1:1:1", b"a", persistent=True)))
-    harness.turn()
-    one.nack("a")
-    harness.turn()
+    one.handle(Send(Message(PRICES, "ID:kept:1:1:1", b"a", persistent=True))).turn().nack("a").turn()
     harness.fail_over()
     one = harness.consumer("s", PRICES, durable_name="d", client_id="one")
-    one.handle(Send(Message(PRICES, "ID:other:1:1:1", b"a", persistent=True)))
-    harness.turn()
-    one.nack("a")
-    sexton = harness.consumer("d", TOPIC_DLQ)
-    harness.turn()
+    one.handle(Send(Message(PRICES, "ID:other:1:1:1", b"a", persistent=True))).turn().nack("a")
+    sexton = harness.consumer("d", TOPIC_DLQ).turn()
     assert sexton.bodies == ["a", "a"]
 
 
@@ -182,9 +109,7 @@ def test_each_durable_subscription_may_have_dead_letters_of_its_own(make_harness
     one, two, sexton = harness.client("one"), harness.client("two"), harness.client()
     for each in (one, two):
         each.subscribe("s", PRICES, durable_name="d")
-    one.store("a", destination=PRICES)
-
-    one.nack("a")
+    one.store("a", destination=PRICES).nack("a")
     two.nack("a")
     for client_id in ("one", "two"):
         name = f"ActiveMQ.DLQ.Topic.prices.{client_id}:d.dead"
@@ -201,37 +126,23 @@ def test_dead_letters_may_be_sent_to_a_topic(make_harness, is_persistent):
     dead = Destination(DestinationKind.TOPIC, DLQ.name)
     client.subscribe(ack=AckMode.INDIVIDUAL)
     plain.subscribe("p", dead, AckMode.AUTO)
-    client.send("a", persistent=is_persistent)
-    harness.turn()
-    client.nack("a", receipt="first")
+    client.send("a", persistent=is_persistent).turn().nack("a", receipt="first")
     assert plain.bodies == [] if is_persistent else ["a"]
     harness.turn()
-    assert plain.bodies == ["a"]
-    assert client.receipts == ["first"]
-
+    assert (plain.bodies, client.receipts) == (["a"], ["first"])
     keeper.subscribe("k", dead, durable_name="d")
-    client.send("b", persistent=is_persistent)
-    harness.turn()
-    client.nack("b", receipt="second")
-    harness.turn()
-    assert plain.bodies == ["a", "b"]
-    assert keeper.bodies == ["b"]
-    assert client.receipts == ["first", "second"]
+    client.send("b", persistent=is_persistent).turn().nack("b", receipt="second").turn()
+    assert (plain.bodies, keeper.bodies, client.receipts) == (["a", "b"], ["b"], ["first", "second"])
     assert harness.stored() == 1
-    keeper.ack("b")
-    harness.turn()
+    keeper.ack("b").turn()
     assert harness.stored() == 0
 
 
 def test_a_dead_letter_queue_by_another_name_has_no_dead_letters(make_harness):
     strategy = DeadLetterStrategy(queue_prefix="DEAD.", expiration=1_000)
     harness = make_harness(DestinationPolicy(dead_letter=strategy))
-    client = harness.client()
-    client.send("a", expiration=2_000)
-    harness.turn()
-    harness.now = 3_000
-    harness.engine.tick(harness.now)
-    harness.turn()
+    harness.client().send("a", expiration=2_000).turn()
+    harness.tick(3_000)
     assert harness.figures("DEAD.orders")["messages"] == 1
     harness.wait(3)
     assert harness.stored() == 0
@@ -239,16 +150,11 @@ def test_a_dead_letter_queue_by_another_name_has_no_dead_letters(make_harness):
 
 def test_an_expired_message_is_a_dead_letter_when_it_would_be_delivered(harness):
     client, sexton = harness.client(), harness.client()
-    client.send("a", expiration=2_000)
-    client.send("b", expiration=9_000)
-    client.send("c", expiration=2_000, persistent=False)
-    harness.turn()
+    client.send("a", expiration=2_000).send("b", expiration=9_000)
+    client.send("c", expiration=2_000, persistent=False).turn()
     harness.now = 2_000
-
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     sexton.subscribe("d", DLQ)
-
     assert client.bodies == ["b"]
     letter = sexton.session.delivered[0].message
     assert (letter.body, letter.expiration, letter.properties["originalExpiration"]) == (b"a", 0, 2_000)
@@ -261,24 +167,18 @@ def test_a_tick_looks_at_a_bounded_number_of_messages(make_harness):
     for name in ("one", "two"):
         client.send_all("abc", Destination(DestinationKind.QUEUE, name), expiration=2_000)
     harness.turn()
-
-    harness.engine.tick(3_000)
-    harness.turn()
+    harness.tick(3_000)
     assert harness.counts["expired_total"] == 3
-    harness.engine.tick(3_000)
-    harness.turn()
+    harness.tick(3_000)
     assert harness.counts["expired_total"] == 6
 
 
 def test_a_topic_subscriber_does_not_get_what_expired_while_it_waited(harness):
     client = harness.consumer("s", PRICES, AckMode.AUTO)
     client.has_space = False
-    client.send("a", PRICES, expiration=2_000)
-    client.send("b", PRICES)
+    client.send("a", PRICES, expiration=2_000).send("b", PRICES)
     harness.now = 3_000
-
     client.regain_space()
-
     assert client.bodies == ["b"]
 
 
@@ -293,10 +193,8 @@ def test_what_cannot_be_told_is_a_dead_letter_and_the_next_one_comes(harness, ac
         return deliver(subscription, tag, message, redeliveries, mode)
 
     client.session.deliver = refuse
-    client.subscribe(ack=ack, prefetch=1)
-    client.store("bad", "good")
-    sexton.subscribe("d", DLQ)
-    harness.turn()
+    client.subscribe(ack=ack, prefetch=1).store("bad", "good")
+    sexton.subscribe("d", DLQ).turn()
     assert client.bodies == ["good"]
     assert client.is_connected
     assert sexton.bodies == ["bad"]
@@ -310,14 +208,11 @@ def test_letters_of_two_copies_in_a_queue_that_all_share_have_ids_of_their_own(m
     shared = DeadLetterStrategy(kind=DeadLetterKind.SHARED)
     harness = make_harness(DestinationPolicy(dead_letter=shared))
     client, sexton = harness.client(), harness.client()
-    client.send("x", Destination(DestinationKind.QUEUE, "a,b"))
-    harness.turn()
+    client.send("x", Destination(DestinationKind.QUEUE, "a,b")).turn()
     for name in ("a", "b"):
-        client.subscribe(name, Destination(DestinationKind.QUEUE, name))
-        client.nack("x")
+        client.subscribe(name, Destination(DestinationKind.QUEUE, name)).nack("x")
     harness.turn()
     sexton.subscribe("d", Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ"))
-
     letters = [each.message for each in sexton.session.delivered]
     assert len({letter.message_id for letter in letters}) == 2
     assert {letter.properties["originalMessageId"] for letter in letters} == {client.last("x").message.message_id}

@@ -6,12 +6,10 @@ import pytest
 
 from tandemmq.broker.core.commands import AckMode, Send
 from tandemmq.broker.core.policies import DestinationPolicy
-from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.message import Destination, Message
+from tests.unit.broker.engine.conftest import ORDERS, PRICES
 
 pytestmark = pytest.mark.promise("sent-again-stored-once")
-
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
-PRICES = Destination(DestinationKind.TOPIC, "prices")
 
 
 def numbered(number: int, body: str, destination: Destination = ORDERS, *, made_by_broker: bool = False) -> Message:
@@ -28,31 +26,16 @@ def test_what_is_sent_again_after_a_failover_is_stored_once(harness):
     for number in (2, 3, 4):
         client.handle(Send(numbered(number, f"m{number}"), None, f"r{number}"))
     harness.turn()
-    assert client.receipts == ["r2", "r3", "r4"]
-    assert client.bodies == ["m1", "m2", "m3", "m4"]
-    assert harness.stored() == 4
-    assert harness.counts["duplicates_total"] == 2
+    assert (client.receipts, client.bodies) == (["r2", "r3", "r4"], ["m1", "m2", "m3", "m4"])
+    assert (harness.stored(), harness.counts["duplicates_total"]) == (4, 2)
 
 
-def test_two_copies_in_one_turn_are_one_message(harness):
-    client = harness.client()
-    client.handle(Send(numbered(1, "m"), None, "first"))
-    client.handle(Send(numbered(1, "m"), None, "second"))
-    harness.turn()
-    assert client.receipts == ["first", "second"]
-    assert harness.stored() == 1
-
-
-def test_a_message_that_was_acknowledged_does_not_come_back_with_its_copy(harness):
+def test_two_copies_in_one_turn_are_one_message_and_none_comes_back_once_it_was_acknowledged(harness):
     client = harness.consumer()
-    client.handle(Send(numbered(1, "m")))
-    harness.turn()
-    client.ack("m")
-    client.handle(Send(numbered(1, "m"), None, "again"))
-    harness.turn()
-    assert client.bodies == ["m"]
-    assert client.receipts == ["again"]
-    assert harness.stored() == 0
+    client.handle(Send(numbered(1, "m"), None, "first")).handle(Send(numbered(1, "m"), None, "second")).turn()
+    assert (client.receipts, client.bodies, harness.stored()) == (["first", "second"], ["m"], 1)
+    client.ack("m").handle(Send(numbered(1, "m"), None, "again")).turn()
+    assert (client.receipts[2:], client.bodies, harness.stored()) == (["again"], ["m"], 0)
 
 
 def test_a_message_that_was_refused_may_come_again(make_harness):
@@ -61,35 +44,28 @@ def test_a_message_that_was_refused_may_come_again(make_harness):
     harness.store.bytes_max = 10
     client.handle(Send(numbered(1, "m"), None, "refused"))
     harness.store.bytes_max = 1 << 20
-    client.handle(Send(numbered(1, "m"), None, "taken"))
-    harness.turn()
+    client.handle(Send(numbered(1, "m"), None, "taken")).turn()
     assert (client.receipts, len(client.errors), harness.stored()) == (["taken"], 1, 1)
 
 
 def test_a_commit_that_is_sent_again_stores_nothing_twice(harness):
     for receipt in ("first", "again"):
-        client = harness.client()
-        client.begin()
+        client = harness.client().begin()
         for number in (1, 2):
             client.handle(Send(numbered(number, f"m{number}"), "t"))
-        client.commit(receipt=receipt)
-        harness.turn()
-        assert client.receipts == [receipt]
-        assert harness.stored() == 2
+        client.commit(receipt=receipt).turn()
+        assert (client.receipts, harness.stored()) == ([receipt], 2)
         harness.fail_over()
-    client = harness.consumer()
-    harness.turn()
+    client = harness.consumer().turn()
     assert client.bodies == ["m1", "m2"]
 
 
 def test_a_commit_takes_what_is_new_in_it_message_by_message(harness):
-    client = harness.consumer(ack=AckMode.INDIVIDUAL)
-    client.handle(Send(numbered(2, "two")))
+    client = harness.consumer(ack=AckMode.INDIVIDUAL).handle(Send(numbered(2, "two")))
     client.begin()
     for number, body in ((1, "one"), (2, "two"), (3, "three")):
         client.handle(Send(numbered(number, body), "t"))
-    client.commit(receipt="r")
-    harness.turn()
+    client.commit(receipt="r").turn()
     assert client.bodies == ["two", "one", "three"]
     assert (client.receipts, harness.counts["duplicates_total"]) == (["r"], 1)
 
@@ -97,8 +73,7 @@ def test_a_commit_takes_what_is_new_in_it_message_by_message(harness):
 def test_a_transaction_that_was_rolled_back_may_be_sent_again(harness):
     client = harness.client()
     for verb in (client.abort, client.commit):
-        client.begin()
-        client.handle(Send(numbered(1, "m"), "t"))
+        client.begin().handle(Send(numbered(1, "m"), "t"))
         verb()
     harness.turn()
     assert (harness.stored(), harness.counts["duplicates_total"]) == (1, 0)
@@ -109,8 +84,7 @@ def test_subscribers_of_a_topic_get_a_stored_message_once(harness):
     plain, sender = harness.consumer("p", PRICES, AckMode.AUTO), harness.client()
     harness.turn()
     for receipt in ("first", "again"):
-        sender.handle(Send(numbered(1, "m", PRICES), None, receipt))
-        harness.turn()
+        sender.handle(Send(numbered(1, "m", PRICES), None, receipt)).turn()
     assert durable.bodies == plain.bodies == ["m"]
     assert sender.receipts == ["first", "again"]
 

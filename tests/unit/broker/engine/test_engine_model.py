@@ -52,8 +52,7 @@ def machine(make_harness: Any) -> type[RuleBasedStateMachine]:
 
         @rule(mode=MODES, prefetch=st.integers(1, 7))
         def subscribe(self, mode: AckMode, prefetch: int) -> None:
-            client = self.harness.client()
-            client.subscribe("s", ack=mode, prefetch=prefetch)
+            client = self.harness.consumer("s", ack=mode, prefetch=prefetch)
             self.clients.append(client)
 
         def pick(self, data: st.DataObject) -> tuple[Any, int] | None:
@@ -74,8 +73,7 @@ def machine(make_harness: Any) -> type[RuleBasedStateMachine]:
             picked = self.pick(data)
             if picked is not None:
                 client, tag = picked
-                client.begin()
-                client.handle(Ack("s", tag, "t"))
+                client.begin().handle(Ack("s", tag, "t"))
                 if commits:
                     client.commit()
                 else:
@@ -114,12 +112,9 @@ def machine(make_harness: Any) -> type[RuleBasedStateMachine]:
             # AUTO ones first: they would acknowledge what the others give back.
             for client in sorted(self.clients, key=lambda each: not each.client.subscriptions["s"].is_auto):
                 client.vanish()
-            last = self.harness.client()
-            last.subscribe("s", ack=AckMode.AUTO)
+            last = self.harness.consumer("s", ack=AckMode.AUTO)
             self.harness.turn()
-            assert set(last.bodies) == held
-            assert len(last.bodies) == len(held)
-            assert self.harness.stored() == 0
+            assert (set(last.bodies), len(last.bodies), self.harness.stored()) == (held, len(held), 0)
             counts = self.harness.counts
             assert (counts["messages"], counts["unacknowledged"], counts["memory_stored_bytes"]) == (0, 0, 0)
 

@@ -7,16 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, Begin, Commit, Disconnect, ErrorKind, Prepare, Send
+from tandemmq.broker.core.commands import AckMode, Disconnect, ErrorKind
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.engine import flow_control as flow
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.records.transactions import XaTransactionId
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, XA
 
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
 BILLS = Destination(DestinationKind.QUEUE, "bills")
-PRICES = Destination(DestinationKind.TOPIC, "prices")
-XA = XaTransactionId(1, b"g", b"b")
 NARROW = DestinationPolicy(memory_limit=1_000)
 
 
@@ -41,26 +38,12 @@ def consume(harness):
     return harness.consumer("s", ORDERS, AckMode.AUTO)
 
 
-def test_a_producer_waits_for_its_receipt_until_there_is_room(full):
-    producer = full.client()
-    producer.send("late", receipt="r", persistent=False)
-    full.wait(3)
-    assert (producer.receipts, producer.errors) == ([], [])
-    consumer = consume(full)
-    full.wait(0.2)
-    assert producer.receipts == ["r"]
-    assert consumer.bodies == ["x" * 500, "late"]
-    assert blocked(full) == []
-
-
 def test_status_tells_who_waits_for_which_limit_and_since_when(full):
-    producer = full.client("me")
-    producer.send("late", receipt="r", persistent=False)
+    producer = full.client("me").send("late", receipt="r", persistent=False)
     full.wait(2)
     producer.send("later", receipt="s", persistent=False)
     (told,) = blocked(full)
-    assert told["producer"] == producer.id
-    assert (told["client_id"], told["peer"]) == ("me", producer.peer)
+    assert (told["producer"], told["client_id"], told["peer"]) == (producer.id, "me", producer.peer)
     assert (told["destination"], told["limit"], told["of"]) == ("queue://orders", "memory_limit", "queue://orders")
     assert told["since"] == told["limit_reached_since"] == "1970-01-01T00:00:01.000+00:00"
     assert told["sends"] == 2
@@ -69,37 +52,24 @@ def test_status_tells_who_waits_for_which_limit_and_since_when(full):
     assert counts["sends_waiting_bytes"] == told["bytes"] > 0
 
 
-def test_it_is_warned_of_a_producer_as_often_as_its_policy_says(make_harness, caplog):
-    harness = make_harness(narrow(blocked_producer_warning_interval=10_000))
-    producer = harness.client()
-    producer.send("x" * 500, persistent=False)
+@pytest.mark.parametrize(("interval", "warnings"), [(10_000, 3), (0, 0)])
+def test_it_is_warned_of_a_producer_as_often_as_its_policy_says(make_harness, caplog, interval, warnings):
+    harness = make_harness(narrow(blocked_producer_warning_interval=interval))
+    producer = harness.client().send("x" * 500, persistent=False)
     with caplog.at_level(logging.WARNING, "tandemmq.broker.engine.flow_control"):
         producer.send("late", persistent=False)
         harness.wait(25)
-    assert len(caplog.records) == 3
-    assert "memory_limit of queue://orders" in caplog.text
-    assert producer.id in caplog.text
-
-
-def test_nobody_is_warned_where_the_policy_wants_none(make_harness, caplog):
-    harness = make_harness(narrow(blocked_producer_warning_interval=0))
-    producer = harness.client()
-    producer.send("x" * 500, persistent=False)
-    producer.send("late", persistent=False)
-    harness.wait(40)
-    assert caplog.records == []
+    assert len(caplog.records) == warnings
+    assert all("memory_limit of queue://orders" in each.getMessage() for each in caplog.records)
+    assert all(producer.id in each.getMessage() for each in caplog.records)
 
 
 def test_what_has_room_goes_on_on_the_same_connection(full):
-    producer = full.client()
-    producer.send("late", receipt="r", persistent=False)
-    producer.send("elsewhere", BILLS, receipt="1", persistent=False)
-    producer.send("stored", receipt="2")
+    producer = full.client().send("late", receipt="r", persistent=False)
+    producer.send("elsewhere", BILLS, receipt="1", persistent=False).send("stored", receipt="2")
     producer.send("to a topic", PRICES, receipt="3", persistent=False)
-    producer.subscribe("s", BILLS, receipt="4")
-    full.turn()
-    assert sorted(producer.receipts) == ["1", "2", "3", "4"]
-    assert producer.bodies == ["elsewhere"]
+    producer.subscribe("s", BILLS, receipt="4").turn()
+    assert (sorted(producer.receipts), producer.bodies) == (["1", "2", "3", "4"], ["elsewhere"])
 
 
 def test_what_has_room_in_one_place_waits_for_room_in_the_next(make_harness):
@@ -116,8 +86,7 @@ def test_what_has_room_in_one_place_waits_for_room_in_the_next(make_harness):
     assert producer.receipts == []
     harness.client().subscribe("o", other, AckMode.AUTO)
     harness.wait(0.2)
-    assert producer.receipts == ["r"]
-    assert consumer.bodies == ["x" * 500, "late"]
+    assert (producer.receipts, consumer.bodies) == (["r"], ["x" * 500, "late"])
 
 
 def test_first_come_first_served(full):
@@ -145,30 +114,13 @@ def test_a_consumers_window_leaves_room_for_what_is_only_in_memory(make_harness)
 
 def test_a_durable_subscription_counts_in_the_memory_of_its_topic(make_harness):
     harness = make_harness(NARROW)
-    durable = harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    harness.turn()
-    durable.unsubscribe("s")
-    producer = harness.client()
-    producer.send("x" * 500, PRICES, persistent=False, receipt="1")
+    durable = harness.consumer("s", PRICES, durable_name="d", client_id="me").turn().unsubscribe("s")
+    producer = harness.client().send("x" * 500, PRICES, persistent=False, receipt="1")
     producer.send("late", PRICES, persistent=False, receipt="2")
     assert producer.receipts == ["1"]
     durable.subscribe("s", PRICES, AckMode.AUTO, durable_name="d")
     harness.wait(1)
-    assert producer.receipts == ["1", "2"]
-    assert durable.bodies == ["x" * 500, "late"]
-
-
-def test_sends_that_wait_do_not_fill_the_memory_that_they_wait_for(make_harness):
-    """What waits takes all of the budget, while nothing is in its queue any more."""
-    harness = make_harness(narrow(), memory_limit=4_000)
-    sender = harness.client()
-    for number in range(9):
-        sender.send(f"{number}".ljust(300), persistent=False, receipt=f"{number}")
-    assert harness.engine.memory.free == 0
-    consumer = consume(harness)
-    harness.wait(10)
-    assert [body.strip() for body in consumer.bodies] == [str(number) for number in range(9)]
-    assert harness.counts["sends_waiting"] == 0
+    assert (producer.receipts, durable.bodies) == (["1", "2"], ["x" * 500, "late"])
 
 
 def test_who_fills_the_memory_leaves_as_much_to_others(make_harness):
@@ -196,8 +148,7 @@ def test_who_fills_the_memory_leaves_as_much_to_others(make_harness):
 @pytest.mark.parametrize("policy", [{"send_fail_if_no_space": True}, {"producer_flow_control": False}], ids=str)
 def test_a_send_that_must_not_wait_fails_with_the_limit(make_harness, policy):
     harness = make_harness(narrow(**policy))
-    producer = harness.client()
-    producer.send("x" * 500, persistent=False)
+    producer = harness.client().send("x" * 500, persistent=False)
     producer.send("refused", receipt="r", persistent=False)
     (error,) = producer.session.errors
     assert (error.kind, error.receipt, error.is_fatal) == (ErrorKind.RESOURCE, "r", False)
@@ -207,9 +158,7 @@ def test_a_send_that_must_not_wait_fails_with_the_limit(make_harness, policy):
 
 def test_a_send_fails_that_waited_too_long_with_since_when(make_harness):
     harness = make_harness(narrow(send_fail_if_no_space_after_timeout=3_000))
-    producer = harness.client()
-    producer.send("x" * 500, persistent=False)
-    producer.send("late", receipt="r", persistent=False)
+    producer = harness.client().send("x" * 500, persistent=False).send("late", receipt="r", persistent=False)
     harness.wait(2)
     producer.send("later", receipt="s", persistent=False)
     assert producer.errors == []
@@ -219,8 +168,7 @@ def test_a_send_fails_that_waited_too_long_with_since_when(make_harness):
     assert "no room since 1970-01-01T00:00:01.000" in error.message
     consumer = consume(harness)
     harness.wait(0.5)
-    assert producer.receipts == ["s"]
-    assert consumer.bodies == ["x" * 500, "later"]
+    assert (producer.receipts, consumer.bodies) == (["s"], ["x" * 500, "later"])
 
 
 def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
@@ -228,54 +176,44 @@ def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
     producer = full.client()
     for number in range(4):
         producer.send(str(number), receipt=str(number), persistent=False)
-    assert len(producer.errors) == 2
-    assert full.counts["sends_waiting"] == 2
+    assert (len(producer.errors), full.counts["sends_waiting"]) == (2, 2)
 
 
 # ---- who is not read any more
 
 
-def test_a_producer_that_waits_for_nothing_is_not_read_beyond_a_bound(full, monkeypatch):
-    monkeypatch.setattr(flow, "SENDS_MAX", 4)
-    producer = full.client()
-    producer.send_all(range(3), persistent=False)
+@pytest.mark.parametrize("size", [1, 1 << 18])
+def test_a_producer_that_waits_for_nothing_is_not_read_beyond_a_bound(full, monkeypatch, size):
+    """Four sends, or as many bytes as a mebibyte."""
+    monkeypatch.setattr(flow, "SENDS_MAX", 4 if size == 1 else 100)
+    bodies = [str(number) * size for number in range(4)]
+    producer = full.client().send_all(bodies[:3], persistent=False)
     assert producer.is_reading
-    producer.send("3", persistent=False)
+    producer.send(bodies[3], persistent=False)
     assert not producer.is_reading
     assert not blocked(full)[0]["is_read"]
     consumer = consume(full)
     full.wait(1)
     assert producer.is_reading
-    assert consumer.bodies == ["x" * 500, "0", "1", "2", "3"]
-
-
-def test_many_bytes_are_a_bound_too(full):
-    producer = full.client()
-    producer.send("y" * (1 << 20), persistent=False)
-    assert not producer.is_reading
+    assert consumer.bodies == ["x" * 500, *bodies]
 
 
 # ---- the end of a connection
 
 
 def test_a_farewell_waits_behind_what_was_sent_before(full):
-    producer = full.client()
-    producer.send("late", persistent=False)
-    producer.handle(Disconnect("bye"))
+    producer = full.client().send("late", persistent=False).handle(Disconnect("bye"))
     full.wait(2)
     assert producer.receipts == []
     consumer = consume(full)
     full.wait(1)
-    assert consumer.bodies == ["x" * 500, "late"]
-    assert producer.receipts == ["bye"]
+    assert (consumer.bodies, producer.receipts) == (["x" * 500, "late"], ["bye"])
     assert producer.is_closed
 
 
 def test_a_lost_connection_keeps_what_nobody_waited_for_and_drops_what_is_sent_again(full):
-    producer = full.client()
-    producer.send("kept", persistent=False)
-    producer.send("sent again", receipt="r", persistent=False)
-    producer.vanish()
+    producer = full.client().send("kept", persistent=False)
+    producer.send("sent again", receipt="r", persistent=False).vanish()
     consumer = consume(full)
     full.wait(1)
     assert consumer.bodies == ["x" * 500, "kept"]
@@ -283,14 +221,11 @@ def test_a_lost_connection_keeps_what_nobody_waited_for_and_drops_what_is_sent_a
 
 
 def test_with_the_term_ends_what_waits(full):
-    producer = full.client()
-    producer.send("never", persistent=False)
-    producer.vanish()
+    full.client().send("never", persistent=False).vanish()
     consumer = consume(full)
     full.engine.end()
     full.wait(5)
-    assert consumer.bodies == ["x" * 500]
-    assert blocked(full) == []
+    assert (consumer.bodies, blocked(full)) == (["x" * 500], [])
     assert full.later == [], "nobody looks any more"
 
 
@@ -300,8 +235,7 @@ def test_with_the_term_ends_what_waits(full):
 @pytest.fixture
 def stuffed(harness):
     """A harness whose store takes nothing, until ``bytes_max`` is put back."""
-    client = harness.client()
-    client.store("stored")
+    harness.client().store("stored")
     harness.store.bytes_max = harness.store.bytes
     yield harness
     harness.store.bytes_max = 1 << 20
@@ -312,98 +246,47 @@ def give_space(harness) -> None:
     harness.wait(1)
 
 
-def test_a_producer_waits_for_a_full_store(stuffed):
-    producer = stuffed.client()
-    producer.send("late", receipt="r")
+def test_a_producer_waits_for_a_full_store_but_not_with_what_needs_none(stuffed):
+    producer = stuffed.client().send("late", receipt="r")
+    producer.send("volatile", persistent=False, receipt="1").send("nobody keeps it", PRICES, receipt="2")
     stuffed.wait(5)
-    assert (producer.receipts, producer.errors, stuffed.stored()) == ([], [], 1)
+    assert (producer.receipts, producer.errors, stuffed.stored()) == (["1", "2"], [], 1)
     (told,) = blocked(stuffed)
     assert (told["limit"], told["of"]) == ("store", "the broker")
     assert "bytes_max" in told["reason"]
     give_space(stuffed)
-    assert producer.receipts == ["r"]
-    assert stuffed.stored() == 2
-
-
-def test_what_needs_no_store_does_not_wait_behind_what_does(stuffed):
-    producer = stuffed.client()
-    producer.send("late", receipt="r")
-    producer.send("volatile", persistent=False, receipt="1")
-    producer.send("nobody keeps it", PRICES, receipt="2")
-    assert producer.receipts == ["1", "2"]
+    assert (producer.receipts, stuffed.stored()) == (["1", "2", "r"], 2)
 
 
 def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):
-    producer = stuffed.client()
-    producer.begin("t")
-    producer.send("a", transaction="t", receipt="1")
-    producer.send("b", transaction="t", receipt="2")
-    producer.commit("t", receipt="3")
-    producer.begin("other")
-    producer.send("volatile", transaction="other", persistent=False)
-    producer.commit("other", receipt="4")
-    stuffed.turn()
+    producer = stuffed.client().begin("t").send("a", transaction="t", receipt="1")
+    producer.send("b", transaction="t", receipt="2").commit("t", receipt="3")
+    producer.begin("other").send("volatile", transaction="other", persistent=False)
+    producer.commit("other", receipt="4").turn()
     assert producer.receipts == ["4"]
     give_space(stuffed)
-    assert producer.receipts == ["4", "1", "2", "3"]
-    assert stuffed.stored() == 3
+    assert (producer.receipts, stuffed.stored()) == (["4", "1", "2", "3"], 3)
 
 
 def test_a_transaction_does_not_overtake_what_its_client_sent_before(stuffed):
-    producer = stuffed.client()
-    producer.send("first")
+    producer = stuffed.client().send("first")
     stuffed.store.bytes_max = 1 << 20  # and nobody has looked yet
-    producer.begin()
-    producer.send("second", transaction="t")
-    producer.commit()
-    consumer = stuffed.client()
-    consumer.subscribe("s", ORDERS, AckMode.AUTO)
+    producer.begin().send("second", transaction="t").commit()
+    consumer = stuffed.consumer("s", ORDERS, AckMode.AUTO)
     stuffed.wait(1)
     assert consumer.bodies == ["stored", "first", "second"]
 
 
 def test_a_prepared_branch_is_committed_though_the_store_is_full(harness):
-    client = harness.client()
-    client.session.prepared = lambda receipt, is_read_only: None
-    client.handle(Begin(XA.key, xa=XA))
-    client.handle(Send(client.message("a"), XA.key))
-    client.handle(Prepare(XA.key, XA, "p"))
-    harness.turn()
+    client = harness.client().begin_branch().send("a", transaction=XA.key).prepare().turn()
     harness.store.bytes_max = 0
-    client.handle(Commit(XA.key, "r", xa=XA, is_two_phase=True))
-    harness.turn()
-    assert (client.receipts, client.errors) == (["r"], [])
-
-
-def test_a_commit_waits_whose_messages_were_taken_when_there_was_room(harness):
-    producer = harness.client()
-    producer.begin("t")
-    producer.send("a", transaction="t")
-    bytes_max, harness.store.bytes_max = harness.store.bytes_max, 0
-    producer.commit("t", receipt="r")
-    harness.wait(2)
-    assert producer.receipts == []
-    harness.store.bytes_max = bytes_max
-    harness.wait(1)
-    assert producer.receipts == ["r"]
-    assert harness.stored() == 1
-
-
-def test_a_rollback_does_not_wait(stuffed):
-    producer = stuffed.client()
-    producer.begin("t")
-    producer.send("a", transaction="t", receipt="1")
-    producer.abort("t", receipt="2")
-    assert producer.receipts == ["1", "2"]
-    give_space(stuffed)
-    assert stuffed.stored() == 1
+    client.commit_branch().turn()
+    assert (client.receipts, client.errors) == (["p", "c"], [])
 
 
 def test_a_transaction_that_waited_too_long_is_rolled_back(make_harness):
     harness = make_harness(DestinationPolicy(send_fail_if_no_space_after_timeout=2_000))
-    producer = harness.client()
-    producer.begin("t")
-    producer.send("a", transaction="t")
+    producer = harness.client().begin("t").send("a", transaction="t")
     harness.store.bytes_max = 0
     producer.commit("t", receipt="r")
     harness.wait(3)

@@ -6,10 +6,10 @@ import pytest
 
 from tandemmq.broker.core.commands import AddProducer
 from tandemmq.broker.core.slices import ITEMS, at_once
+from tandemmq.broker.engine.dispatch import DELIVERY_SECONDS, SAMPLE_SECONDS
 from tandemmq.broker.engine.inventory import Query
 from tandemmq.store.records.message import Destination, DestinationKind
-
-PRICES = Destination(DestinationKind.TOPIC, "prices")
+from tests.unit.broker.engine.conftest import PRICES
 
 
 def queue(name):
@@ -26,8 +26,7 @@ def test_pages_come_in_order_and_are_all_there_is(harness):
         client.send("x", queue(f"q{number:02}"))
     harness.turn()
     harness.fail_over()  # nobody named any of them since
-    harness.client().send("x", queue("q07"))
-    harness.turn()
+    harness.client().send("x", queue("q07")).turn()
     inventory = harness.engine.inventory
     seen, after = [], ""
     while True:
@@ -70,12 +69,9 @@ def test_a_pattern_chooses_in_any_case(harness):
 
 def test_clients_and_what_they_have_open(harness):
     client = harness.consumer(selector="a = 1", prefetch=1, client_id="me")
-    client.handle(AddProducer("p", queue("orders")))
-    client.subscribe("t", PRICES)
-    client.begin()
-    client.send("x", transaction="t", properties={"a": 1})
+    client.handle(AddProducer("p", queue("orders"))).subscribe("t", PRICES)
+    client.begin().send("x", transaction="t", properties={"a": 1})
     inventory = harness.engine.inventory
-
     (connection,) = at_once(inventory.connections(Query(10))).rows
     assert (connection["client_id"], connection["consumers"], connection["transactions"]) == ("me", 2, 1)
     assert [row["destinations"] for row in at_once(inventory.consumers(Query(10))).rows] == [
@@ -92,20 +88,17 @@ def test_clients_and_what_they_have_open(harness):
 
 
 def test_it_is_told_why_a_consumer_is_slow(harness):
-    client = harness.consumer(prefetch=1)
-    client.store(*"ab")
+    client = harness.consumer(prefetch=1).store(*"ab")
     (consumer,) = at_once(harness.engine.inventory.consumers(Query(10))).rows
     assert "acknowledges too slowly: 1 " in consumer["slow"]
     client.has_space = False
-    client.ack("a")
-    harness.turn()
+    client.ack("a").turn()
     (consumer,) = at_once(harness.engine.inventory.consumers(Query(10))).rows
     assert "reads too slowly" in consumer["slow"]
 
 
 def test_durable_subscriptions_have_a_row_for_each_topic(harness):
-    harness.consumer(destination=PRICES, durable_name="all", client_id="me")
-    harness.turn()
+    harness.consumer(destination=PRICES, durable_name="all", client_id="me").turn()
     (row,) = at_once(harness.engine.inventory.subscriptions(Query(10))).rows
     assert (row["client_id"], row["name"], row["topic"], row["consumers"]) == ("me", "all", "prices", 1)
 
@@ -119,3 +112,38 @@ def test_advisory_topics_are_not_among_the_topics(harness):
 def test_what_is_not_there_is_no_destination(harness):
     with pytest.raises(KeyError):
         harness.engine.inventory.destination(queue("nothing"))
+
+
+# ---- from stored to delivered
+
+
+def seconds(harness):
+    """How many were measured, and the sum."""
+    found = harness.engine.delivery_seconds
+    return sum(found.counts), found.sum
+
+
+def test_a_stored_message_is_measured_once_until_its_first_consumer_has_it(harness):
+    client = harness.client().store("one")
+    harness.wait(4.0)
+    assert (seconds(harness), client.subscribe().turn().bodies) == ((0, 0.0), ["one"])
+    assert seconds(harness) == (1, 4.0)
+    client.nack("one").turn().send("not stored", persistent=False).turn()
+    assert seconds(harness) == (1, 4.0)
+
+
+def test_one_message_in_a_while_is_a_sample(harness):
+    client = harness.consumer()
+    for _ in range(3):
+        for _ in range(10):
+            client.store("x")
+        harness.wait(2 * SAMPLE_SECONDS)
+    assert seconds(harness)[0] == 3
+
+
+def test_what_nobody_takes_is_beyond_the_last_bound_and_waited_for_no_more(harness):
+    client = harness.client().store("one")
+    harness.wait(DELIVERY_SECONDS[-1] + 2.0)
+    assert harness.engine.delivery_seconds.counts[-1] == 1
+    client.subscribe().turn()
+    assert seconds(harness)[0] == 1

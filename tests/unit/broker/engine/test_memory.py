@@ -16,17 +16,20 @@ LARGE = "x" * 10_000
 MANY = 400
 
 
+@pytest.fixture
+def harness(make_harness):
+    return make_harness(memory_limit=1_000_000)
+
+
 def used(harness):
     return harness.engine.memory.used
 
 
-def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(harness):
     greedy, sender, modest = harness.client(), harness.client(), harness.client()
     greedy.subscribe("g", ack=AckMode.CLIENT, prefetch=MANY)
     for _ in range(MANY):
-        sender.send(LARGE)
-        harness.turn()
+        sender.send(LARGE).turn()
     held = len(greedy.bodies)
     assert 40 < held < 60, "half of the budget"
     assert used(harness) < 1_000_000
@@ -49,16 +52,13 @@ def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(make_h
     assert (used(harness), harness.engine.memory_holders.held_back(), harness.stored()) == (0, [], 0)
 
 
-def test_who_is_held_back_goes_on_when_others_give_back(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_who_is_held_back_goes_on_when_others_give_back(harness):
     first, second, sender = harness.client(), harness.client(), harness.client()
     other = Destination(DestinationKind.QUEUE, "other")
     first.subscribe("f", ack=AckMode.CLIENT, prefetch=MANY)
     second.subscribe("s", other, AckMode.CLIENT, prefetch=MANY)
     for _ in range(100):
-        sender.send(LARGE)
-        sender.send(LARGE, other)
-        harness.turn()
+        sender.send(LARGE).send(LARGE, other).turn()
     before = len(second.bodies)
     assert before < 50
     first.vanish()
@@ -77,59 +77,48 @@ def test_a_returned_delivery_is_left_to_the_store_and_counts_as_delivered(make_h
     first.vanish()
     harness.wait(2)
     assert used(harness) < 10_000
-    second = harness.consumer(ack=AckMode.AUTO)
-    harness.turn()
+    second = harness.consumer(ack=AckMode.AUTO).turn()
     assert [body[0] for body in second.bodies] == list("012345678")
     assert [each.redelivered for each in second.session.delivered] == [True] * count + [False] * (9 - count)
 
 
-def test_of_a_topic_too(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_of_a_topic_too(harness):
     greedy, sender = harness.consumer("g", PRICES, AckMode.CLIENT, prefetch=MANY), harness.client()
     for _ in range(MANY):
         sender.send(LARGE, PRICES, persistent=False)
     harness.turn()
     assert 40 < len(greedy.bodies) < 60
     assert used(harness) < 1_000_000
-    greedy.vanish()
-    harness.turn()
+    greedy.vanish().turn()
     assert used(harness) == 0
 
 
 def test_a_little_is_given_however_little_is_left(make_harness):
     harness = make_harness(memory_limit=1_000)
-    client = harness.consumer(ack=AckMode.CLIENT)
-    client.store(*range(HELD_BYTES_MIN // 2 // 600))
+    client = harness.consumer(ack=AckMode.CLIENT).store(*range(HELD_BYTES_MIN // 2 // 600))
     assert len(client.bodies) == HELD_BYTES_MIN // 2 // 600
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_what_many_hold_counts_once(make_harness, persistent):
-    harness = make_harness(memory_limit=1_000_000)
+def test_what_many_hold_counts_once(harness, persistent):
     sender, reader = harness.client(), harness.client()
     for number in range(20):
-        away = harness.client(f"c{number}")
-        away.subscribe("d", PRICES, AckMode.CLIENT, durable_name="d")
-        harness.turn()
+        away = harness.consumer("d", PRICES, AckMode.CLIENT, durable_name="d", client_id=f"c{number}").turn()
         away.vanish()
     reader.subscribe("r", PRICES, AckMode.CLIENT)
     for _ in range(10):
         sender.send(LARGE, PRICES, persistent=persistent)
     harness.turn()
     assert 100_000 < used(harness) < 200_000
-    reader.vanish()
-    harness.turn()
+    reader.vanish().turn()
     assert 100_000 < used(harness) < 200_000
     for number in range(20):
-        back = harness.client(f"c{number}")
-        back.subscribe("d", PRICES, AckMode.AUTO, durable_name="d")
-        harness.turn()
+        back = harness.consumer("d", PRICES, AckMode.AUTO, durable_name="d", client_id=f"c{number}").turn()
         assert len(back.bodies) == 10
     assert used(harness) == 0
 
 
-def test_parts_of_a_composite_share_their_body(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_parts_of_a_composite_share_their_body(harness):
     client = harness.client()
     names = [f"part{number}" for number in range(50)]
     client.send(LARGE, Destination(DestinationKind.QUEUE, ",".join(names)), persistent=False)
@@ -137,12 +126,10 @@ def test_parts_of_a_composite_share_their_body(make_harness):
     for name in names:
         client.subscribe(name, Destination(DestinationKind.QUEUE, name), AckMode.AUTO)
     harness.turn()
-    assert client.bodies == [LARGE] * 50
-    assert used(harness) == 0
+    assert (client.bodies, used(harness)) == ([LARGE] * 50, 0)
 
 
-def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(harness):
     client, sender = harness.consumer("s", PRICES, AckMode.CLIENT), harness.client()
     client.subscribe("q", ORDERS, AckMode.CLIENT)
     for destination in (PRICES, ORDERS):
@@ -158,10 +145,8 @@ def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(make_harnes
     client.begin()
     for each in list(client.session.delivered):
         client.ack(each.body, transaction="t")
-    client.commit()
-    harness.turn()
-    assert used(harness) == 0
-    assert client.client.holder.bytes == 0
+    client.commit().turn()
+    assert (used(harness), client.client.holder.bytes) == (0, 0)
 
 
 def test_connections_subscriptions_and_destinations_count(make_harness, monkeypatch):
@@ -181,13 +166,11 @@ def test_connections_subscriptions_and_destinations_count(make_harness, monkeypa
     for number in range(200):
         client.subscribe(f"s{number}", Destination(DestinationKind.TOPIC, "t0"))
     assert "Subscriptions fill the memory that is free" in client.errors[count]
-    client.vanish()
-    harness.turn()
+    client.vanish().turn()
     assert harness.engine.memory.by_kind["state"] < 250_000
 
 
-def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(harness):
     client = harness.consumer("s", Destination(DestinationKind.QUEUE, "o.>"), AckMode.CLIENT)
     target = Destination(DestinationKind.QUEUE, "o.one")
     for persistent in (True, False):
@@ -199,8 +182,7 @@ def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(make_harness):
     assert (client.holder.bytes, used(harness)) == (0, 0)
 
 
-def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(make_harness):
-    harness = make_harness(memory_limit=1_000_000)
+def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(harness):
     client = harness.consumer("s", Destination(DestinationKind.TOPIC, "p.>"), AckMode.CLIENT, prefetch=1)
     target = Destination(DestinationKind.TOPIC, "p.one")
     for _ in range(3):
@@ -208,15 +190,13 @@ def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(ma
     harness.turn()
     harness.destinations.remove(harness.destinations.topic(target))
     harness.turn()
-    client.unsubscribe("s")
-    harness.turn()
+    client.unsubscribe("s").turn()
     assert (client.holder.bytes, used(harness)) == (0, 0)
 
 
 def test_what_can_never_have_room_is_told_so_and_logged(make_harness, caplog: pytest.LogCaptureFixture) -> None:
     harness = make_harness(memory_limit=20_000)
-    client = harness.client()
-    client.send("x" * 30_000, persistent=False, receipt="r")
+    client = harness.client().send("x" * 30_000, persistent=False, receipt="r")
     assert client.receipts == []
     assert "30000 bytes" in client.errors[0]
     assert "never has room" in client.errors[0]

@@ -7,12 +7,9 @@ import pytest
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import advisor
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, advisor
 
 pytestmark = pytest.mark.promise("advisories")
-
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
-PRICES = Destination(DestinationKind.TOPIC, "prices")
 
 
 def listen(harness, name: str):
@@ -35,9 +32,7 @@ def build(make_harness):
 def test_of_what_expired(build):
     harness = build()
     listener = listen(harness, "Expired.>")
-    client = harness.client()
-    client.send("old", expiration=1_500)
-    harness.turn()
+    harness.client().send("old", expiration=1_500).turn()
     assert advisories_of(listener) == []
     harness.wait(2)
     assert advisories_of(listener) == ["Expired.Queue.orders"]
@@ -46,10 +41,7 @@ def test_of_what_expired(build):
 def test_of_a_dead_letter(build):
     harness = build()
     listener = listen(harness, "MessageDLQd.>")
-    client = harness.consumer()
-    client.store("bad")
-    client.nack("bad")
-    harness.turn()
+    client = harness.consumer().store("bad").nack("bad").turn()
     assert advisories_of(listener) == ["MessageDLQd.Queue.orders"]
     properties = listener.session.delivered[0].message.properties
     assert properties["orignalMessageId"] == client.last("bad").message.message_id
@@ -58,14 +50,11 @@ def test_of_a_dead_letter(build):
 def test_of_what_is_given_and_acknowledged_where_a_policy_asks_for_it(build):
     harness = build(advisory_for_dispatched=True, advisory_for_consumed=True)
     listener = listen(harness, "*.Queue.orders")
-    client = harness.consumer()
-    client.store("a")
+    client = harness.consumer().store("a")
     assert advisories_of(listener)[-1] == "MessageDispatched.Queue.orders"
     client.ack("a")
     assert advisories_of(listener)[-1] == "MessageConsumed.Queue.orders"
-    client.begin()
-    client.store("b")
-    client.ack("b", transaction="t")
+    client.begin().store("b").ack("b", transaction="t")
     assert advisories_of(listener)[-1] == "MessageDispatched.Queue.orders"
     client.commit()
     assert advisories_of(listener)[-1] == "MessageConsumed.Queue.orders"
@@ -104,48 +93,30 @@ def test_of_each_message_that_arrives_also_in_the_virtual_topic_itself(build, is
 def test_auto_takes_what_it_is_given(build):
     harness = build(advisory_for_consumed=True)
     listener = listen(harness, "MessageConsumed.>")
-    client = harness.consumer("s", ORDERS, AckMode.AUTO)
-    client.send("a", persistent=False)
+    harness.consumer("s", ORDERS, AckMode.AUTO).send("a", persistent=False)
     assert advisories_of(listener) == ["MessageConsumed.Queue.orders"]
 
 
 def test_nothing_is_told_that_no_policy_asks_for(build):
     harness = build()
-    listener = listen(harness, "Message*.>")
     everything = listen(harness, "*.*.>")
-    client = harness.consumer()
-    client.store("a")
-    client.ack("a")
-    client.send("b", PRICES, persistent=False)
-    assert advisories_of(listener) == []
+    harness.consumer().store("a").ack("a").send("b", PRICES, persistent=False)
     assert not any(name.startswith(("Message", "NoConsumer")) for name in advisories_of(everything))
 
 
-def test_a_message_that_nobody_listens_to_is_told_whole(build):
+@pytest.mark.parametrize("destination", [PRICES, ORDERS], ids=str)
+def test_a_message_that_nobody_takes_is_told_whole(build, destination):
+    """That of a queue waits."""
     harness = build(send_advisory_if_no_consumers=True)
-    listener = listen(harness, "NoConsumer.Topic.prices")
-    client = harness.client()
-    client.send("lost", PRICES, persistent=False)
-    client.send("persistent ones are not", PRICES, persistent=True)
-    assert listener.bodies == ["lost"]
-    client.subscribe("s", PRICES, AckMode.AUTO)
-    client.send("heard", PRICES, persistent=False)
-    assert listener.bodies == ["lost"]
-
-
-def test_a_message_to_a_queue_that_nobody_consumes_is_told_and_waits(build):
-    harness = build(send_advisory_if_no_consumers=True)
-    listener = listen(harness, "NoConsumer.Queue.orders")
-    client, consumer = harness.client(), harness.client()
-    client.send("waits", persistent=False)
-    client.send("persistent ones are not", persistent=True)
-    harness.turn()
-    assert listener.bodies == ["waits"]
-    consumer.subscribe()
-    client.send("heard", persistent=False)
-    harness.turn()
-    assert listener.bodies == ["waits"]
-    assert sorted(consumer.bodies) == ["heard", "persistent ones are not", "waits"]
+    listener = listen(harness, f"NoConsumer.{'Topic' if destination.is_topic else 'Queue'}.{destination.name}")
+    client = harness.client().send("alone", destination, persistent=False)
+    client.send("persistent ones are not", destination, persistent=True).turn()
+    assert listener.bodies == ["alone"]
+    consumer = harness.consumer("s", destination)
+    client.send("heard", destination, persistent=False).turn()
+    assert listener.bodies == ["alone"]
+    waited = [] if destination.is_topic else ["alone", "persistent ones are not"]
+    assert sorted(consumer.bodies) == sorted(["heard", *waited])
 
 
 def test_of_what_a_slow_subscriber_loses(build):
@@ -165,29 +136,21 @@ def test_what_slow_subscribers_lose_by_policy_is_one_dead_letter_and_told(build)
     for _ in range(2):
         slow = harness.consumer("s", PRICES, AckMode.AUTO)
         slow.has_space = False
-    sender = harness.client()
-    sender.send_all("abc", PRICES)
-    sender.send("gone for good", PRICES, persistent=False)
+    sender = harness.client().send_all("abc", PRICES).send("gone for good", PRICES, persistent=False)
     sender.store("last", destination=PRICES)
     assert advisories_of(listener) == ["MessageDLQd.Topic.prices"] * 3
     letters = harness.consumer("d", Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices"))
     assert letters.bodies == ["a", "b", "c"]
 
 
-def test_without_a_policy_what_a_slow_subscriber_loses_is_no_dead_letter(make_harness):
-    harness = make_harness(topic_pending_messages=1)
-    slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
+@pytest.mark.parametrize("has_policy", [True, False])
+def test_what_is_lost_without_a_policy_or_while_the_store_is_full_is_no_dead_letter(make_harness, build, has_policy):
+    harness = build(pending_message_limit=1) if has_policy else make_harness(topic_pending_messages=1)
+    slow = harness.consumer("s", PRICES, AckMode.AUTO)
     slow.has_space = False
-    sender.store(*"abc", destination=PRICES)
-    assert harness.counts["dead_letters_total"] == 0
-
-
-def test_what_is_lost_while_the_store_is_full_is_no_dead_letter(build):
-    harness = build(pending_message_limit=1)
-    slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
-    slow.has_space = False
-    harness.store.bytes_max = 0
-    sender.store(*"abc", destination=PRICES)
+    if has_policy:
+        harness.store.bytes_max = 0
+    harness.client().store(*"abc", destination=PRICES)
     assert harness.counts["dead_letters_total"] == 0
 
 
@@ -195,8 +158,7 @@ def test_what_is_lost_while_the_store_is_full_is_no_dead_letter(build):
 def test_of_a_limit_that_is_reached_and_of_who_is_too_fast(build, asked):
     harness = build(memory_limit=1_000, advisory_when_full=asked)
     full, fast = listen(harness, "FULL.>"), listen(harness, "FastProducer.>")
-    client = harness.client()
-    client.send_all(("x" * 500, "late", "later"), persistent=False)
+    harness.client().send_all(("x" * 500, "late", "later"), persistent=False)
     assert advisories_of(full) == ["FULL.orders"] * asked
     assert advisories_of(fast) == ["FastProducer.Queue.orders"] * asked
     if asked:
@@ -212,10 +174,7 @@ def test_who_asks_for_the_master_is_told(build):
 
 def test_of_a_durable_subscription_that_is_deleted(build):
     harness = build()
-    client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    harness.turn()
-    client.unsubscribe("s")
+    client = harness.consumer("s", PRICES, durable_name="d", client_id="me").turn().unsubscribe("s")
     listener = listen(harness, "Consumer.>")
-    client.unsubscribe(None, durable_name="d")
-    harness.turn()
+    client.unsubscribe(None, durable_name="d").turn()
     assert advisories_of(listener) == ["Consumer.Topic.prices"]

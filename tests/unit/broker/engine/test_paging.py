@@ -1,92 +1,69 @@
-"""Queues longer than memory."""
+"""Queues longer than memory: in order, and where a policy says so strictly by priority."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from tandemmq.broker.core.commands import Ack, AckMode
+from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.policies import DestinationPolicy, Policies
 from tandemmq.store.records.message import Destination, DestinationKind
+from tests.unit.broker.engine.conftest import PRICES
 
 SMALL = {"window_messages": 10, "page_messages": 4}
+ON, OFF = DestinationPolicy(prioritized_messages=True), DestinationPolicy()
 
 
-def test_a_queue_longer_than_its_window_comes_out_whole_and_in_order(make_harness):
-    harness = make_harness(**SMALL)
-    sender, client = harness.client(), harness.client()
-    expected = [f"{number}" for number in range(100)]
-    sender.store(*expected[:60])
-    assert harness.figures()["messages"] == 60
-    assert harness.counts["memory_stored_bytes"] < 12 * 1000
-
-    client.subscribe(prefetch=3)
-    for body in expected[60:]:
-        sender.store(body)
-    acknowledged = 0
-    while harness.stored():
-        acknowledged += 1
-        client.handle(Ack("s", acknowledged))
-        harness.turn()
-
-    assert client.bodies == expected
-    assert harness.counts["memory_stored_bytes"] == 0
-
-
-@pytest.mark.parametrize("fails_over", [False, True])
-def test_an_auto_consumer_drains_a_long_queue(make_harness, fails_over):
-    harness = make_harness(**SMALL)
-    expected = [f"{number}" for number in range(100)]
-    harness.client().store(*expected)
-    if fails_over:
-        harness.fail_over()
-
-    client = harness.consumer(ack=AckMode.AUTO)
+def send_mixed(harness, count, **fields):
+    """Messages of several priorities; those that come first by priority first, and in the order of arrival."""
+    chance, sender = random.Random(1), harness.client()
+    messages = [(f"{number}", chance.choice((4, 4, 9, 0, 7))) for number in range(count)]
+    for body, priority in messages:
+        sender.send(body, priority=priority, **fields)
     harness.turn()
+    return [body for body, _ in messages], [body for body, _ in sorted(messages, key=lambda each: -each[1])]
 
-    assert client.bodies == expected
-    assert harness.stored() == 0
+
+@pytest.mark.promise("priorities-hold")
+@pytest.mark.parametrize(
+    ("before", "after"), [(ON, None), (ON, ON), (ON, OFF), (OFF, None), (OFF, OFF), (OFF, ON)],
+)  # fmt: skip
+def test_a_queue_longer_than_its_window_comes_whole_and_by_its_policy(make_harness, before, after):
+    """``after``: the policy of the next term, where the messages are read."""
+    harness = make_harness(before, **SMALL)
+    by_arrival, by_priority = send_mixed(harness, 300)
+    assert harness.counts["memory_stored_bytes"] < 22 * 1000
+    if after is not None:
+        harness.policies = Policies((), after)
+        harness.fail_over()
+    client = harness.consumer(ack=AckMode.AUTO).turn()
+    assert client.bodies == (by_priority if (after or before) is ON else by_arrival)
+    assert (harness.stored(), harness.counts["memory_stored_bytes"]) == (0, 0)
+
+
+@pytest.mark.promise("priorities-hold")
+def test_a_durable_subscription_longer_than_its_window_comes_by_priority(make_harness):
+    harness = make_harness(ON, **SMALL)
+    terms = {"destination": PRICES, "durable_name": "d", "client_id": "me"}
+    harness.consumer("s", **terms).turn().vanish()
+    _, by_priority = send_mixed(harness, 120, destination=PRICES)
+    assert harness.consumer("s", ack=AckMode.AUTO, **terms).turn().bodies == by_priority
 
 
 def test_with_memory_exhausted_by_others_a_queue_still_moves(make_harness):
     harness = make_harness(memory_limit=5_000)
-    hog, client = harness.consumer("h", prefetch=100), harness.client()
+    hog = harness.consumer("h", prefetch=100)
     for number in range(20):
         hog.send(f"{number}" * 500)
-    harness.turn()
     other = Destination(DestinationKind.QUEUE, "other")
-    expected = [f"{number}" for number in range(60)]
-    hog.store(*expected, destination=other)
-
-    client.subscribe("s", other, AckMode.AUTO)
-    harness.turn()
-
-    assert client.bodies == expected
-
-
-def test_idle_queues_leave_their_messages_to_the_store_when_memory_is_scarce(make_harness):
-    harness = make_harness(memory_limit=10_000)
-    client = harness.client()
-    client.send_all("abcdefgh")
-    client.send("np", persistent=False)
-    harness.turn()
-
-    harness.engine.tick(0)
-    assert harness.counts["memory_stored_bytes"] == 0
-    client.subscribe(ack=AckMode.AUTO)
-    harness.turn()
-
-    assert sorted(client.bodies) == ["a", "b", "c", "d", "e", "f", "g", "h", "np"]
-    assert [body for body in client.bodies if body != "np"] == list("abcdefgh")
+    hog.turn().store(*range(60), destination=other)
+    assert harness.consumer("s", other, AckMode.AUTO).turn().bodies == [f"{number}" for number in range(60)]
 
 
 def test_a_batch_of_acknowledgements_larger_than_scarce_memory_allows_still_comes(make_harness):
     harness = make_harness(memory_limit=1_000)
-    client = harness.client()
-    client.store(*range(80))
-    client.subscribe(ack=AckMode.CLIENT, prefetch=100)
-    harness.turn()
-
+    client = harness.client().store(*range(80)).subscribe(ack=AckMode.CLIENT, prefetch=100).turn()
     assert len(client.bodies) == 80
-    client.ack("79")
-    harness.turn()
-
+    client.ack("79").turn()
     assert harness.stored() == 0

@@ -9,7 +9,6 @@ from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.broker.core.principal import Principal
 from tandemmq.store.records.message import Destination, DestinationKind
 
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
 BOTH = Destination(DestinationKind.QUEUE, "orders,parked")
 ANN = Principal("ann")
 
@@ -20,17 +19,13 @@ def pause(harness, **who):
 
 
 def test_consumers_get_nothing_until_it_goes_on_and_may_acknowledge_meanwhile(harness):
-    client = harness.consumer()
-    client.store("a")
+    client = harness.consumer().store("a")
     pause(harness, consumers=True)
     client.store("b")
     late = harness.consumer()
-    client.ack("a", receipt="r")
-    harness.turn()
-
+    client.ack("a", receipt="r").turn()
     assert (client.bodies, late.bodies, client.receipts) == (["a"], [], ["r"])
     assert harness.figures()["consumers"] == 2
-
     pause(harness, consumers=False)
     client.store("c")
     assert sorted(client.bodies + late.bodies) == ["a", "b", "c"]
@@ -39,11 +34,9 @@ def test_consumers_get_nothing_until_it_goes_on_and_may_acknowledge_meanwhile(ha
 def test_an_operator_is_served_from_a_paused_queue(harness):
     harness.client().subscribe()
     pause(harness, consumers=True)
-    operator = harness.client()
-    operator.store("a")
+    operator = harness.client().store("a")
     operator.subscribe("o", ack=AckMode.RANGE, prefetch=0, priority=127, takes_paused=True)
     operator.handle(Pull("o", -1))
-
     assert operator.bodies == ["a"]
     operator.unsubscribe("o", seen=0)
     pause(harness, consumers=False)
@@ -52,18 +45,14 @@ def test_an_operator_is_served_from_a_paused_queue(harness):
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_who_leaves_a_paused_queue_gives_back_what_he_has(harness, leaves):
-    client = harness.consumer()
-    client.store("a")
+    client = harness.consumer().store("a")
     pause(harness, consumers=True)
-
     client.vanish() if leaves else client.unsubscribe()
     harness.turn()
-
     assert (harness.figures()["messages"], harness.figures()["unacknowledged"]) == (1, 0)
     assert harness.figures()["consumers"] == 0
     pause(harness, consumers=False)
-    other = harness.consumer()
-    assert other.bodies == ["a"]
+    assert harness.consumer().bodies == ["a"]
 
 
 def test_consumers_that_differ_take_part_again_each_with_what_it_takes(harness):
@@ -74,86 +63,53 @@ def test_consumers_that_differ_take_part_again_each_with_what_it_takes(harness):
     for colour in ("red", "blue", "red"):
         red.send(colour, properties={"colour": colour})
     harness.turn()
-
     pause(harness, consumers=False)
-
     assert (red.bodies, all_of_them.bodies) == (["red", "red"], ["blue"])
 
 
 def test_producers_wait_and_what_they_send_is_in_order(harness):
-    client = harness.client()
-    client.send("a", receipt="a")
-    harness.turn()
+    client = harness.client().send("a", receipt="a").turn()
     pause(harness, producers=True)
     client.send("b", receipt="b")
     harness.client().send("other", Destination(DestinationKind.QUEUE, "other"), receipt="o")
-    client.send("c", receipt="c")
-    harness.turn()
+    client.send("c", receipt="c").turn()
     harness.wait(1)
-
-    assert client.receipts == ["a"]
-    assert harness.engine.flow.blocked()[0]["limit"] == "pause"
-
+    assert (client.receipts, harness.engine.flow.blocked()[0]["limit"]) == (["a"], "pause")
     pause(harness, producers=False)
     harness.wait(1)
     assert client.receipts == ["a", "b", "c"]
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     assert client.bodies == ["a", "b", "c"]
 
 
-def test_a_message_to_several_waits_for_the_one_that_is_paused(harness):
-    client = harness.client()
-    pause_queue = harness.client()
-    pause_queue.store("first")
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_message_to_several_and_the_end_of_a_transaction_wait_for_the_queue_that_is_paused(harness, in_transaction):
+    client = harness.client().store("first")
     pause(harness, producers=True)
-
-    client.send("x", BOTH, receipt="x")
-    harness.turn()
+    if in_transaction:
+        client.begin().send("x", BOTH, transaction="t").commit(receipt="x").turn()
+    else:
+        client.send("x", BOTH, receipt="x").turn()
     assert client.receipts == []
-
     pause(harness, producers=False)
     harness.wait(1)
     assert client.receipts == ["x"]
-    assert harness.figures("parked")["messages"] == 1
-
-
-def test_a_transaction_waits_at_its_end(harness):
-    client = harness.client()
-    client.store("first")
-    pause(harness, producers=True)
-    client.begin()
-    client.send("x", transaction="t")
-    client.commit(receipt="c")
-    harness.turn()
-    assert client.receipts == []
-
-    pause(harness, producers=False)
-    harness.wait(1)
-    assert client.receipts == ["c"]
-    assert harness.figures()["messages"] == 2
+    assert (harness.figures()["messages"], harness.figures("parked")["messages"]) == (2, 1)
 
 
 def test_where_producers_do_not_wait_they_are_refused(make_harness):
     harness = make_harness(DestinationPolicy(producer_flow_control=False))
-    client = harness.client()
-    client.store("first")
+    client = harness.client().store("first")
     pause(harness, producers=True)
-
-    client.send("x", receipt="x")
-    harness.turn()
-
+    client.send("x", receipt="x").turn()
     assert client.errors == ["The producers of queue://orders are paused"]
 
 
 def test_a_new_term_begins_without_pauses(harness):
-    harness.client().send("a")
-    harness.turn()
+    harness.client().send("a").turn()
     pause(harness, consumers=True, producers=True)
     harness.fail_over()
-    client = harness.consumer()
-    harness.turn()
-    assert client.bodies == ["a"]
+    assert harness.consumer().turn().bodies == ["a"]
 
 
 def test_there_is_no_such_queue(harness):

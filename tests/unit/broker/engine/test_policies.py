@@ -7,17 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tandemmq.broker.core.commands import (
-    AckMode,
-    AddDestination,
-    AddProducer,
-    Begin,
-    ErrorKind,
-    Prepare,
-    Pull,
-    RemoveProducer,
-    Send,
-)
+from tandemmq.broker.core.commands import AckMode, AddDestination, AddProducer, ErrorKind, Pull, RemoveProducer
 from tandemmq.broker.core.policies import (
     CLIENT_QUEUE_PREFETCH,
     CLIENT_TOPIC_PREFETCH,
@@ -29,13 +19,9 @@ from tandemmq.broker.core.policies import (
 from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.engine import acknowledge as acknowledger
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.records.transactions import XaTransactionId
+from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, XA
 
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
-ORDERS = Destination(QUEUE, "orders")
-PRICES = Destination(TOPIC, "prices")
-DLQ = Destination(QUEUE, "ActiveMQ.DLQ.Queue.orders")
-XA = XaTransactionId(1, b"g", b"b")
 
 
 def names(harness) -> list[str]:
@@ -56,17 +42,11 @@ def again(make_harness):
 
 
 def test_a_refused_message_comes_again_when_its_time_has_come(again):
-    client = again.client()
-    client.subscribe(prefetch=1)
-    client.send("a")
-    client.store("b")
-    client.nack("a", receipt="r")
-    assert client.receipts == ["r"]
-    assert client.bodies == ["a", "b"]
+    client = again.consumer(prefetch=1).send("a").store("b").nack("a", receipt="r")
+    assert (client.receipts, client.bodies) == (["r"], ["a", "b"])
     client.ack("b")
     again.wait(1.9)
-    assert client.bodies == ["a", "b"]
-    assert again.figures()["messages"] == 1
+    assert (client.bodies, again.figures()["messages"]) == (["a", "b"], 1)
     again.wait(0.2)
     assert client.bodies == ["a", "b", "a"]
     client.nack("a")
@@ -75,37 +55,23 @@ def test_a_refused_message_comes_again_when_its_time_has_come(again):
     again.wait(0.2)
     client.nack("a")
     again.wait(8.1)
-    client.nack("a")
-    again.turn()
-    assert client.bodies == ["a", "b", "a", "a", "a"]
-    assert again.figures(DLQ.name)["messages"] == 1
+    client.nack("a").turn()
+    assert (client.bodies, again.figures(DLQ.name)["messages"]) == (["a", "b", "a", "a", "a"], 1)
 
 
 def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
-    client = again.client()
-    client.subscribe()
-    client.store("a")
-    client.nack("a")
-    client.vanish()
-    other = again.client()
-    other.subscribe()
+    again.consumer().store("a").nack("a").vanish()
+    other = again.consumer()
     assert other.bodies == []
     again.wait(3)
     assert other.bodies == ["a"]
     other.nack("a")
     again.fail_over()
-    after = again.client()
-    after.subscribe()
-    again.turn()
-    assert after.bodies == ["a"]
+    assert again.consumer().turn().bodies == ["a"]
 
 
 def test_what_waits_to_come_again_goes_with_its_queue(again):
-    client = again.client()
-    client.subscribe()
-    client.send("a", persistent=False)
-    client.nack("a")
-    client.unsubscribe()
+    again.consumer().send("a", persistent=False).nack("a").unsubscribe()
     queue = again.destinations.by_name[ORDERS]
     again.destinations.remove(queue)
     again.wait(3)
@@ -114,12 +80,7 @@ def test_what_waits_to_come_again_goes_with_its_queue(again):
 
 def test_beyond_a_bound_refused_messages_come_again_at_once(again, monkeypatch):
     monkeypatch.setattr(acknowledger, "DELAYED_MAX", 1)
-    client = again.client()
-    client.subscribe()
-    client.store(*"ab")
-    client.nack("a")
-    client.nack("b")
-    assert client.bodies == ["a", "b", "b"]
+    assert again.consumer().store(*"ab").nack("a").nack("b").bodies == ["a", "b", "b"]
 
 
 # ---- how many
@@ -130,8 +91,7 @@ def test_a_pattern_comes_to_so_many_destinations(make_harness):
     client = harness.client()
     for name in ("A.1", "A.2", "B", "A.3", "A.1"):
         client.send("x", Destination(QUEUE, name), receipt=name)
-    client.handle(AddDestination(Destination(QUEUE, "A.4"), "created"))
-    harness.turn()
+    client.handle(AddDestination(Destination(QUEUE, "A.4"), "created")).turn()
     assert client.receipts == ["A.1", "A.2", "B", "A.1"]
     assert [error.kind for error in client.session.errors] == [ErrorKind.RESOURCE] * 2
     assert "More than 2 destinations match A.>" in client.errors[0]
@@ -139,11 +99,9 @@ def test_a_pattern_comes_to_so_many_destinations(make_harness):
 
 def test_those_that_the_store_has_from_before_count(make_harness):
     harness = make_harness(Policies([PolicyEntry(QUEUE, "A.>", replace(DestinationPolicy(), max_destinations=1))]))
-    harness.client().send("x", Destination(QUEUE, "A.1"))
-    harness.turn()
+    harness.client().send("x", Destination(QUEUE, "A.1")).turn()
     harness.fail_over()
-    client = harness.client()
-    client.send("x", Destination(QUEUE, "A.2"))
+    client = harness.client().send("x", Destination(QUEUE, "A.2"))
     assert len(client.errors) == 1
 
 
@@ -157,28 +115,18 @@ def tidy(make_harness):
 
 
 def test_what_nobody_uses_goes_and_may_come_again(tidy):
-    client = tidy.client()
-    client.send("a", receipt="1")
-    client.send("b", PRICES)
-    client.subscribe("s", ORDERS, AckMode.AUTO)
-    tidy.turn()
-    client.unsubscribe()
+    client = tidy.client().send("a", receipt="1").send("b", PRICES)
+    client.subscribe("s", ORDERS, AckMode.AUTO).turn().unsubscribe()
     tidy.wait(9)
     assert names(tidy) == ["orders", "prices"]
     tidy.wait(3)
-    assert names(tidy) == []
-    assert tidy.store.owners() == []
-    assert tidy.counts["destinations_gone_idle_total"] == 2
-    client.send("c", receipt="2")
-    tidy.turn()
-    assert client.receipts == ["1", "2"]
-    assert tidy.figures()["messages"] == 1
+    assert (names(tidy), tidy.store.owners(), tidy.counts["destinations_gone_idle_total"]) == ([], [], 2)
+    client.send("c", receipt="2").turn()
+    assert (client.receipts, tidy.figures()["messages"]) == (["1", "2"], 1)
 
 
 def test_what_is_used_stays(tidy):
-    client = tidy.client("me")
-    client.send("a")
-    client.subscribe("s", Destination(QUEUE, "consumed"))
+    client = tidy.client("me").send("a").subscribe("s", Destination(QUEUE, "consumed"))
     client.subscribe("d", PRICES, durable_name="d")
     client.handle(AddProducer("1:1", Destination(QUEUE, "produced")))
     tidy.wait(60)
@@ -193,50 +141,35 @@ def test_what_is_sent_to_again_and_again_stays(tidy):
     for _ in range(5):
         client.send("a", PRICES)
         tidy.wait(9)
-    assert names(tidy) == ["prices"]
-    assert tidy.counts["destinations_gone_idle_total"] == 0
+    assert (names(tidy), tidy.counts["destinations_gone_idle_total"]) == (["prices"], 0)
 
 
 def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
-    client = tidy.client()
-    client.subscribe("s", ORDERS, AckMode.AUTO)
-    client.unsubscribe()
+    client = tidy.consumer("s", ORDERS, AckMode.AUTO).unsubscribe()
     tidy.wait(10)
     assert names(tidy) == ["orders"]
     tidy.now += 1_000
     tidy.engine.tick(tidy.now)  # the mark is on its way
-    client.send("late", receipt="r")
-    tidy.turn()
-    assert client.receipts == ["r"]
-    assert tidy.figures()["messages"] == 1
-    assert tidy.stored() == 1
+    client.send("late", receipt="r").turn()
+    assert (client.receipts, tidy.figures()["messages"], tidy.stored()) == (["r"], 1, 1)
 
 
 def test_nothing_goes_while_a_prepared_branch_may_add_to_it(tidy):
-    client = tidy.client()
-    client.handle(Begin(XA.key, xa=XA))
-    client.handle(Send(client.message("a"), XA.key))
-    client.session.prepared = lambda receipt, is_read_only: None
-    client.handle(Prepare(XA.key, XA, "p"))
+    tidy.client().begin_branch().send("a", transaction=XA.key).prepare()
     tidy.wait(60)
     assert names(tidy) == ["orders"]
 
 
 def test_empty_ones_from_before_go_too(tidy):
-    client = tidy.client()
-    client.send("a")
-    client.subscribe("s", ORDERS, AckMode.AUTO)
-    tidy.turn()
+    tidy.client().send("a").subscribe("s", ORDERS, AckMode.AUTO).turn()
     assert tidy.stored() == 0
     tidy.fail_over()
     tidy.wait(15)
-    assert names(tidy) == []
-    assert tidy.store.owners() == []
+    assert (names(tidy), tidy.store.owners()) == ([], [])
 
 
 def test_without_a_policy_everything_stays(harness):
-    client = harness.client()
-    client.send("b", PRICES)
+    harness.client().send("b", PRICES)
     harness.wait(1_000)
     assert names(harness) == ["prices"]
 
@@ -247,8 +180,7 @@ def test_without_a_policy_everything_stays(harness):
 @pytest.mark.parametrize(("period", "seconds"), [(1_000, 2), (30_000, 30)])
 def test_what_expired_is_looked_for_as_often_as_the_policy_says(make_harness, period, seconds):
     harness = make_harness(DestinationPolicy(expire_messages_period=period))
-    harness.client().send("a", expiration=1_500)
-    harness.turn()
+    harness.client().send("a", expiration=1_500).turn()
     harness.wait(seconds - 1.5)
     assert harness.counts["expired_total"] == 0
     harness.wait(1)
@@ -257,13 +189,10 @@ def test_what_expired_is_looked_for_as_often_as_the_policy_says(make_harness, pe
 
 def test_what_expired_may_stay_until_it_is_met(make_harness):
     harness = make_harness(DestinationPolicy(expire_messages_period=0))
-    client = harness.client()
-    client.send("a", expiration=1_500)
-    harness.turn()
+    client = harness.client().send("a", expiration=1_500).turn()
     harness.wait(100)
     assert harness.counts["expired_total"] == 0
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     assert (client.bodies, harness.counts["expired_total"]) == ([], 1)
 
 
@@ -273,29 +202,24 @@ def test_what_expired_may_stay_until_it_is_met(make_harness):
 def test_a_client_that_can_pull_hears_of_the_prefetch_that_holds(make_harness):
     harness = make_harness(DestinationPolicy(queue_prefetch=0, topic_prefetch=7), prefetch_max=500)
     client, other = harness.consumer("unsaid", prefetch=CLIENT_QUEUE_PREFETCH), harness.client()
-    client.subscribe("said", prefetch=20)
-    client.subscribe("too much", prefetch=600)
+    client.subscribe("said", prefetch=20).subscribe("too much", prefetch=600)
     client.subscribe("topic", Destination(DestinationKind.TOPIC, "t"), prefetch=CLIENT_TOPIC_PREFETCH)
     assert client.session.prefetches == [("unsaid", 0), ("too much", 500), ("topic", 7)]
     assert client.client.subscriptions["unsaid"].is_pull
     other.session.can_pull = False
-    other.subscribe("s", prefetch=CLIENT_QUEUE_PREFETCH)
-    other.subscribe("own")
+    other.subscribe("s", prefetch=CLIENT_QUEUE_PREFETCH).subscribe("own")
     assert other.session.prefetches == []
     assert [each.prefetch for each in other.client.subscriptions.values()] == [1, 1]
 
 
 def test_a_browser_that_pulls_sees_all(harness):
     client, sender = harness.client(), harness.client()
-    client.session.nothings = nothings = []
-    client.session.nothing = nothings.append
+    nothings = client.session.nothings
     sender.store(*range(5))
-    client.subscribe("b", ack=AckMode.RANGE, prefetch=0, is_browser=True)
-    harness.turn()
+    client.subscribe("b", ack=AckMode.RANGE, prefetch=0, is_browser=True).turn()
     for number in range(5):
         assert (client.bodies, nothings) == ([str(each) for each in range(number)], [])
-        client.handle(Pull("b", -1))
-        harness.turn()
+        client.handle(Pull("b", -1)).turn()
     assert client.bodies == [str(each) for each in range(5)]
     client.handle(Pull("b", -1))
     assert len(nothings) in (1, 2)
@@ -308,16 +232,13 @@ def test_a_browser_that_pulls_sees_all(harness):
 def test_a_queue_waits_for_so_many_consumers_and_begins_anew_without_any(make_harness):
     harness = make_harness(DestinationPolicy(consumers_before_dispatch_starts=2, time_before_dispatch_starts=10_000))
     one, two = harness.client(), harness.client()
-    one.send("a")
-    one.subscribe()
+    one.send("a").subscribe()
     harness.wait(5)
     assert one.bodies == []
-    two.subscribe()
-    harness.turn()
+    two.subscribe().turn()
     assert one.bodies + two.bodies == ["a"]
     one.unsubscribe()
-    two.unsubscribe()
-    harness.turn()
+    two.unsubscribe().turn()
     before = len(one.bodies)
     one.subscribe()
     harness.wait(5)
@@ -330,9 +251,7 @@ def test_a_queue_waits_for_so_many_consumers_and_begins_anew_without_any(make_ha
 def test_a_queue_waits_no_longer_than_its_policy_says(make_harness, consumers, milliseconds, seconds):
     policy = DestinationPolicy(consumers_before_dispatch_starts=consumers, time_before_dispatch_starts=milliseconds)
     harness = make_harness(policy)
-    client = harness.client()
-    client.send("a")
-    client.subscribe()
+    client = harness.client().send("a").subscribe()
     harness.wait(seconds - 0.1)
     assert client.bodies == []
     harness.wait(0.1)

@@ -24,7 +24,7 @@ from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations, VirtualTopic
 from tandemmq.broker.security.rights import EVERYBODY, Grant, Rights
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import ORDERS, Client, advisor
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, advisor
 
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
 STATE = Destination(QUEUE, f"{MQTT_SESSION}me")
@@ -39,8 +39,7 @@ def session(harness: Any, id: str = "me") -> Any:
     """An MQTT session of that client id, connected."""
     harness.clients += 1
     client = Client(harness, f"ID:mqtt-1-{harness.clients}")
-    client.handle(Connect(id, state=queue(f"{MQTT_SESSION}{id}")))
-    harness.turn()
+    client.handle(Connect(id, state=queue(f"{MQTT_SESSION}{id}"))).turn()
     assert client.is_connected
     return client
 
@@ -58,24 +57,12 @@ def operator(harness: Any) -> Any:
 def owner(harness: Any) -> Any:
     """A session with one record in its state, and one retained message."""
     client = session(harness)
-    client.send("record", STATE, receipt="r")
-    client.send("retained", MQTT_RETAINED, receipt="r")
-    harness.turn()
+    client.send("record", STATE, receipt="r").send("retained", MQTT_RETAINED, receipt="r").turn()
     assert client.receipts == ["r", "r"]
     return client
 
 
-def send_scheduled(client: Any, destination: Destination) -> None:
-    client.send("bad", destination, properties={"AMQ_SCHEDULED_DELAY": 1_000})
-
-
-def send_in_transaction(client: Any, destination: Destination) -> None:
-    client.begin()
-    client.send("bad", destination, transaction="t")
-    client.abort()
-
-
-ATTEMPTS: dict[str, Callable[[Any, Destination], None]] = {
+ATTEMPTS: dict[str, Callable[[Any, Destination], object]] = {
     "send": lambda client, to: client.send("bad", to),
     "send, not persistent": lambda client, to: client.send("bad", to, persistent=False),
     "send in a composite": lambda client, to: client.send("bad", queue(f"orders,{to.name}")),
@@ -83,8 +70,8 @@ ATTEMPTS: dict[str, Callable[[Any, Destination], None]] = {
         "bad", Destination(TOPIC, f"prices,queue://{to.name}")
     ),
     "send with options": lambda client, to: client.send("bad", queue(f"{to.name}?a=b")),
-    "send in a transaction": send_in_transaction,
-    "send later": send_scheduled,
+    "send in a transaction": lambda client, to: client.begin().send("bad", to, transaction="t").abort(),
+    "send later": lambda client, to: client.send("bad", to, properties={"AMQ_SCHEDULED_DELAY": 1_000}),
     "send with it as the reply's address": lambda client, to: client.send("bad", reply_to=to),
     "send with it in the reply's address": lambda client, to: client.send("bad", reply_to=queue(f"a,{to.name}")),
     "produce": lambda client, to: client.handle(AddProducer("p", to)),
@@ -103,14 +90,8 @@ ITS |= {"send in a transaction", "send later", "produce"}
 def state_of(harness: Any, destination: Destination) -> list[str]:
     """What is there, as an operator is shown it."""
     client = operator(harness)
-    client.subscribe("b", destination, is_browser=True, prefetch=10)
-    harness.turn()
+    client.subscribe("b", destination, is_browser=True, prefetch=10).turn()
     return list(client.bodies)
-
-
-@pytest.fixture(autouse=True)
-def browsers_hear_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.unit.broker.engine.conftest.RecordingSession.nothing", lambda *told: None, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +111,7 @@ def test_nobody_else_may(harness: Any, owner: Any, attempt: str, who: str, desti
     harness.wait(5)
     assert [error.kind for error in client.session.errors] == [ErrorKind.SECURITY]
     assert "is the broker's own" in client.errors[0]
-    assert client.bodies == []
-    assert state_of(harness, STATE) == ["record"]
+    assert (client.bodies, state_of(harness, STATE)) == ([], ["record"])
     assert state_of(harness, MQTT_RETAINED) == ["retained"]
     assert not harness.destinations.exists(queue(f"{MQTT_SESSION}nobody"))
 
@@ -170,23 +150,16 @@ class Everything:
 
 
 def test_the_session_may_read_create_and_delete_its_own(harness: Any, owner: Any) -> None:
-    owner.subscribe("s", STATE)
-    harness.turn()
+    owner.subscribe("s", STATE).turn()
     assert owner.bodies == ["record"]
-    owner.ack("record")
-    owner.unsubscribe("s")
-    owner.handle(RemoveDestination(STATE, "removed"))
-    owner.handle(AddDestination(STATE, "added"))
-    harness.turn()
-    assert owner.errors == []
-    assert sorted(owner.receipts[2:]) == ["added", "removed"]
+    owner.ack("record").unsubscribe("s").handle(RemoveDestination(STATE, "removed"))
+    owner.handle(AddDestination(STATE, "added")).turn()
+    assert (owner.errors, sorted(owner.receipts[2:])) == ([], ["added", "removed"])
 
 
 def test_operators_may(harness: Any, owner: Any) -> None:
     client = operator(harness)
-    client.send("more", STATE)
-    client.subscribe("s", STATE)
-    harness.turn()
+    client.send("more", STATE).subscribe("s", STATE).turn()
     assert client.bodies == ["record", "more"]
     with pytest.raises(ClientError, match="is the broker's own"):
         harness.engine.pause(Principal("ann"), STATE.name, consumers=True)
@@ -197,16 +170,13 @@ def test_operators_may(harness: Any, owner: Any) -> None:
 @pytest.mark.parametrize("who", ["stranger", "operator"])
 def test_no_pattern_of_others_means_them(harness: Any, owner: Any, pattern: str, who: str) -> None:
     client = operator(harness) if who == "operator" else harness.client()
-    client.subscribe("s", queue(pattern))
-    client.send("visible", queue("ActiveMQ.not.private.one"))
+    client.subscribe("s", queue(pattern)).send("visible", queue("ActiveMQ.not.private.one"))
     late = session(harness, "late")
-    late.send("record", queue(f"{MQTT_SESSION}late"))
-    harness.turn()
+    late.send("record", queue(f"{MQTT_SESSION}late")).turn()
     assert client.errors == []
     assert set(client.bodies) <= {"visible"}
     harness.fail_over()
-    again = harness.consumer("s", queue(pattern))
-    harness.turn()
+    again = harness.consumer("s", queue(pattern)).turn()
     assert set(again.bodies) <= {"visible"}
 
 
@@ -221,8 +191,7 @@ def test_nothing_is_sent_on_from_or_to_them(make_harness: Any) -> None:
     )
     harness = make_harness(virtual_destinations=virtual)
     client = session(harness)
-    client.subscribe("copies", queue("copies"))
-    client.subscribe("mirror", Destination(TOPIC, ">"), AckMode.AUTO)
+    client.subscribe("copies", queue("copies")).subscribe("mirror", Destination(TOPIC, ">"), AckMode.AUTO)
     client.store("record", destination=STATE)
     assert client.bodies == []
     for sender in (harness.client(), client, operator(harness)):
@@ -248,16 +217,12 @@ def test_policies_do_not_hold_for_them(make_harness: Any) -> None:
     )
     harness = make_harness(Policies([PolicyEntry(QUEUE, ">", policy)], policy))
     client = session(harness)
-    client.send("record", STATE)
-    client.send("to be over", STATE, expiration=harness.now + 1_000)
-    harness.turn()
+    client.send("record", STATE).send("to be over", STATE, expiration=harness.now + 1_000).turn()
     assert client.errors == []
     harness.wait(60)
-    client.subscribe("s", STATE)
-    harness.turn()
+    client.subscribe("s", STATE).turn()
     assert client.bodies == ["record", "to be over"], "what is kept there does not expire, nor end with its queue"
-    client.nack("record")
-    harness.turn()
+    client.nack("record").turn()
     assert not harness.destinations.exists(queue("ActiveMQ.DLQ"))
 
 
@@ -266,10 +231,7 @@ def test_no_dead_letter_comes_to_them(make_harness: Any, kind: DeadLetterKind) -
     strategy = DeadLetterStrategy(kind, STATE.name, "ActiveMQ.")
     harness = make_harness(DestinationPolicy(dead_letter=strategy))
     client = harness.consumer("s", queue("MQTT.Session.me"))
-    client.send("bad", queue("MQTT.Session.me"))
-    harness.turn()
-    client.nack("bad")
-    harness.turn()
+    client.send("bad", queue("MQTT.Session.me")).turn().nack("bad").turn()
     assert state_of(harness, queue("ActiveMQ.DLQ")) == ["bad"]
     assert not harness.destinations.exists(STATE)
 
@@ -285,22 +247,30 @@ def test_nobody_hears_of_them(make_harness: Any) -> None:
     harness = make_harness(policy, advisor())
 
     def listen() -> Any:
-        listener = harness.consumer("l", Destination(TOPIC, "ActiveMQ.Advisory.>"), AckMode.AUTO)
-        harness.turn()
-        return listener
+        return harness.consumer("l", Destination(TOPIC, "ActiveMQ.Advisory.>"), AckMode.AUTO).turn()
 
     listener = listen()
     client = session(harness)
-    client.subscribe("s", STATE)
-    client.handle(AddProducer("p", STATE))
-    client.send("record", STATE)
-    client.send("volatile", STATE, persistent=False)
-    harness.turn()
+    client.subscribe("s", STATE).handle(AddProducer("p", STATE)).send("record", STATE)
+    client.send("volatile", STATE, persistent=False).turn()
     later = listen()
-    client.ack("record")
-    client.unsubscribe("s")
-    client.handle(RemoveDestination(STATE))
-    harness.turn()
+    client.ack("record").unsubscribe("s").handle(RemoveDestination(STATE)).turn()
     heard = [each.message for each in (*listener.session.delivered, *later.session.delivered)]
     assert heard, "of connections"
     assert [each for each in heard if MQTT_PRIVATE in each.destination.name or MQTT_PRIVATE.encode() in each.raw] == []
+
+
+def test_a_session_learns_who_its_client_is_and_whether_there_is_state_of_it(harness: Any) -> None:
+    def connected() -> tuple[Any, Connect]:
+        command = Connect("me", login="anna", state=STATE, steals_client_id=True)
+        return harness.client().handle(command).turn(), command
+
+    client, command = connected()
+    assert client.is_connected
+    assert command.principal == Principal("anna", is_proved=False)
+    assert command.may_read(PRICES)
+    assert not command.has_state
+    client.send("kept", STATE).turn().vanish()
+    assert connected()[1].has_state
+    harness.fail_over()
+    assert connected()[1].has_state

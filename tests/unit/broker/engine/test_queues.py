@@ -2,108 +2,40 @@
 
 from __future__ import annotations
 
-from tandemmq.broker.core.commands import Ack, AckMode, AddDestination, Connect, ErrorKind
+import pytest
+
+from tandemmq.broker.core.commands import Ack, AckMode, AddDestination, Connect, ErrorKind, Nack
 from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.store.records.message import Destination, DestinationKind
 
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
-
 
 def test_a_persistent_message_is_told_and_delivered_only_when_durable(harness):
-    client = harness.consumer(receipt="sub")
-    client.send("a", receipt="r")
+    client = harness.consumer(receipt="sub").send("a", receipt="r")
     assert client.session.events[1:] == [("receipt", "sub")]
-
     harness.turn()
-
-    assert client.session.events[2:] == [("receipt", "r"), ("message", "a")]
-    assert harness.stored() == 1
-
-
-def test_a_non_persistent_message_is_told_and_delivered_at_once(harness):
-    client = harness.consumer()
-    client.send("a", receipt="r", persistent=False)
-
-    assert client.bodies == ["a"]
-    assert client.receipts == ["r"]
-    assert harness.stored() == 0
+    assert (client.session.events[2:], harness.stored()) == ([("receipt", "r"), ("message", "a")], 1)
 
 
 def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_durable(harness):
-    client = harness.consumer(ack=AckMode.CLIENT)
-    client.store("a")
-    client.send("b", persistent=False)
-
-    client.ack("b", receipt="r")
+    client = harness.consumer(ack=AckMode.CLIENT).store("a").send("b", persistent=False).ack("b", receipt="r")
     assert client.receipts == []
     harness.turn()
-
-    assert client.receipts == ["r"]
-    assert harness.stored() == 0
+    assert (client.receipts, harness.stored()) == (["r"], 0)
 
 
-def test_an_unknown_acknowledgement_is_an_error_and_the_connection_stays(harness):
-    client = harness.consumer()
-
-    client.handle(Ack("s", 7, None, "r"))
-
-    assert client.errors == ["Unexpected ACK received for delivery 7 of subscription 's'"]
+@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize(("verb", "word"), [(Ack, "ACK"), (Nack, "NACK")])
+def test_an_unknown_acknowledgement_is_an_error_and_closes_where_errors_are_strict(make_harness, verb, word, is_strict):
+    client = make_harness(stomp_strict_errors=is_strict).consumer().handle(verb("s", 7, None, "r"))
+    assert client.errors == [f"Unexpected {word} received for delivery 7 of subscription 's'"]
     assert client.session.errors[0].receipt == "r"
-    assert not client.is_closed
-
-
-def test_strict_errors_close_the_connection(make_harness):
-    harness = make_harness(stomp_strict_errors=True)
-    client = harness.consumer()
-
-    client.handle(Ack("s", 7))
-
-    assert client.is_closed
-
-
-def test_prefetch_bounds_what_is_not_acknowledged(harness):
-    client = harness.consumer(prefetch=2)
-    client.store(*"abcd")
-    assert client.bodies == ["a", "b"]
-
-    client.ack("a")
-
-    assert client.bodies == ["a", "b", "c"]
-
-
-def test_nothing_is_delivered_while_a_socket_does_not_take_it(harness):
-    client = harness.consumer(ack=AckMode.AUTO)
-    client.has_space = False
-    client.store("a")
-    assert client.bodies == []
-
-    client.regain_space()
-
-    assert client.bodies == ["a"]
-
-
-def test_what_a_vanished_client_did_not_acknowledge_comes_again_in_its_old_order(harness):
-    client = harness.consumer(prefetch=3)
-    client.store(*"abcdef")
-    client.ack("b")
-    harness.turn()
-
-    client.vanish()
-    other = harness.consumer()
-
-    assert other.bodies == ["a", "c", "d", "e", "f"]
-    assert [each.redelivered for each in other.session.delivered] == [True, True, True, False, False]
+    assert client.is_closed is is_strict
 
 
 def test_the_receipt_of_disconnect_follows_all_others_and_then_the_connection_ends(harness):
-    client = harness.client()
-    client.send("a", receipt="1")
-    client.disconnect("2")
-    client.send("b", receipt="3")
+    client = harness.client().send("a", receipt="1").disconnect("2").send("b", receipt="3")
     assert client.receipts == []
-
     harness.turn()
-
     assert client.receipts == ["1", "2"]
     assert client.is_closed
     assert harness.stored() == 1
@@ -111,19 +43,15 @@ def test_the_receipt_of_disconnect_follows_all_others_and_then_the_connection_en
 
 def test_non_persistent_messages_over_the_limit_are_refused_by_its_name(make_harness):
     harness = make_harness(DestinationPolicy(producer_flow_control=False), memory_limit=2000)
-    client = harness.client()
-    client.send("x" * 600, persistent=False, receipt="1")
+    client = harness.client().send("x" * 600, persistent=False, receipt="1")
     client.send("x" * 600, persistent=False, receipt="2")
-
     assert client.receipts == ["1"]
     assert "memory_limit of the broker is 2000 bytes" in client.session.errors[0].detail
     assert not client.is_closed
 
 
 def test_a_subscription_id_is_used_once(harness):
-    client = harness.consumer("s")
-    client.subscribe("s")
-
+    client = harness.consumer("s").subscribe("s")
     assert client.errors == ["Subscription 's' exists already"]
     assert client.is_connected
 
@@ -131,17 +59,13 @@ def test_a_subscription_id_is_used_once(harness):
 def test_a_client_id_belongs_to_one_connection(harness):
     harness.client("me")
     second = harness.client("me")
-
     assert second.errors == ["Client id 'me' is connected already from ID:test-1-1:1"]
     assert second.is_closed
 
 
 def test_a_client_id_may_be_taken_over_where_the_connector_says_so(harness):
     first = harness.client("me")
-    second = harness.client()
-    second.handle(Connect("me", steals_client_id=True))
-    harness.turn()
-
+    second = harness.client().handle(Connect("me", steals_client_id=True)).turn()
     assert first.is_closed
     assert [error.kind for error in first.session.errors] == [ErrorKind.TAKEN_OVER]
     assert first.errors == [f"Client id 'me' connected again from {second.peer}"]
@@ -152,11 +76,6 @@ def test_a_client_id_may_be_taken_over_where_the_connector_says_so(harness):
 
 
 def test_messages_to_a_temporary_queue_are_not_stored(harness):
-    client = harness.client()
-    client.handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, "t:1")))
-    client.send("a", Destination(DestinationKind.TEMP_QUEUE, "t:1"), receipt="r")
-    harness.turn()
-
-    assert client.receipts == ["r"]
-    assert harness.stored() == 0
-    assert harness.figures("t:1")["messages"] == 1
+    client = harness.client().handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, "t:1")))
+    client.send("a", Destination(DestinationKind.TEMP_QUEUE, "t:1"), receipt="r").turn()
+    assert (client.receipts, harness.stored(), harness.figures("t:1")["messages"]) == (["r"], 0, 1)

@@ -11,17 +11,15 @@ from tandemmq.broker.core.slices import ITEMS
 from tandemmq.broker.engine import scheduler
 from tandemmq.broker.engine.scheduler import FIRING_MAX
 from tandemmq.store.operations import Page
-from tests.unit.broker.engine.test_stomp import Wire
-from tests.unit.broker.engine.test_stomp_worlds import errors, messages, send, subscribe
+from tests.unit.broker.engine.test_stomp import Wire, errors, messages, send, subscribe
 
+ALL_OF_A = "SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n"
 pytestmark = pytest.mark.promise("scheduled-in-time")
 
 
 @pytest.fixture
 def wire(harness: Any) -> Wire:
-    wire = Wire(harness, 1)
-    wire.say("CONNECT\naccept-version:1.2\nclient-id:me\n\n")
-    return wire
+    return Wire(harness, 1).connect("me")
 
 
 def delayed(destination: str, body: str = "x", delay: object = 100, **headers: object) -> str:
@@ -31,16 +29,12 @@ def delayed(destination: str, body: str = "x", delay: object = 100, **headers: o
 
 def later(harness: Any, milliseconds: int) -> None:
     harness.turn()
-    harness.now += milliseconds
-    harness.engine.tick(harness.now)
-    harness.turn()
+    harness.tick(harness.now + milliseconds)
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
 def test_a_delayed_message_is_stored_and_comes_when_it_is_time(harness: Any, wire: Wire, persistent: str) -> None:
-    wire.say(subscribe("/queue/a"), delayed("/queue/a", persistent=persistent, receipt="r", colour="red"))
-    harness.turn()
-    heard = wire.heard()
+    heard = wire.ask(subscribe("/queue/a"), delayed("/queue/a", persistent=persistent, receipt="r", colour="red"))
     assert ("RECEIPT" in heard, "MESSAGE" in heard, harness.stored()) == (True, False, 1)
     later(harness, 99)
     assert wire.heard() == ""
@@ -55,8 +49,8 @@ def test_a_delayed_message_is_stored_and_comes_when_it_is_time(harness: Any, wir
 def test_it_survives_the_broker(harness: Any, wire: Wire) -> None:
     wire.say(delayed("/queue/a", persistent="true"))
     harness.fail_over()
-    other = Wire(harness, 2)
-    other.say("CONNECT\naccept-version:1.2\n\n", subscribe("/queue/a"))
+    other = Wire(harness, 2).connect()
+    other.say(subscribe("/queue/a"))
     later(harness, 50)
     assert messages(other.heard()) == []
     later(harness, 50)
@@ -64,9 +58,7 @@ def test_it_survives_the_broker(harness: Any, wire: Wire) -> None:
 
 
 def test_it_goes_to_every_part_of_a_composite_and_every_durable_subscriber(harness: Any, wire: Wire) -> None:
-    wire.say("SUBSCRIBE\nid:0\ndestination:/topic/t\nactivemq.subscriptionName:d\n\n", subscribe("/queue/b", "1"))
-    harness.turn()
-    wire.heard()
+    wire.ask("SUBSCRIBE\nid:0\ndestination:/topic/t\nactivemq.subscriptionName:d\n\n", subscribe("/queue/b", "1"))
     wire.say(delayed("/topic/t,/queue/b,/queue/c", persistent="true"))
     later(harness, 100)
     assert {headers["subscription"] for headers, _ in messages(wire.heard())} == {"0", "1"}
@@ -103,11 +95,9 @@ def test_three_frames_do_not_become_a_flood_without_end(harness: Any, wire: Wire
 @pytest.mark.parametrize("is_used", [False, True])
 def test_nobody_reaches_what_is_pending_by_its_name(harness: Any, wire: Wire, is_used: bool) -> None:
     if is_used:
-        wire.say(delayed("/queue/a"))
-        harness.turn()
+        wire.ask(delayed("/queue/a"))
     for frame in (subscribe("/queue/ActiveMQ.Scheduler.Pending"), send("/queue/ActiveMQ.Scheduler.Pending")):
-        other = Wire(harness, 2)
-        other.say("CONNECT\naccept-version:1.2\n\n")
+        other = Wire(harness, 2).connect()
         assert errors(other.say(frame)) != []
     later(harness, 10)
     assert harness.stored() == int(is_used)
@@ -116,15 +106,12 @@ def test_nobody_reaches_what_is_pending_by_its_name(harness: Any, wire: Wire, is
 def test_no_wildcard_reaches_it_either(harness: Any, wire: Wire) -> None:
     wire.say(delayed("/queue/a"))
     harness.fail_over()
-    other = Wire(harness, 2)
-    heard = other.say("CONNECT\naccept-version:1.2\n\n", subscribe("/queue/>"))
-    harness.turn()
-    assert messages(heard + other.heard()) == []
+    other = Wire(harness, 2).connect()
+    assert messages(other.ask(subscribe("/queue/>"))) == []
 
 
 def test_what_is_pending_is_shown_and_removed(harness: Any, wire: Wire) -> None:
-    wire.say(subscribe("/temp-queue/r"), delayed("/queue/a", "one"), delayed("/queue/a", "two"))
-    harness.turn()
+    wire.ask(subscribe("/temp-queue/r"), delayed("/queue/a", "one"), delayed("/queue/a", "two"))
 
     def ask(action: str, more: str = "") -> None:
         wire.say(
@@ -149,58 +136,49 @@ def test_very_many_that_are_due_at_once_come_in_batches_and_steps(harness: Any, 
     for number in range(count):
         wire.say(delayed("/queue/a", str(number)))
     harness.turn()
-    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
-    pages: list[Page] = []
+    wire.say(ALL_OF_A)
     turns: list[int] = []  # how many operations the store had to do in each
-    append, apply_turn = harness.store.append, harness.store._apply_turn
-
-    def note(operation: Any) -> None:
-        if isinstance(operation, Page) and operation.keys is not None:
-            pages.append(operation)
-        append(operation)
+    apply_turn = harness.store._apply_turn
 
     def apply() -> Any:
         operations = apply_turn()
         turns.append(len(operations))
         return operations
 
-    harness.engine._arrivals.scheduler._append = note
     harness.store._apply_turn = apply
+    harness.store.appended = appended = []
     harness.now += 100
     harness.engine.tick(harness.now)
     asked = len(harness.later)
-    most = told = 0
+    most = 0
     while harness.calls:
         sent = harness.engine._arrivals.scheduler.sent
         harness.turn(1)
         most = max(most, harness.engine._arrivals.scheduler.sent - sent)
         assert len(harness.later) == asked, "nobody comes again and again to look"
-    told = len(messages(wire.heard()))
-    assert told == count
+    assert len(messages(wire.heard())) == count
+    pages = [each for each in appended if isinstance(each, Page) and each.keys is not None]
     assert [len(page.messages) for page in pages] == [FIRING_MAX, count - FIRING_MAX]
     assert 0 < most <= ITEMS // 8 + 1
     assert max(turns) <= FIRING_MAX
-    assert harness.counts["scheduled"] == 0
-    assert harness.stored() == 0
+    assert (harness.counts["scheduled"], harness.stored()) == (0, 0)
 
 
 def test_those_that_are_due_come_in_the_order_of_their_times(harness: Any, wire: Wire) -> None:
     for number in range(20):
         wire.say(delayed("/queue/a", str(number), delay=1000 - 10 * number))
     harness.turn()
-    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
+    wire.say(ALL_OF_A)
     later(harness, 1000)
     assert [body for _, body in messages(wire.heard())] == [str(number) for number in reversed(range(20))]
 
 
-def test_what_has_no_room_in_a_page_comes_with_the_next(
-    harness: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_has_no_room_in_a_page_comes_later(harness: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "PAGE_BYTES", 3_000)
     for number in range(20):
         wire.say(delayed("/queue/a", str(number) + "x" * 1000))
     harness.turn()
-    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
+    wire.say(ALL_OF_A)
     later(harness, 100)
     assert [body.rstrip("x") for _, body in messages(wire.heard())] == [str(number) for number in range(20)]
     assert harness.counts["scheduled"] == 0
@@ -212,7 +190,7 @@ def test_one_that_leads_to_an_error_of_ours_keeps_no_other_from_coming(
     for body in ("first", "second", "third"):
         wire.say(delayed("/queue/a", body))
     harness.turn()
-    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
+    wire.say(ALL_OF_A)
     made = scheduler.occurrence
 
     def fail(waiting: Any, *of: Any) -> Any:
@@ -230,14 +208,11 @@ def test_one_that_leads_to_an_error_of_ours_keeps_no_other_from_coming(
     assert [body for _, body in messages(wire.heard())] == ["second"]
 
 
-def test_to_very_many_queues_of_a_virtual_topic_it_goes_in_steps(
-    harness: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_to_very_many_queues_it_goes_in_steps(harness: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "ITEMS", 8)
     for number in range(40):
         wire.say(send(f"/queue/Consumer.{number}.VirtualTopic.t", "own"))
-    wire.say(delayed("/topic/VirtualTopic.t", persistent="true"))
-    harness.turn()
+    wire.ask(delayed("/topic/VirtualTopic.t", persistent="true"))
     harness.now += 100
     harness.engine.tick(harness.now)
     steps = 0

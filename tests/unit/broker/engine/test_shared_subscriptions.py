@@ -29,13 +29,11 @@ ALL = Destination(TOPIC, ">")
 def join(
     client: Any, name: str | None = "d", destination: Destination = PRICES, group: str = "g", **options: Any
 ) -> None:
-    client.subscribe("s", destination, share=group, durable_name=name, receipt="joined", **options)
+    client.subscribe("s", destination, share=group, durable_name=name, receipt="joined", **options).turn()
 
 
 def send(harness: Any, *bodies: str, destination: Destination = PRICES, persistent: bool = True) -> None:
-    sender = harness.client()
-    sender.store(*bodies, destination=destination, persistent=persistent)
-    sender.vanish()
+    harness.client().store(*bodies, destination=destination, persistent=persistent).vanish()
 
 
 def shares(harness: Any) -> list[tuple[str, str, int]]:
@@ -55,8 +53,7 @@ def test_each_message_goes_to_one_of_those_who_share(harness: Any, persistent: b
     one, two, alone = harness.client("one"), harness.client("two"), harness.client()
     join(one, name)
     join(two, name)
-    alone.subscribe("s", PRICES, AckMode.AUTO)
-    harness.turn()
+    alone.subscribe("s", PRICES, AckMode.AUTO).turn()
     assert [each.receipts for each in (one, two)] == [["joined"]] * 2
     send(harness, *"abcdef", persistent=persistent)
     assert sorted((one.bodies, two.bodies)) == [["a", "c", "e"], ["b", "d", "f"]]
@@ -64,13 +61,10 @@ def test_each_message_goes_to_one_of_those_who_share(harness: Any, persistent: b
 
 
 @pytest.mark.parametrize(("destination", "later"), [(PRICES, PRICES), (ALL, OTHER)])
-def test_any_number_shares_one_and_who_left_is_given_nothing_more(
-    harness: Any, destination: Destination, later: Destination
-) -> None:
+def test_any_number_shares_one_but_nobody_who_left(harness: Any, destination: Destination, later: Destination) -> None:
     clients = [harness.client(str(number)) for number in range(4)]
     for each in clients:
         join(each, destination=destination)
-    harness.turn()
     send(harness, *"abcd")
     assert sorted(each.bodies for each in clients) == [["a"], ["b"], ["c"], ["d"]]
     clients[0].ack(clients[0].bodies[0])
@@ -79,30 +73,21 @@ def test_any_number_shares_one_and_who_left_is_given_nothing_more(
     assert sorted(each.bodies[1:] for each in clients) == [[], ["e"], ["f"], ["g"]]
 
 
-def test_groups_and_filters_are_apart(harness: Any) -> None:
-    clients = [harness.client(str(number)) for number in range(3)]
-    join(clients[0], destination=PRICES, group="g")
-    join(clients[1], destination=PRICES, group="h")
-    join(clients[2], destination=ALL, group="g")
-    harness.turn()
+def test_groups_and_filters_are_apart_also_where_their_names_look_alike(harness: Any) -> None:
+    other = Destination(TOPIC, "c")
+    places = [(PRICES, "g"), (PRICES, "h"), (ALL, "g"), (Destination(TOPIC, "b:c"), "a"), (other, "a:b")]
+    clients = [harness.client(str(number)) for number in range(len(places))]
+    for client, (destination, group) in zip(clients, places, strict=True):
+        join(client, destination=destination, group=group)
     send(harness, "a")
-    assert [each.bodies for each in clients] == [["a"]] * 3
-
-
-def test_names_that_look_alike_are_apart(harness: Any) -> None:
-    one, two = harness.client("one"), harness.client("two")
-    join(one, destination=Destination(TOPIC, "b:c"), group="a")
-    join(two, destination=Destination(TOPIC, "c"), group="a:b")
-    harness.turn()
-    send(harness, "x", destination=Destination(TOPIC, "c"))
-    assert (one.bodies, two.bodies) == ([], ["x"])
+    send(harness, "x", destination=other)
+    assert [each.bodies for each in clients] == [["a"], ["a"], ["a", "x"], [], ["x"]]
 
 
 def test_who_has_no_room_is_passed_over(harness: Any) -> None:
     one, two = harness.client("one"), harness.client("two")
     join(one, prefetch=1)
     join(two, prefetch=2)
-    harness.turn()
     send(harness, *"abcd")
     assert (one.bodies, two.bodies) == (["a"], ["b", "c"])
     one.ack("a")
@@ -111,16 +96,12 @@ def test_who_has_no_room_is_passed_over(harness: Any) -> None:
 
 @pytest.mark.parametrize("name", [None, "d"])
 @pytest.mark.parametrize("persistent", [True, False])
-def test_what_one_did_not_acknowledge_goes_to_another_in_its_order(
-    harness: Any, name: str | None, persistent: bool
-) -> None:
+def test_what_one_leaves_goes_to_another_in_its_order(harness: Any, name: str | None, persistent: bool) -> None:
     one, two = harness.client("one"), harness.client("two")
     join(one, name)
-    harness.turn()
     send(harness, *"abc", persistent=persistent)
     one.ack("b")
     join(two, name, prefetch=10)
-    harness.turn()
     send(harness, "d", persistent=persistent)
     one.vanish()
     send(harness, "e", persistent=persistent)
@@ -132,11 +113,9 @@ def test_what_is_not_persistent_and_not_taken_in_time_is_dropped_and_holds_back_
     harness = make_harness(topic_pending_bytes=3_000)
     one, sender = harness.client("one"), harness.client()
     join(one, prefetch=1)
-    harness.turn()
     for number in range(20):
         sender.send(str(number) * 100, PRICES, persistent=False, receipt=str(number))
-    sender.send("stored", PRICES, receipt="stored")
-    harness.turn()
+    sender.send("stored", PRICES, receipt="stored").turn()
     assert sender.receipts == [*map(str, range(20)), "stored"]
     waiting = shares(harness)[0][2]
     assert 1 < waiting < 20
@@ -151,7 +130,6 @@ def test_a_shared_subscription_that_takes_nothing_keeps_nobody_waiting_for_memor
     harness = make_harness(memory_limit=30_000)
     one, sender = harness.client("one"), harness.client()
     join(one, prefetch=1)
-    harness.turn()
     for number in range(50):
         sender.send("x" * 1_000, PRICES, persistent=False, receipt=str(number))
     harness.turn()
@@ -159,92 +137,43 @@ def test_a_shared_subscription_that_takes_nothing_keeps_nobody_waiting_for_memor
     assert harness.engine.memory.used <= harness.engine.memory.limit + ENTRY_OVERHEAD_BYTES
 
 
-def test_it_gathers_while_a_holder_is_away_and_is_there_after_a_restart(harness: Any) -> None:
-    one = harness.client("one")
-    join(one)
-    harness.turn()
-    one.vanish()
+def test_it_ends_when_its_last_holder_unsubscribes(harness: Any) -> None:
+    """Over a restart: test_durable_restart."""
+    for name in ("one", "two"):
+        client = harness.client(name)
+        join(client)
+        client.vanish()
     send(harness, "a")
-    harness.fail_over()
-    harness.wait(3)
-    send(harness, "b")
-    assert shares(harness) == [("g/prices", "prices", 2)]
-    two = harness.client("two")
-    join(two, None)
-    harness.turn()
-    assert two.bodies == ["a", "b"]
-
-
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_it_ends_when_its_last_holder_unsubscribes(harness: Any, is_restarted: bool) -> None:
-    one, two = harness.client("one"), harness.client("two")
-    join(one)
-    join(two)
-    harness.turn()
-    for each in (one, two):
-        each.vanish()
-    send(harness, "a")
-    if is_restarted:
-        harness.fail_over()
-        harness.wait(3)
-    one = harness.client("one")
-    one.unsubscribe(None, durable_name="d", receipt="r")
-    harness.turn()
-    assert one.receipts == ["r"]
-    assert shares(harness) == [("g/prices", "prices", 1)], "two holds it, who is away"
-    if is_restarted:
-        harness.fail_over()
-        harness.wait(3)
-        assert shares(harness) == [("g/prices", "prices", 1)]
+    one = harness.client("one").unsubscribe(None, durable_name="d", receipt="r").turn()
+    assert (one.receipts, shares(harness)) == (["r"], [("g/prices", "prices", 1)]), "two holds it, who is away"
     two = harness.client("two")
     join(two)
-    harness.turn()
     assert two.bodies == ["a"]
-    two.unsubscribe("s", durable_name="d", receipt="r")
-    harness.turn()
-    assert two.receipts == ["joined", "r"]
-    assert shares(harness) == []
-    assert records(harness) == []
+    two.unsubscribe("s", durable_name="d", receipt="r").turn()
+    assert (two.receipts, shares(harness), records(harness)) == (["joined", "r"], [], [])
     assert harness.stored() == 0
 
 
-def test_one_that_nobody_holds_ends_with_its_last_user(harness: Any) -> None:
-    one, two = harness.client(), harness.client()
-    join(one, None)
+@pytest.mark.parametrize("is_held", [False, True])
+def test_one_that_nobody_holds_any_more_ends_with_its_last_user(harness: Any, is_held: bool) -> None:
+    one, two = harness.client("one"), harness.client("two")
+    join(one, "d" if is_held else None)
     join(two, None)
-    harness.turn()
-    one.vanish()
+    one.unsubscribe("s", durable_name="d" if is_held else None).turn()
     send(harness, "a")
     assert two.bodies == ["a"]
-    two.vanish()
-    harness.turn()
+    two.vanish().turn()
     assert (shares(harness), records(harness), harness.stored()) == ([], [], 0)
     three = harness.client()
     join(three, None)
-    harness.turn()
     send(harness, "b")
     assert three.bodies == ["b"]
-
-
-def test_it_stays_while_somebody_takes_from_it_whom_nobody_holds_it_for(harness: Any) -> None:
-    one, two = harness.client("one"), harness.client("two")
-    join(one)
-    join(two, None)
-    harness.turn()
-    one.unsubscribe("s", durable_name="d")
-    harness.turn()
-    send(harness, "a")
-    assert two.bodies == ["a"]
-    two.unsubscribe("s")
-    harness.turn()
-    assert shares(harness) == []
 
 
 def test_who_comes_again_is_no_second_holder(harness: Any) -> None:
     for _ in range(2):
         one = harness.client("one")
         join(one)
-        harness.turn()
         assert one.receipts == ["joined"]
         one.vanish()
     assert records(harness) == [(CLIENT_ID, "prices"), ("one", MQTT_SHARES.name)]
@@ -253,19 +182,16 @@ def test_who_comes_again_is_no_second_holder(harness: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "kind"),
     [
-        ({"group": "a/b"}, ErrorKind.DESTINATION),
-        ({"group": ""}, ErrorKind.DESTINATION),
+        ({"group": "a/b"}, ErrorKind.DESTINATION), ({"group": ""}, ErrorKind.DESTINATION),
         ({"destination": Destination(TOPIC, "a,b")}, ErrorKind.DESTINATION),
         ({"destination": Destination(DestinationKind.QUEUE, "a")}, ErrorKind.DESTINATION),
-        ({"selector": "a = 1"}, ErrorKind.SELECTOR),
-        ({"no_local": True}, ErrorKind.SELECTOR),
+        ({"selector": "a = 1"}, ErrorKind.SELECTOR), ({"no_local": True}, ErrorKind.SELECTOR),
         ({"group": "g" * 600}, ErrorKind.DESTINATION),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_shared_is_refused(harness: Any, options: dict[str, Any], kind: ErrorKind) -> None:
     client = harness.client("one")
     join(client, **options)
-    harness.turn()
     assert [error.kind for error in client.session.errors] == [kind]
     assert records(harness) == []
 
@@ -273,11 +199,9 @@ def test_what_cannot_be_shared_is_refused(harness: Any, options: dict[str, Any],
 def test_a_name_is_of_one_durable_subscription(harness: Any) -> None:
     client = harness.client("one")
     join(client)
-    client.subscribe("t", PRICES, durable_name="d")
-    client.subscribe("u", PRICES, share="h", durable_name="d")
+    client.subscribe("t", PRICES, durable_name="d").subscribe("u", PRICES, share="h", durable_name="d")
     client.subscribe("v", PRICES, durable_name="e")
-    client.subscribe("w", PRICES, share="g", durable_name="e")
-    harness.turn()
+    client.subscribe("w", PRICES, share="g", durable_name="e").turn()
     assert [error.kind for error in client.session.errors] == [ErrorKind.STATE] * 3
 
 
@@ -288,12 +212,9 @@ def test_no_client_is_called_as_they_are_kept(harness: Any) -> None:
 
 
 def test_nobody_sends_to_or_reads_the_topic_of_the_records(harness: Any) -> None:
-    client = harness.client("one")
-    client.send("a", MQTT_SHARES)
-    client.subscribe("s", MQTT_SHARES)
+    client = harness.client("one").send("a", MQTT_SHARES).subscribe("s", MQTT_SHARES)
     client.subscribe("t", MQTT_SHARES, durable_name="d")
     join(client, destination=MQTT_SHARES)
-    harness.turn()
     assert [error.kind for error in client.session.errors] == [ErrorKind.SECURITY] * 4
 
 
@@ -321,12 +242,9 @@ def test_who_may_not_read_the_topic_does_not_join(secured: Harness) -> None:
     ann, bob = secured.come("ann", "one"), secured.come("bob", "two")
     join(ann)
     join(bob)
-    secured.turn()
     assert [error.kind for error in bob.session.errors] == [ErrorKind.SECURITY]
-    secured.come("writer", "w").send("a", PRICES)
-    secured.turn()
-    ann.vanish()
-    secured.turn()
+    secured.come("writer", "w").send("a", PRICES).turn()
+    ann.vanish().turn()
     assert (ann.bodies, bob.bodies) == (["a"], [])
 
 
@@ -334,29 +252,24 @@ def test_of_a_pattern_each_is_given_what_he_may_read(secured: Harness) -> None:
     ann, bob, writer = secured.come("ann", "one"), secured.come("bob", "two"), secured.come("writer", "w")
     for each in (bob, ann):
         join(each, destination=ALL)
-    secured.turn()
     for body in "abcd":
-        writer.send(body, PRICES)
-        writer.send(f"{body}{body}", OTHER)
+        writer.send(body, PRICES).send(f"{body}{body}", OTHER)
     secured.turn()
     assert set("abcd") <= set(ann.bodies)
     assert set(bob.bodies) < {"aa", "bb", "cc", "dd"}
     assert bob.bodies
-    ann.vanish()
-    secured.turn()
+    ann.vanish().turn()
     assert set(bob.bodies) == {"aa", "bb", "cc", "dd"}
 
 
 def test_who_joins_later_is_given_what_is_open_to_him(secured: Harness) -> None:
     ann, bob, writer = secured.come("ann", "one"), secured.come("bob", "two"), secured.come("writer", "w")
     join(ann, destination=ALL, prefetch=1)
-    secured.turn()
     for destination in (PRICES, OTHER):
         for body in "ab":
             writer.send(f"{body} of {destination.name}", destination)
     secured.turn()
     join(bob, destination=ALL)
-    secured.turn()
     assert len(ann.bodies) == 1
     assert bob.bodies
     assert not [body for body in bob.bodies if body.endswith("of prices")]
@@ -364,22 +277,17 @@ def test_who_joins_later_is_given_what_is_open_to_him(secured: Harness) -> None:
 
 def test_topics_that_nobody_of_them_may_read_are_not_gathered(secured: Harness) -> None:
     join(secured.come("bob", "two"), destination=ALL)
-    secured.turn()
-    secured.come("writer", "w").send("a", PRICES)
-    secured.turn()
+    secured.come("writer", "w").send("a", PRICES).turn()
     assert (shares(secured), secured.stored()) == ([], 0)
 
 
 def test_another_user_with_its_client_id_neither_ends_nor_takes_it(secured: Harness) -> None:
     ann = secured.come("ann", "one")
     join(ann)
-    secured.turn()
-    ann.vanish()
-    secured.turn()
+    ann.vanish().turn()
     secured.fail_over()
     bob = secured.come("bob", "one")
     bob.unsubscribe(None, durable_name="d")
     join(bob, destination=OTHER)
-    secured.turn()
     assert [error.kind for error in bob.session.errors] == [ErrorKind.SECURITY] * 2
     assert shares(secured) == [("g/prices", "prices", 0)]

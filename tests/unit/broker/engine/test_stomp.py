@@ -1,13 +1,16 @@
-"""The real STOMP session on the engine: bytes in, bytes out."""
+"""The real STOMP session on the engine: bytes in, bytes out. STOMP clients use what JMS clients use: selectors,
+temporary destinations, composites, wildcards and advisories."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tandemmq.broker.core.memory import Holder
 from tandemmq.broker.protocols.stomp.session import StompSession
+from tests.unit.broker.engine.conftest import advisor
 
 
 class Wire:
@@ -24,7 +27,13 @@ class Wire:
         self.is_held = False
         self.is_closed = False
         self.engine = harness.engine
+        self._harness = harness
         self.engine.opened(self)
+
+    def connect(self, client_id: str | None = None) -> Wire:
+        header = "" if client_id is None else f"client-id:{client_id}\n"
+        assert self.say(f"CONNECT\naccept-version:1.2\n{header}\n").startswith("CONNECTED\nversion:1.2\n")
+        return self
 
     def touch(self) -> None: ...
 
@@ -40,70 +49,111 @@ class Wire:
                 return self.heard()
             data = b""
 
+    def ask(self, *frames: str) -> str:
+        """Say them; what is heard until nothing is left to do."""
+        heard = self.say(*frames)
+        self._harness.turn()
+        return heard + self.heard()
+
     def heard(self) -> str:
         return self.session.take().decode().replace("\0", "^")
 
 
-@pytest.fixture
-def wire(harness):
-    wire = Wire(harness, 1)
-    assert wire.say("CONNECT\naccept-version:1.2\nclient-id:me\n\n").startswith("CONNECTED\nversion:1.2\n")
-    return wire
+def messages(heard: str) -> list[tuple[dict[str, str], str]]:
+    """Headers and body of each MESSAGE; other frames are left out."""
+    found = []
+    for frame in heard.split("^\n"):
+        head, _, body = frame.lstrip("\n").partition("\n\n")
+        command, *lines = head.split("\n")
+        if command == "MESSAGE":
+            pairs = (line.split(":", 1) for line in lines)
+            found.append(({name: value.replace("\\c", ":") for name, value in pairs}, body))
+    return found
 
 
-SUBSCRIBE = "SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client-individual\nactivemq.prefetchSize:1\n\n"
+def errors(heard: str) -> list[str]:
+    return [frame.partition("message:")[2].partition("\n")[0] for frame in heard.split("^\n") if "ERROR" in frame]
 
 
-def send(body: str) -> str:
-    return f"SEND\ndestination:/queue/a\npersistent:true\nreceipt:{body}\n\n{body}"
+def send(destination: str, body: str = "", **headers: object) -> str:
+    lines = "".join(f"{name.replace('_', '-')}:{value}\n" for name, value in headers.items())
+    return f"SEND\ndestination:{destination}\n{lines}\n{body}"
 
 
-def test_a_message_goes_round(harness, wire):
-    wire.say(SUBSCRIBE, send("hello"))
+def subscribe(destination: str, id: str = "0", **headers: object) -> str:
+    lines = "".join(f"{name.replace('_', '-')}:{value}\n" for name, value in headers.items())
+    return f"SUBSCRIBE\nid:{id}\ndestination:{destination}\n{lines}\n"
+
+
+def test_an_acknowledgement_and_the_end_of_its_subscription_may_come_together(harness: Any) -> None:
+    wire = Wire(harness, 1).connect()
+    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client-individual\nactivemq.prefetchSize:1\n\n")
+    heard = wire.ask(*(send("/queue/a", body, persistent="true") for body in ("one", "two")))
+    ((headers, body),) = messages(heard)
+    assert body == "one"
+    wire.ask(f"ACK\nid:{headers['ack']}\n\n", "UNSUBSCRIBE\nid:0\nreceipt:bye\n\n")
+    assert (harness.stored(), harness.figures("a")["messages"], harness.figures("a")["unacknowledged"]) == (1, 1, 0)
+
+
+def test_a_selector_that_is_none_is_refused_and_the_id_is_free(harness: Any) -> None:
+    wire = Wire(harness, 1).connect()
+    (error,) = errors(wire.say(subscribe("/queue/a", selector="price >", receipt="r")))
+    assert "elector" in error
+    assert not wire.is_closed
+    heard = wire.ask(subscribe("/queue/a", selector="price > 1"), send("/queue/a", "x", price=2))
+    assert [body for _, body in messages(heard)] == ["x"]
+
+
+def test_nobody_else_consumes_from_a_temporary_queue(harness: Any) -> None:
+    owner, other = Wire(harness, 1).connect(), Wire(harness, 2).connect()
+    owner.say(subscribe("/temp-queue/mine"))
+    assert errors(other.say(subscribe(f"/remote-temp-queue/{owner.id}:1".replace(":", "\\c")))) != []
+
+
+def test_one_send_goes_to_several(harness: Any) -> None:
+    wire = Wire(harness, 1).connect()
+    wire.say(subscribe("/topic/b", "t"), subscribe("/queue/a", "q"))
+    wire.say(send("/queue/a,/topic/b,/queue/c", "x", persistent="true"))
     harness.turn()
-    heard = wire.heard()
-
-    assert heard.startswith("RECEIPT\nreceipt-id:hello\n\n^\nMESSAGE\n")
-    assert heard.endswith("\n\nhello^\n")
-    ack = next(line for line in heard.splitlines() if line.startswith("ack:")).replace("ack:", "id:")
-    wire.say(f"ACK\n{ack}\nreceipt:done\n\n")
-    harness.turn()
-
-    assert wire.heard() == "RECEIPT\nreceipt-id:done\n\n^\n"
-    assert harness.stored() == 0
+    assert {headers["subscription"] for headers, _ in messages(wire.heard())} == {"t", "q"}
+    assert harness.figures("c")["messages"] == 1
 
 
-def test_an_acknowledgement_and_the_end_of_its_subscription_may_come_together(harness, wire):
-    wire.say(SUBSCRIBE, send("one"), send("two"))
-    harness.turn()
-    heard = wire.heard()
-    ack = next(line for line in heard.splitlines() if line.startswith("ack:")).replace("ack:", "id:")
-
-    wire.say(f"ACK\n{ack}\n\n", "UNSUBSCRIBE\nid:0\nreceipt:bye\n\n")
-    harness.turn()
-
-    assert harness.stored() == 1
-    assert harness.figures("a")["messages"] == 1
-    assert harness.figures("a")["unacknowledged"] == 0
+@pytest.mark.parametrize("pattern", ["/queue/orders.*.new", "/queue/orders.>", "/queue/orders.a.new,/queue/other"])
+def test_one_subscription_takes_from_several(harness: Any, pattern: str) -> None:
+    wire = Wire(harness, 1).connect()
+    wire.say(subscribe(pattern))
+    heard = wire.ask(send("/queue/orders.a.new", "x"), send("/queue/elsewhere", "y"))
+    assert [body for _, body in messages(heard)] == ["x"]
 
 
-def test_a_send_and_the_end_of_an_auto_subscription_may_come_together(harness, wire):
-    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nack:auto\n\n")
+def test_an_advisory_is_told_as_json(make_harness: Any) -> None:
+    harness = make_harness(advisor=advisor())
+    listener, consumer = Wire(harness, 1).connect(), Wire(harness, 2).connect()
+    for number, name in enumerate(("Queue", "Consumer.Queue.>")):
+        listener.say(subscribe(f"/topic/ActiveMQ.Advisory.{name}", str(number)))
+    consumer.ask("SUBSCRIBE\nid:0\ndestination:/queue/a\nselector:colour = 'réd'\n\n", "UNSUBSCRIBE\nid:0\n\n")
+    told = messages(listener.heard())
+    assert all(headers["transformation"] == "jms-advisory-json" for headers, _ in told)
+    begun, came, went = (json.loads(body) for _, body in told)
+    assert begun["DestinationInfo"]["destination"] == {"@class": "ActiveMQQueue", "string": "a", "null": ""}
+    assert begun["DestinationInfo"]["operationType"] == 0
+    info = came["ConsumerInfo"]
+    assert info["selector"] == "convert_string_expressions:colour = 'réd'"
+    assert set(info) >= {
+        "commandId", "responseRequired", "consumerId", "destination", "prefetchSize", "maximumPendingMessageLimit",
+        "browser", "dispatchAsync", "noLocal", "exclusive", "retroactive", "priority", "optimizedAcknowledge",
+        "noRangeAcks",
+    }  # fmt: skip
+    assert set(info["consumerId"]) == {"connectionId", "sessionId", "value"}
+    assert went["RemoveInfo"]["objectId"] == {"@class": "ConsumerId", **info["consumerId"]}
 
-    heard = wire.say("SEND\ndestination:/queue/a\n\nx", "UNSUBSCRIBE\nid:0\n\n")
 
-    # Either it was delivered before the end, or it waits for others.
-    assert ("MESSAGE" in heard) != (harness.figures("a")["messages"] == 1)
-
-
-def test_a_wrong_frame_closes_only_its_own_connection(harness, wire):
-    other = Wire(harness, 2)
-    other.say("CONNECT\naccept-version:1.2\n\n")
-    other.say(SUBSCRIBE)
-
-    assert wire.say("NONSENSE\n\n").startswith("ERROR\n")
-    assert wire.is_closed
-    other.say(send("x"))
-    harness.turn()
-
-    assert "\n\nx^" in other.heard()
+def test_who_asks_for_an_advisory_in_another_form_gets_its_properties_alone(make_harness: Any) -> None:
+    harness = make_harness(advisor=advisor())
+    listener, consumer = Wire(harness, 1).connect(), Wire(harness, 2).connect()
+    listener.say("SUBSCRIBE\nid:0\ndestination:/topic/ActiveMQ.Advisory.Queue\ntransformation:jms-advisory-xml\n\n")
+    consumer.ask(subscribe("/queue/a"))
+    ((headers, body),) = messages(listener.heard())
+    assert body == ""
+    assert headers["originBrokerName"] == "b"

@@ -19,8 +19,7 @@ EVERY = Destination(DestinationKind.TOPIC, ">")
 
 def ask(harness: Any, destination: Destination = PRICES, **options: Any) -> list[str]:
     """What somebody is given who asks for what he missed."""
-    client = harness.consumer("s", destination, AckMode.AUTO, **{"is_retroactive": True, **options})
-    harness.turn()
+    client = harness.consumer("s", destination, AckMode.AUTO, **{"is_retroactive": True, **options}).turn()
     bodies: list[str] = client.bodies
     client.unsubscribe("s")
     return bodies
@@ -38,18 +37,14 @@ def ask(harness: Any, destination: Destination = PRICES, **options: Any) -> list
     ],
 )
 @pytest.mark.parametrize("is_persistent", [True, False])
-def test_a_topic_gives_what_it_kept_to_who_asks(
-    make_harness: Any, kept: Recovery, given: list[str], is_persistent: bool
-) -> None:
+def test_a_topic_gives_what_it_kept(make_harness: Any, kept: Recovery, given: list[str], is_persistent: bool) -> None:
     harness = make_harness(DestinationPolicy(recovery=kept))
     sender = harness.client()
     for body in "abcde":
         properties = {"ActiveMQ.Retain": True} if body in "bd" else None
         sender.send(body, PRICES, persistent=is_persistent, properties=properties)
         harness.wait(1)
-    assert ask(harness) == given
-    assert ask(harness, EVERY) == given
-    assert ask(harness, is_retroactive=False) == []
+    assert (ask(harness), ask(harness, EVERY), ask(harness, is_retroactive=False)) == (given, given, [])
     assert ask(harness, selector="JMSPriority > 5") == []
     harness.destinations.remove(harness.destinations.topic(PRICES))
     assert harness.engine.memory.used == 0, "what was kept is given back with the topic"
@@ -57,20 +52,15 @@ def test_a_topic_gives_what_it_kept_to_who_asks(
 
 def test_each_consumer_may_be_given_what_was_kept_but_nothing_that_expired(make_harness: Any) -> None:
     harness = make_harness(DestinationPolicy(recovery=Recovery(RecoveryKind.FIXED_COUNT), always_retroactive=True))
-    sender = harness.client()
-    sender.send("old", PRICES, expiration=2_000)
-    sender.send("new", PRICES)
+    harness.client().send("old", PRICES, expiration=2_000).send("new", PRICES)
     harness.wait(3)
     assert ask(harness, is_retroactive=False) == ["new"]
 
 
-def test_what_is_kept_is_bounded_and_gives_way_when_memory_is_short(
-    make_harness: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_is_bounded_and_gives_way_to_others(make_harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "KEPT_MESSAGES_MAX", 2)
     harness = make_harness(DestinationPolicy(recovery=Recovery(RecoveryKind.TIMED)))
-    sender = harness.client()
-    sender.send_all("abc", PRICES)
+    sender = harness.client().send_all("abc", PRICES)
     assert ask(harness) == ["b", "c"]
     harness.engine.memory.limit = 0
     sender.send("d", PRICES, persistent=True)
@@ -79,34 +69,23 @@ def test_what_is_kept_is_bounded_and_gives_way_when_memory_is_short(
 
 
 @pytest.mark.parametrize(
-    ("kind", "kept"),
-    [(EvictionKind.LOWEST_PRIORITY, ["a9", "c8", "e1"]), (EvictionKind.UNIQUE_PROPERTY, ["b1", "d1", "e1"])],
+    ("kind", "looked_at", "kept"),
+    [
+        (EvictionKind.LOWEST_PRIORITY, 1000, ["a9", "c8", "e1"]),
+        (EvictionKind.LOWEST_PRIORITY, 2, ["a9", "d1", "e1"]),  # of a long backlog a bounded part is looked at
+        (EvictionKind.UNIQUE_PROPERTY, 1000, ["b1", "d1", "e1"]),
+    ],
 )
 def test_which_messages_a_slow_consumer_loses_is_a_policy(
-    make_harness: Any, kind: EvictionKind, kept: list[str]
+    make_harness: Any, monkeypatch: pytest.MonkeyPatch, kind: EvictionKind, looked_at: int, kept: list[str]
 ) -> None:
-    policy = DestinationPolicy(pending_message_limit=3, eviction=Eviction(kind, "stock"))
-    harness = make_harness(policy)
+    monkeypatch.setattr(eviction, "LOOKED_AT_MAX", looked_at)
+    harness = make_harness(DestinationPolicy(pending_message_limit=3, eviction=Eviction(kind, "stock")))
     slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     slow.has_space = False
     for body, stock in (("a9", "x"), ("b1", "y"), ("c8", "x"), ("d1", "x"), ("e1", "z")):
         sender.send(body, PRICES, priority=int(body[1]), properties={"stock": stock}, persistent=False)
-    slow.regain_space()
-    harness.turn()
-    assert slow.bodies == kept
-
-
-def test_of_a_long_backlog_a_bounded_part_is_looked_at(make_harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eviction, "LOOKED_AT_MAX", 2)
-    policy = DestinationPolicy(pending_message_limit=3, eviction=Eviction(EvictionKind.LOWEST_PRIORITY))
-    harness = make_harness(policy)
-    slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
-    slow.has_space = False
-    for body in ("a9", "b8", "c1", "d9"):
-        sender.send(body, PRICES, priority=int(body[1]), persistent=False)
-    slow.regain_space()
-    harness.turn()
-    assert slow.bodies == ["a9", "c1", "d9"]
+    assert slow.regain_space().turn().bodies == kept
 
 
 def test_the_limit_may_be_a_multiple_of_the_prefetch(make_harness: Any) -> None:

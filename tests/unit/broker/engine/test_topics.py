@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, Begin, Commit, Prepare, RemoveDestination
+from tandemmq.broker.core.commands import AckMode, RemoveDestination
 from tandemmq.broker.core.names import PATTERNS
 from tandemmq.broker.core.slices import at_once
 from tandemmq.store.operations import AddMessage, AddSubscription
 from tandemmq.store.records.commands import encode_add, encode_subscription
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
-from tandemmq.store.records.transactions import XaTransactionId
-from tests.unit.broker.engine.conftest import ORDERS
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, XA
 
 pytestmark = pytest.mark.promise("durable-subscription-kept")
 
-PRICES = Destination(DestinationKind.TOPIC, "prices")
 NEWS = Destination(DestinationKind.TOPIC, "news")
 ALL = Destination(DestinationKind.TOPIC, "stock.>")
 STOCK_A, STOCK_B = (Destination(DestinationKind.TOPIC, f"stock.{name}") for name in "AB")
@@ -24,30 +22,13 @@ BOTH = Destination(DestinationKind.TOPIC, "stock.A, topic://prices")
 OTHER_TWO = Destination(DestinationKind.TOPIC, "stock.B,prices")
 
 
-def test_each_subscriber_gets_each_message_sent_while_it_is_there(harness):
-    sender, one, two = harness.client(), harness.client(), harness.client()
-    sender.send("early", PRICES)
-    one.subscribe("s", PRICES, AckMode.AUTO)
-    two.subscribe("s", PRICES, AckMode.INDIVIDUAL)
-
-    sender.send("a", PRICES, receipt="r", persistent=True)
-    sender.send("b", PRICES, persistent=False)
-
-    assert one.bodies == two.bodies == ["a", "b"]
-    assert sender.receipts == ["r"]
-    assert harness.stored() == 0
-
-
 def test_a_topic_that_was_removed_and_begins_again_gets_what_is_sent(harness):
     sender, reader, admin = harness.client(), harness.client(), harness.client()
     sender.send("a", PRICES)
     sender.send("b", PRICES)  # its topic is known by now
-    admin.handle(RemoveDestination(PRICES))
-    harness.turn()
+    admin.handle(RemoveDestination(PRICES)).turn()
     reader.subscribe("s", PRICES, AckMode.AUTO)
-    sender.send("c", PRICES)
-    sender.send("d", PRICES, persistent=False)
-    harness.turn()
+    sender.send("c", PRICES).send("d", PRICES, persistent=False).turn()
     assert reader.bodies == ["c", "d"]
 
 
@@ -76,13 +57,14 @@ def test_a_message_that_nobody_gets_is_counted(harness):
     assert (figures["name"], figures["enqueued"]) == ("prices", 3)
 
 
-def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harness):
-    one, two = harness.consumer("s", PRICES, AckMode.AUTO, no_local=True), harness.client()
-
-    one.send("mine", PRICES)
-    two.send("yours", PRICES)
-
-    assert one.bodies == ["yours"]
+@pytest.mark.parametrize("durable_name", [None, "d"])
+def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harness, durable_name):
+    client, other = harness.client("me"), harness.client("you")
+    client.subscribe("s", PRICES, durable_name=durable_name, no_local=True)
+    other.subscribe("s", PRICES, durable_name=durable_name).turn()
+    client.send("a", PRICES).send("b", PRICES, persistent=False)
+    other.store("c", destination=PRICES)
+    assert (client.bodies, sorted(other.bodies)) == (["c"], ["a", "b", "c"])
 
 
 @pytest.mark.parametrize("bound", [{"topic_pending_messages": 2}, {"topic_pending_bytes": 10_000}], ids=str)
@@ -91,53 +73,18 @@ def test_a_slow_subscriber_loses_its_oldest_messages_and_holds_back_nobody(make_
     sender, slow, fast = harness.client(), harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     fast.subscribe("s", PRICES, AckMode.AUTO)
     slow.has_space = False
-
     sender.send_all([letter * 4_000 for letter in "abcd"], PRICES)
     slow.regain_space()
-
     assert [body[0] for body in fast.bodies] == ["a", "b", "c", "d"]
     assert [body[0] for body in slow.bodies] == ["c", "d"]
     assert harness.counts["topic_messages_dropped_total"] == 2
 
 
-def test_acknowledgements_give_a_topic_subscriber_credit(harness):
-    sender, client = harness.client(), harness.consumer("s", PRICES, AckMode.CLIENT, prefetch=2)
-    sender.send_all("abcd", PRICES)
-    assert client.bodies == ["a", "b"]
-
-    client.ack("b", receipt="r")
-
-    assert client.bodies == ["a", "b", "c", "d"]
-    assert client.receipts == ["r"]
-
-
 def test_a_durable_subscription_is_served_when_it_is_stored(harness):
     client = harness.consumer("s", PRICES, durable_name="d", receipt="sub", client_id="me")
     assert client.receipts == []
-    client.send("a", PRICES, receipt="r")
-
-    harness.turn()
-
+    client.send("a", PRICES, receipt="r").turn()
     assert client.session.events[1:] == [("receipt", "sub"), ("receipt", "r"), ("message", "a")]
-
-
-def test_a_durable_subscription_gathers_while_nobody_is_there(harness):
-    sender, client = harness.client(), harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    harness.turn()
-    client.disconnect()
-    harness.turn()
-    client.vanish()
-
-    sender.send("a", PRICES)
-    sender.send("b", PRICES, persistent=False)
-    harness.turn()
-    again = harness.consumer("s", PRICES, durable_name="d", receipt="sub", client_id="me")
-
-    assert sorted(again.bodies) == ["a", "b"]
-    assert again.session.events[1] == ("receipt", "sub")
-    again.ack("a")
-    harness.turn()
-    assert harness.stored() == 0
 
 
 @pytest.mark.parametrize(("asked", "topics"), [(PRICES, [PRICES]), (ALL, [STOCK_A, STOCK_B])])
@@ -146,16 +93,13 @@ def test_what_a_durable_subscription_asked_for_outlives_the_engine(harness, aske
     terms = {"durable_name": "d", "selector": "colour = 'red'", "client_id": "me"}
     harness.consumer("s", asked, **terms)
     harness.client().store("before", destination=topics[0], properties={"colour": "blue"})
-
     for _ in range(2):
         harness.fail_over()
         for topic in topics:
             for colour in ("blue", "red"):
                 harness.client().store(f"{colour} {topic.name}", destination=topic, properties={"colour": colour})
     assert harness.stored() == 2 * len(topics)
-    client = harness.consumer("s", asked, **terms)
-    harness.turn()
-
+    client = harness.consumer("s", asked, **terms).turn()
     assert sorted(client.bodies) == sorted(f"red {topic.name}" for topic in topics for _ in range(2))
 
 
@@ -164,25 +108,17 @@ def test_another_selector_or_no_local_is_another_subscription_after_a_failover_t
     client = harness.client("me")
     asked = {"selector": "colour = 'red'", "no_local": False}
     client.subscribe("s", PRICES, durable_name="d", **asked)
-    client.send("red", PRICES, properties={"colour": "red"})
-    harness.turn()
-
+    client.send("red", PRICES, properties={"colour": "red"}).turn()
     harness.fail_over()
-    client = harness.consumer("s", PRICES, durable_name="d", **(asked | change), client_id="me")
-    harness.turn()
-
-    assert client.bodies == []
-    assert harness.stored() == 0
+    client = harness.consumer("s", PRICES, durable_name="d", **(asked | change), client_id="me").turn()
+    assert (client.bodies, harness.stored()) == ([], 0)
 
 
 def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):
     owner = harness.store.subscription("me", "d", PRICES)
     harness.store.append(AddSubscription(owner, encode_subscription(PRICES, "me", "d", "XPATH '//x' ((")))
-
     harness.fail_over()
-    harness.client().send("a", PRICES)
-    harness.turn()
-
+    harness.client().send("a", PRICES).turn()
     assert harness.stored() == 1
 
 
@@ -198,8 +134,7 @@ def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):
 def test_what_is_no_durable_subscription_is_refused(harness, client_id, destinations, error):
     client = harness.client(client_id)
     for number, destination in enumerate(destinations):
-        client.subscribe(str(number), destination, durable_name="d")
-        harness.turn()
+        client.subscribe(str(number), destination, durable_name="d").turn()
     assert client.errors == [error]
     assert client.is_closed is (len(destinations) > 1)
 
@@ -215,8 +150,7 @@ def test_what_is_no_durable_subscription_is_refused(harness, client_id, destinat
 def test_another_destination_under_the_same_name_is_another_subscription(harness, old, new, bodies, left):
     client, sender = harness.client("me"), harness.client()
     for number, destination in enumerate((old, new)):
-        client.subscribe("s", destination, durable_name="d")
-        harness.turn()
+        client.subscribe("s", destination, durable_name="d").turn()
         for topic in (PRICES, NEWS, STOCK_A, STOCK_B):
             sender.store(f"{topic.name} {number}", destination=topic)
         client.unsubscribe("s")
@@ -226,149 +160,34 @@ def test_another_destination_under_the_same_name_is_another_subscription(harness
 
 def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(harness):
     client = harness.consumer("s", PRICES, durable_name="d", client_id="me")
-    client.store("a", destination=PRICES)
-
-    client.unsubscribe("s", durable_name="d", receipt="r")
+    client.store("a", destination=PRICES).unsubscribe("s", durable_name="d", receipt="r")
     assert client.receipts == []
     client.store("b", destination=PRICES)
-
-    assert client.receipts == ["r"]
-    assert harness.store.owners() == []
-    assert harness.counts["memory_stored_bytes"] == 0
+    assert (client.receipts, harness.store.owners(), harness.counts["memory_stored_bytes"]) == (["r"], [], 0)
     assert harness.counts["memory_non_persistent_bytes"] == 0
 
 
 def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harness):
     client, plain = harness.consumer("s", PRICES, durable_name="d", client_id="me"), harness.client()
-    plain.subscribe("p", PRICES, AckMode.AUTO)
-    harness.turn()
-    client.send("a", PRICES, receipt="1")
-    client.unsubscribe(None, durable_name="d", receipt="2")
-
-    harness.turn()
-
-    assert client.receipts == ["1", "2"]
-    assert plain.bodies == ["a"]
-    assert client.bodies == []
-
-
-def test_no_local_holds_for_a_durable_subscription_while_it_is_in_use(harness):
-    client, other = harness.client("me"), harness.client("you")
-    client.subscribe("s", PRICES, durable_name="d", no_local=True)
-    other.subscribe("s", PRICES, durable_name="d")
-    harness.turn()
-
-    client.send("a", PRICES)
-    client.send("b", PRICES, persistent=False)
-    other.store("c", destination=PRICES)
-
-    assert client.bodies == ["c"]
-    assert sorted(other.bodies) == ["a", "b", "c"]
-
-
-def test_an_unknown_durable_subscription_cannot_be_deleted(harness):
-    client = harness.client("me")
-    client.unsubscribe(None, durable_name="nope")
-
-    assert client.errors == ["No durable subscription exists for: nope of client me"]
-    assert not client.is_closed
-
-
-def test_a_message_is_stored_once_for_all_durable_subscriptions(harness):
-    one, two, sender = harness.client("one"), harness.client("two"), harness.client()
-    for each in (one, two):
-        each.subscribe("s", PRICES, durable_name="d")
-    sender.store("a", destination=PRICES)
-
-    one.ack("a")
-    harness.turn()
-    assert harness.stored() == 1
-    two.ack("a")
-    harness.turn()
-
-    assert harness.stored() == 0
-
-
-def test_a_durable_subscription_of_a_pattern_includes_later_topics(harness):
-    client, sender = harness.client("me"), harness.client()
-    sender.send("nobody's", STOCK_A)
-    client.subscribe("s", ALL, durable_name="d", receipt="sub")
-    harness.turn()
-    assert client.receipts == ["sub"]
-
-    sender.send("a", STOCK_A)
-    sender.send("b", STOCK_B)
-    sender.store("price", destination=PRICES)
-
-    assert client.bodies == ["a", "b"]
-    for body in "ab":
-        client.ack(body)
-    harness.turn()
-    assert harness.stored() == 0
-
-
-def test_a_durable_subscription_of_a_pattern_gathers_and_outlives_the_engine(harness):
-    client, sender = harness.client("me"), harness.client()
-    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'")
-    sender.send("a", STOCK_A, properties={"colour": "red"})
-    harness.turn()
-    client.vanish()
-    sender.send("b", STOCK_B, properties={"colour": "red"})
-    sender.send("blue", STOCK_B, properties={"colour": "blue"})
-    harness.turn()
-
-    harness.fail_over()
-    sender, client = harness.client(), harness.client("me")
-    sender.send("c", STOCK_A, properties={"colour": "red"})
-    sender.send("late", Destination(DestinationKind.TOPIC, "stock.C"), properties={"colour": "red"})
-    harness.turn()
-    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub")
-    harness.turn()
-
-    assert client.session.events[1] == ("receipt", "sub")
-    assert sorted(client.bodies) == ["a", "b", "c", "late"]
-
-
-def test_a_pattern_that_had_met_no_topic_outlives_the_engine(harness):
-    client = harness.consumer("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub", client_id="me")
-    assert client.receipts == []  # the store has no record of it yet
-    harness.turn()
-    assert client.receipts == ["sub"]
-
-    harness.fail_over()
-    sender = harness.client()
-    sender.send("blue", STOCK_A, properties={"colour": "blue"})
-    sender.send("red", STOCK_B, properties={"colour": "red"})
-    harness.turn()
-    client = harness.consumer("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub", client_id="me")
-    harness.turn()
-
-    assert client.bodies == ["red"]
-    client.unsubscribe("s", durable_name="d", receipt="r")
-    harness.turn()
-    assert client.receipts == ["sub", "r"]
-    assert harness.store.owners() == []
+    plain.subscribe("p", PRICES, AckMode.AUTO).turn()
+    client.send("a", PRICES, receipt="1").unsubscribe(None, durable_name="d", receipt="2").turn()
+    assert (client.receipts, plain.bodies, client.bodies) == (["1", "2"], ["a"], [])
 
 
 def test_a_pattern_that_meets_topics_when_it_begins_has_no_record_beside_theirs(harness):
     client, sender = harness.client("me"), harness.client()
     sender.send("nobody's", STOCK_A)
-    client.subscribe("s", ALL, durable_name="d")
-    harness.turn()
+    client.subscribe("s", ALL, durable_name="d").turn()
     assert [owner.destination for owner in harness.store.owners()] == [STOCK_A]
 
 
 def test_nobody_sends_to_the_topic_of_patterns_nor_is_it_meant_by_one(harness):
     client, other = harness.client("me"), harness.client("other")
     client.subscribe("s", Destination(DestinationKind.TOPIC, ">"), durable_name="d")
-    other.subscribe("s", ALL, durable_name="e")
-    harness.turn()
+    other.subscribe("s", ALL, durable_name="e").turn()
     harness.fail_over()
-
     harness.client().send("a", PATTERNS)
-    harness.client().send("b", STOCK_A)
-    harness.turn()
-
+    harness.client().send("b", STOCK_A).turn()
     assert {owner.destination: owner.count for owner in harness.store.owners()} == {PATTERNS: 0, STOCK_A: 1}
     assert [topic.destination for topic in harness.destinations.topics()] == [STOCK_A]
 
@@ -382,12 +201,8 @@ def test_what_activemq_left_pending_and_a_selector_passes_over_is_let_go_of(harn
         message = client.message(str(number), PRICES, properties={"colour": colour})
         harness.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
     harness.fail_over(is_sudden=True)
-
-    client = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="me")
-    harness.turn()
-
-    assert client.bodies == ["0", "400", "800"]
-    assert harness.stored() == 3
+    client = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="me").turn()
+    assert (client.bodies, harness.stored()) == (["0", "400", "800"], 3)
     assert at_once(harness.engine.statistics())["subscriptions"][0]["messages"] == 3
 
 
@@ -397,44 +212,30 @@ BLUE = {"colour": "blue"}
 
 @pytest.mark.parametrize("fails_over", [True, False])
 def test_a_prepared_send_reaches_subscribers_that_came_before_its_commit(harness, fails_over):
-    xa = XaTransactionId(1, b"g", b"b")
     for name, selector in (("red", "colour = 'red'"), ("blue", "colour = 'blue'")):
-        client = harness.client(name)
-        client.subscribe("s", PRICES, durable_name="d", selector=selector)
-        harness.turn()
+        client = harness.consumer("s", PRICES, durable_name="d", selector=selector, client_id=name).turn()
         client.vanish()
-    sender = harness.client()
-    sender.session.prepared = lambda receipt, is_read_only: sender.session.receipt(receipt)
-    sender.handle(Begin(xa.key, xa=xa))
+    sender = harness.client().begin_branch()
     for colours in (RED, BLUE):
-        sender.send(colours["colour"], PRICES, transaction=xa.key, properties=colours)
-    sender.handle(Prepare(xa.key, xa, "p"))
-    harness.turn()
+        sender.send(colours["colour"], PRICES, transaction=XA.key, properties=colours)
+    sender.prepare().turn()
     assert sender.receipts == ["p"]
     if fails_over:
         harness.fail_over()
-    late = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="late")
-    harness.turn()
-
-    harness.client().handle(Commit(xa.key, "c", xa=xa, is_two_phase=True))
-    harness.turn()
-
+    late = harness.consumer("s", PRICES, durable_name="d", selector="colour = 'red'", client_id="late").turn()
+    harness.client().commit_branch().turn()
     assert late.bodies == ["red"]
-    late.ack("red")
-    harness.turn()
+    late.ack("red").turn()
     assert {owner.client_id: owner.count for owner in harness.store.owners()} == {"red": 1, "blue": 1, "late": 0}
     for name in ("red", "blue"):
-        client = harness.client(name)
-        client.subscribe("s", PRICES, durable_name="d", selector=f"colour = '{name}'")
-        harness.turn()
+        client = harness.consumer("s", PRICES, durable_name="d", selector=f"colour = '{name}'", client_id=name).turn()
         assert client.bodies == [name]
 
 
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_a_durable_subscription_of_several_topics_outlives_the_engine(harness, fails_over):
     client, sender = harness.client("me"), harness.client()
-    client.subscribe("s", BOTH, durable_name="d", receipt="sub")
-    harness.turn()
+    client.subscribe("s", BOTH, durable_name="d", receipt="sub").turn()
     assert client.receipts == ["sub"]
     client.vanish()
     if fails_over:  # neither topic had a message yet
@@ -443,19 +244,14 @@ def test_a_durable_subscription_of_several_topics_outlives_the_engine(harness, f
     for body, topic in (("a", STOCK_A), ("b", STOCK_B), ("price", PRICES)):
         sender.send(body, topic)
     harness.turn()
-
     client = harness.consumer(
         "s", Destination(DestinationKind.TOPIC, "stock.A,prices"), durable_name="d", client_id="me"
-    )
-    harness.turn()
-
+    ).turn()
     assert sorted(client.bodies) == ["a", "price"]
     for body in client.bodies:
         client.ack(body)
-    client.unsubscribe("s", durable_name="d", receipt="r")
-    harness.turn()
-    assert client.receipts == ["r"]
-    assert harness.store.owners() == []
+    client.unsubscribe("s", durable_name="d", receipt="r").turn()
+    assert (client.receipts, harness.store.owners()) == (["r"], [])
 
 
 def test_a_durable_list_with_patterns_gets_each_message_once(harness):
@@ -470,10 +266,8 @@ def test_a_durable_list_with_patterns_gets_each_message_once(harness):
 
 @pytest.mark.parametrize("name", ["stock.A,queue://orders", "stock.A," + "x" * 510])
 def test_a_list_that_cannot_be_kept_is_refused(harness, name):
-    client = harness.consumer("s", Destination(DestinationKind.TOPIC, name), durable_name="d", client_id="me")
-    harness.turn()
-    assert len(client.errors) == 1
-    assert harness.store.owners() == []
+    client = harness.consumer("s", Destination(DestinationKind.TOPIC, name), durable_name="d", client_id="me").turn()
+    assert (len(client.errors), harness.store.owners()) == (1, [])
 
 
 def test_a_wildcard_consumer_of_a_virtual_topic_gets_what_came_while_away(harness):
@@ -495,7 +289,5 @@ def test_a_wildcard_consumer_of_a_virtual_topic_gets_what_came_while_away(harnes
     assert consumer.bodies == [f"away {number}" for number in range(3)]
     exact.vanish()
     exact = harness.consumer("s", Destination(DestinationKind.QUEUE, "Consumer.g.VirtualTopic.X.A.IT"), AckMode.AUTO)
-    sender.send("both", deep)
-    sender.send("both", deep)
-    harness.turn()
+    sender.send("both", deep).send("both", deep).turn()
     assert len(consumer.bodies) + len(exact.bodies) == 3 + 4

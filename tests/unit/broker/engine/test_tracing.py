@@ -53,12 +53,10 @@ def span_id(span: ReadableSpan) -> int:
 
 def test_a_sampled_message_has_spans_from_its_producer_to_its_consumer(harness: Harness) -> None:
     traced = Traced(harness)
-    client = harness.client()
-    client.send("one", properties=dict(SAMPLED))
+    client = harness.client().send("one", properties=dict(SAMPLED))
     assert traced.spans == {}, "it is not stored yet"
     harness.turn()
-    client.subscribe()
-    harness.turn()
+    client.subscribe().turn()
     spans = traced.spans
     assert set(spans) == {"publish orders", "store orders", "deliver orders"}
     publish = spans["publish orders"]
@@ -73,21 +71,14 @@ def test_a_sampled_message_has_spans_from_its_producer_to_its_consumer(harness: 
 
 def test_what_is_not_sampled_or_has_no_context_has_none(harness: Harness) -> None:
     traced = Traced(harness)
-    client = harness.consumer()
-    client.send("one", properties=dict(NOT_SAMPLED))
-    client.send("two")
-    client.send("three", properties={"traceparent": "nonsense"})
-    harness.turn()
-    assert client.bodies == ["one", "two", "three"]
-    assert traced.spans == {}
+    client = harness.consumer().send("one", properties=dict(NOT_SAMPLED)).send("two")
+    client.send("three", properties={"traceparent": "nonsense"}).turn()
+    assert (client.bodies, traced.spans) == (["one", "two", "three"], {})
 
 
 def test_by_ratio_messages_without_a_context_begin_a_trace(harness: Harness) -> None:
     traced = Traced(harness, ratio=1.0)
-    client = harness.consumer()
-    client.send("one", persistent=False)
-    client.send("two", properties=dict(NOT_SAMPLED))
-    harness.turn()
+    harness.consumer().send("one", persistent=False).send("two", properties=dict(NOT_SAMPLED)).turn()
     spans = traced.spans
     assert set(spans) == {"publish orders", "deliver orders"}, "nothing is stored, and who said no is not asked again"
     assert parent(spans["publish orders"]) is None
@@ -96,31 +87,25 @@ def test_by_ratio_messages_without_a_context_begin_a_trace(harness: Harness) -> 
 
 def test_each_subscriber_of_a_topic_is_a_delivery(harness: Harness) -> None:
     traced = Traced(harness)
-    client = harness.consumer("a", NEWS)
-    client.subscribe("b", NEWS)
-    client.send("one", NEWS, properties=dict(SAMPLED))
-    harness.turn()
+    client = harness.consumer("a", NEWS).subscribe("b", NEWS)
+    client.send("one", NEWS, properties=dict(SAMPLED)).turn()
     names = [span.name for span in traced.exporter.get_finished_spans()]
     assert names.count("deliver news") == 2
 
 
 def test_a_delivery_after_a_failover_belongs_to_the_producers_trace(harness: Harness) -> None:
     traced = Traced(harness)
-    harness.client().send("one", properties=dict(SAMPLED))
-    harness.turn()
+    harness.client().send("one", properties=dict(SAMPLED)).turn()
     harness.tracing._known.clear()  # another process
     harness.fail_over()
-    client = harness.consumer()
-    harness.turn()
-    assert client.bodies == ["one"]
-    assert parent(traced.spans["deliver orders"]) == PARENT
+    client = harness.consumer().turn()
+    assert (client.bodies, parent(traced.spans["deliver orders"])) == (["one"], PARENT)
 
 
 def test_a_refused_message_is_an_error(harness: Harness) -> None:
     traced = Traced(harness)
     client = harness.client()
-    client.send("one", Destination(DestinationKind.QUEUE, ""), properties=dict(SAMPLED))
-    harness.turn()
+    client.send("one", Destination(DestinationKind.QUEUE, ""), properties=dict(SAMPLED)).turn()
     (publish,) = (span for name, span in traced.spans.items() if name.startswith("publish"))
     assert publish.status.status_code is StatusCode.ERROR
 
@@ -128,6 +113,5 @@ def test_a_refused_message_is_an_error(harness: Harness) -> None:
 def test_the_number_of_messages_that_are_known_is_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "KNOWN_MAX", 3)
     Traced(harness)
-    client = harness.client()
-    client.store(*range(5), properties=dict(SAMPLED))
+    harness.client().store(*range(5), properties=dict(SAMPLED))
     assert len(harness.tracing._known) == 3

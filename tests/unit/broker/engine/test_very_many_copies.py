@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-import tandemmq.broker.engine.arrivals
-import tandemmq.broker.engine.publish
-import tandemmq.broker.engine.routing
-from tandemmq.broker.core import slices
-from tandemmq.broker.core.commands import Begin, Commit, Prepare
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.engine import routing
 from tandemmq.store.operations import AddMessage
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.compiled import REPLACES_A_METHOD
-from tests.support.core.counting import count_calls
-from tests.unit.broker.engine.conftest import Client, Harness
+from tests.unit.broker.engine.conftest import XA, Client, Harness, MakeHarness, shorten_steps
 
 MANY = 40
 STEP = 8
@@ -31,24 +23,9 @@ def reader(number: int) -> Destination:
     return Destination(DestinationKind.QUEUE, f"Consumer.{number}.VirtualTopic.news")
 
 
-@pytest.fixture
-def copies(monkeypatch: pytest.MonkeyPatch) -> list[Destination]:
-    """Where the copies went that were made so far."""
-    made: list[Destination] = []
-    alter = tandemmq.broker.engine.routing.altered
-
-    def altered(message: Any, **fields: Any) -> Any:
-        made.append(fields["destination"])
-        return alter(message, **fields)
-
-    monkeypatch.setattr(tandemmq.broker.engine.routing, "altered", altered)
-    return made
-
-
 @pytest.fixture(autouse=True)
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (slices, tandemmq.broker.engine.publish, tandemmq.broker.engine.arrivals):
-        monkeypatch.setattr(module, "ITEMS", STEP)
+    shorten_steps(monkeypatch, STEP)
 
 
 @pytest.fixture
@@ -76,35 +53,30 @@ def counts(harness: Harness) -> list[int]:
 
 @pytest.mark.parametrize("is_stored", [True, False])
 @REPLACES_A_METHOD
-def test_it_is_copied_in_steps_and_what_its_sender_says_next_comes_behind_it(
-    harness: Harness, copies: list[Destination], is_stored: bool
-) -> None:
+def test_it_is_copied_in_steps_and_what_its_sender_says_next_comes_behind_it(harness: Harness, is_stored: bool) -> None:
+    copies = harness.count(routing, "altered")
     sender, other, consumer = harness.client(), harness.client(), harness.client()
     sender.send("first", NEWS, receipt="1", persistent=is_stored)
     sender.send("second", reader(7), receipt="2", persistent=is_stored)
     other.send("aside", persistent=False, receipt="aside")
     assert other.receipts == ["aside"], "others do not wait"
-    assert 0 < len(copies) <= STEP
-    assert harness.most(lambda: len(copies)) <= STEP
+    assert 0 < copies.count <= STEP
+    assert harness.most(lambda: copies.count) <= STEP
     harness.turn()
-    assert len(copies) == MANY
-    assert sender.receipts == ["1", "2"]
+    assert (copies.count, sender.receipts) == (MANY, ["1", "2"])
     assert counts(harness) == [2 if number == 7 else 1 for number in range(MANY)]
-    consumer.subscribe("s", reader(7))
-    harness.turn()
-    assert consumer.bodies == ["first", "second"]
-    assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
+    consumer.subscribe("s", reader(7)).turn()
+    assert (consumer.bodies, harness.engine.memory.by_kind[Kind.TRANSACTIONS]) == (["first", "second"], 0)
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
 @REPLACES_A_METHOD
-def test_a_queue_that_ends_meanwhile_gets_none(
-    harness: Harness, copies: list[Destination], monkeypatch: pytest.MonkeyPatch, is_stored: bool
-) -> None:
+def test_a_queue_that_ends_meanwhile_gets_none(harness: Harness, is_stored: bool) -> None:
+    copies = harness.count(routing, "altered")
     sender = harness.client()
     harness.store.appended = []
     sender.send("x", NEWS, receipt="r", persistent=is_stored)
-    assert 0 < len(copies) < MANY
+    assert 0 < copies.count < MANY
     gone = queue(harness, 0), queue(harness, MANY - 1)
     for each in gone:
         harness.destinations.remove(each)
@@ -117,25 +89,20 @@ def test_a_queue_that_ends_meanwhile_gets_none(
     assert [queue(harness, number).count for number in range(1, MANY - 1)] == [1] * (MANY - 2)
 
 
-def test_all_copies_are_stored_together_or_none(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    sender = harness.client()
-    sender.send("x", NEWS, receipt="r")
+def test_all_copies_are_stored_together_or_none(harness: Harness) -> None:
+    sender = harness.client().send("x", NEWS, receipt="r")
     assert harness.stored() == 0
-    monkeypatch.setattr(type(harness.store), "is_full", property(lambda store: True))
+    harness.patch.setattr(type(harness.store), "is_full", property(lambda store: True))
     harness.make_steps()
     assert harness.stored() == 0
-    monkeypatch.undo()
+    harness.patch.undo()
     harness.wait(3)
     assert sender.receipts == ["r"], "it waited for room"
-    assert harness.stored() == MANY
-    assert counts(harness) == [1] * MANY
+    assert (harness.stored(), counts(harness)) == (MANY, [1] * MANY)
 
 
 def test_who_vanishes_meanwhile_has_sent_to_all_or_to_none(harness: Harness) -> None:
-    sender = harness.client()
-    sender.send("x", NEWS)
-    sender.lose_socket()
-    harness.turn()
+    harness.client().send("x", NEWS).lose_socket().turn()
     assert counts(harness) in ([1] * MANY, [0] * MANY)
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
 
@@ -150,42 +117,26 @@ def test_copies_count_while_they_are_made_and_nobody_holds_more_than_is_left(har
     harness.turn()
     assert memory.by_kind[Kind.TRANSACTIONS] == 0
     memory.limit = memory.used + 4 * STEP * 1000
-    sender.send("y" * 10_000, NEWS, receipt="r")
-    harness.turn()
+    sender.send("y" * 10_000, NEWS, receipt="r").turn()
     assert sender.receipts == []
     assert "The copies of message" in sender.errors[0]
     assert sender.is_connected
-    assert counts(harness) == [1] * MANY
-    assert memory.by_kind[Kind.TRANSACTIONS] == 0
+    assert (counts(harness), memory.by_kind[Kind.TRANSACTIONS]) == ([1] * MANY, 0)
 
 
-@pytest.mark.parametrize("how", ["commit", "prepare"])
 @REPLACES_A_METHOD
-def test_in_a_transaction_it_is_made_ready_in_steps_and_in_its_place(
-    harness: Harness, copies: list[Destination], how: str
-) -> None:
-    sender, consumer = harness.client(), harness.client()
-    xa = XaTransactionId(1, b"g", b"b")
-    name = "t" if how == "commit" else xa.key
-    sender.handle(Begin(name, xa=None if how == "commit" else xa))
+def test_in_a_branch_it_is_made_ready_in_steps_and_in_its_place(harness: Harness) -> None:
+    copies = harness.count(routing, "altered")
+    sender = harness.client().begin_branch()
     for number in range(3):
-        sender.send(str(number), reader(7), transaction=name)
-        sender.send(f"{number} for all", NEWS, transaction=name)
-    if how == "commit":
-        sender.commit(receipt="r")
-    else:
-        sender.session.prepared = lambda receipt, is_read_only: sender.receipts.append(receipt)  # type: ignore[attr-defined]
-        sender.handle(Prepare(name, xa, "r"))
-    assert harness.most(lambda: len(copies)) <= STEP
-    harness.turn()
-    assert sender.receipts == ["r"]
-    if how == "prepare":
-        sender.handle(Commit(name, "c", xa=xa, is_two_phase=True))
-        harness.turn()
-    assert len(copies) == 3 * MANY, "none is made twice"
+        sender.send(str(number), reader(7), transaction=XA.key)
+        sender.send(f"{number} for all", NEWS, transaction=XA.key)
+    sender.prepare()
+    assert harness.most(lambda: copies.count) <= STEP
+    sender.turn().commit_branch().turn()
+    assert (sender.receipts, copies.count) == (["p", "c"], 3 * MANY), "none is made twice"
     assert counts(harness) == [6 if number == 7 else 3 for number in range(MANY)]
-    consumer.subscribe("s", reader(7))
-    harness.turn()
+    consumer = harness.consumer("s", reader(7)).turn()
     assert consumer.bodies == ["0", "0 for all", "1", "1 for all", "2", "2 for all"]
     assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
 
@@ -201,14 +152,11 @@ def subscribers(harness: Harness, first: int, behind: int) -> list[Client]:
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_very_many_durable_subscriptions_are_asked_in_steps(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, is_stored: bool
-) -> None:
+def test_very_many_durable_subscriptions_are_asked_in_steps(harness: Harness, is_stored: bool) -> None:
     clients = subscribers(harness, 0, MANY)
     harness.turn()
-    asked = count_calls(monkeypatch, type(next(iter(harness.destinations.topic(PLAIN).durables.values()))), "wants")
-    sender = harness.client()
-    sender.send("x", PLAIN, receipt="r", persistent=is_stored)
+    asked = harness.count(type(next(iter(harness.destinations.topic(PLAIN).durables.values()))), "wants")
+    sender = harness.client().send("x", PLAIN, receipt="r", persistent=is_stored)
     assert asked.count <= STEP
     assert harness.most(lambda: asked.count) <= STEP
     harness.turn()
@@ -216,14 +164,11 @@ def test_very_many_durable_subscriptions_are_asked_in_steps(
     assert [client.bodies for client in clients] == [[] if number % 2 else ["x"] for number in range(MANY)]
 
 
-def test_a_durable_subscription_that_begins_or_ends_meanwhile(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_durable_subscription_that_begins_or_ends_meanwhile(harness: Harness) -> None:
     """A replay of the journal gives a message to each subscription that is not named with it."""
     clients = subscribers(harness, 0, MANY)
     harness.turn()
-    sender = harness.client()
-    sender.send("x", PLAIN, receipt="r")
+    sender = harness.client().send("x", PLAIN, receipt="r")
     assert sender.receipts == []
     late = subscribers(harness, MANY, MANY + 2)
     clients[0].unsubscribe("s", durable_name="d")
@@ -237,15 +182,12 @@ def test_a_durable_subscription_that_begins_or_ends_meanwhile(
     assert late[1].bodies == []
 
 
-def test_a_policy_that_lets_no_more_in_has_none_of_it(make_harness: Any) -> None:
+def test_a_policy_that_lets_no_more_in_has_none_of_it(make_harness: MakeHarness) -> None:
     policy = DestinationPolicy(memory_limit=100, send_fail_if_no_space=True)
-    harness: Harness = make_harness(Policies([PolicyEntry(DestinationKind.QUEUE, reader(5).name, policy)]))
+    harness = make_harness(Policies([PolicyEntry(DestinationKind.QUEUE, reader(5).name, policy)]))
     for number in range(MANY):
         harness.destinations.queue(reader(number))
-    sender = harness.client()
-    sender.send("x" * 200, reader(5), persistent=False)
-    sender.send("y", NEWS, receipt="r", persistent=False)
-    harness.turn()
-    assert sender.receipts == []
-    assert len(sender.errors) == 1
+    sender = harness.client().send("x" * 200, reader(5), persistent=False)
+    sender.send("y", NEWS, receipt="r", persistent=False).turn()
+    assert (sender.receipts, len(sender.errors)) == ([], 1)
     assert counts(harness) == [int(number == 5) for number in range(MANY)]

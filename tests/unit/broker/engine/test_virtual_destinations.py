@@ -26,13 +26,12 @@ def make(make_harness: Any, *composites: Composite, **virtual: Any) -> Any:
 
 @pytest.mark.parametrize("is_persistent", [True, False])
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_a_composite_queue_sends_on_what_its_selectors_take(
+def test_a_composite_sends_on_what_its_selectors_take(
     make_harness: Any, is_persistent: bool, is_committed: bool
 ) -> None:
     harness = make(make_harness, Composite(QUEUE, "orders", (Forward(BILLING), Forward(NOTED, RED))))
     client, sender = harness.consumer("b", BILLING), harness.client()
-    client.subscribe("n", NOTED, AckMode.AUTO)
-    client.subscribe("o", ORDERS)
+    client.subscribe("n", NOTED, AckMode.AUTO).subscribe("o", ORDERS)
     transaction = "t" if is_committed else None
     if is_committed:
         sender.begin()
@@ -50,15 +49,21 @@ def test_a_composite_queue_sends_on_what_its_selectors_take(
     assert sender.receipts == ["red", "blue"]
 
 
-def test_what_no_selector_takes_is_dropped_or_kept_as_it_is_said(make_harness: Any) -> None:
-    forward = (Forward(BILLING, RED),)
-    for forward_only, when_not_matched, count in ((True, False, 0), (True, True, 1), (False, False, 1)):
-        harness = make(make_harness, Composite(QUEUE, "orders", forward, forward_only, when_not_matched))
-        client = harness.client()
-        client.send("blue", receipt="r")
-        harness.turn()
-        assert client.receipts == ["r"]
-        assert harness.stored() == count
+@pytest.mark.parametrize(
+    ("forward_only", "when_not_matched", "red", "blue"),
+    [(True, False, 0, 0), (True, True, 0, 1), (False, False, 1, 1), (False, True, 0, 1)],
+)
+def test_a_composite_keeps_what_it_is_said_to(make_harness: Any, forward_only, when_not_matched, red, blue) -> None:
+    """``red``, which its selector takes, and ``blue``: how many of them stay where they were sent to."""
+    composite = Composite(QUEUE, "orders", (Forward(BILLING, RED),), forward_only, when_not_matched)
+    client = make(make_harness, composite).consumer("b", BILLING).subscribe("o", ORDERS)
+    for colour in ("red", "blue"):
+        client.store(colour, properties={"colour": colour}, receipt=colour)
+    assert (client.receipts, client.bodies.count("red"), client.bodies.count("blue")) == (
+        ["red", "blue"],
+        1 + red,
+        blue,
+    )
 
 
 def test_composites_send_on_to_each_other_but_not_in_a_circle(make_harness: Any) -> None:
@@ -68,10 +73,8 @@ def test_composites_send_on_to_each_other_but_not_in_a_circle(make_harness: Any)
         Composite(QUEUE, "second", (Forward(BILLING),)),
         Composite(QUEUE, "round", (Forward(Destination(QUEUE, "round")),)),
     )
-    client = harness.consumer("b", BILLING)
-    client.send("a")
-    client.send("b", Destination(QUEUE, "round"), receipt="r")
-    harness.turn()
+    client = harness.consumer("b", BILLING).send("a")
+    client.send("b", Destination(QUEUE, "round"), receipt="r").turn()
     assert client.bodies == ["a"]
     assert "send on to each other" in client.errors[0]
     assert client.receipts == []
@@ -93,8 +96,7 @@ def test_a_mirror_may_feed_queues_as_a_virtual_topic(make_harness: Any) -> None:
     client, sender = harness.client(), harness.client()
     client.subscribe("v", Destination(QUEUE, "Consumer.a.VirtualTopic.Mirror.orders"))
     sender.store("a")
-    assert client.bodies == ["a"]
-    assert harness.figures()["messages"] == 1
+    assert (client.bodies, harness.figures()["messages"]) == (["a"], 1)
 
 
 def test_a_selector_aware_virtual_topic_feeds_queues_what_consumers_take(make_harness: Any) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from tandemmq.broker.admin.events import (
     Clock,
     Event,
     EventRing,
+    FormerRing,
     Moment,
     NameInUse,
     read_ring,
@@ -57,6 +59,18 @@ def kinds(ring: EventRing) -> list[str]:
 NewRing = Callable[..., EventRing]
 
 
+def begun(path: str | None, **options: Any) -> EventRing:
+    ring = EventRing("a", path, **options)
+    ring.start()
+    return ring
+
+
+def ring_in(path: str) -> FormerRing:
+    found = read_ring(path)
+    assert found is not None
+    return found
+
+
 @pytest.fixture
 def ring(virtual: VirtualTime) -> NewRing:
     """``ring(name, path, **options)``: on threads of virtual time."""
@@ -70,15 +84,13 @@ def path(tmp_path: Path) -> str:
 
 def test_what_was_recorded_is_read_back_by_the_next_run(path: str) -> None:
     clock = ManualClock()
-    first = EventRing("a", path, clock=clock)
-    first.start()
+    first = begun(path, clock=clock)
     first.record("started")
     clock.advance(1.5)
     first.record("master", epoch=7, why="the lock was free")
     first.record("lost", trouble="LOCK_LOST")
     first.close()
-    second = EventRing("a", path, clock=clock)
-    second.start()
+    second = begun(path, clock=clock)
     wait_until(lambda: len(second.events()) == 3, "the former events are taken up")
     assert second.events() == first.events()
     assert [(e.kind, e.epoch) for e in second.events()] == [("started", 0), ("master", 7), ("lost", 7)]
@@ -86,8 +98,7 @@ def test_what_was_recorded_is_read_back_by_the_next_run(path: str) -> None:
     assert second.events()[1].at.boot_seconds == 101.5
     second.record("started")
     second.close()
-    former = read_ring(path)
-    assert former is not None
+    former = ring_in(path)
     assert (former.name, former.end) == ("a", None)
     assert [e.kind for e in former.events] == ["started", "master", "lost", "started"]
 
@@ -100,8 +111,7 @@ def test_memory_and_file_are_bounded_and_the_oldest_goes(path: str) -> None:
             ring.record("step", number=run * CAPACITY + number)
         assert len(ring.events()) == CAPACITY
         ring.close()
-    former = read_ring(path)
-    assert former is not None
+    former = ring_in(path)
     assert [e.facts["number"] for e in former.events] == list(range(CAPACITY, 2 * CAPACITY))
     assert os.stat(path).st_size <= FILE_BYTES_MAX
 
@@ -131,22 +141,18 @@ while True:
 
         seen = wait_until(sign_at, "a sign of life is in the file")
         process.send_signal(signal.SIGKILL)
-    former = read_ring(path)
-    assert former is not None
+    former = ring_in(path)
     assert former.end is not None
-    assert former.end.epoch == 3
-    assert former.end.facts["pid"] == process.pid
+    assert (former.end.epoch, former.end.facts["pid"]) == (3, process.pid)
     assert seen <= former.end.at.boot_seconds <= time.clock_gettime(time.CLOCK_BOOTTIME)
     assert former.sign is not None
     assert former.sign.last_receipt is not None
     assert before <= former.sign.last_receipt.boot_seconds <= after
-    ring = EventRing("a", path)
-    ring.start()
+    ring = begun(path)
     wait_until(lambda: kinds(ring) == ["master", "fell-silent"], "the next run tells of the death")
     assert ring.events()[-1].at == former.end.at
     ring.close()
-    again = read_ring(path)
-    assert again is not None
+    again = ring_in(path)
     assert again.end is None
     assert [e.kind for e in again.events] == ["master", "fell-silent"], "and it is told once"
 
@@ -160,8 +166,7 @@ def test_a_loop_that_was_silent_is_an_event_of_the_moment_it_fell_silent() -> No
     silent_since = clock.now()
     clock.advance(7.25)
     ring.alive(3)  # written by one who does not know yet that he is deposed
-    assert kinds(ring) == ["stalled"]
-    assert ring.events()[0].at == silent_since
+    assert (kinds(ring), ring.events()[0].at) == (["stalled"], silent_since)
     assert ring.events()[0].facts == {"seconds": 7.25, "last_receipt_boot_seconds": silent_since.boot_seconds}
 
 
@@ -186,8 +191,7 @@ def test_an_end_of_a_term_carries_the_time_of_the_last_receipt() -> None:
     ],
 )
 def test_what_is_torn_is_left_out_and_the_rest_read(path: str, offset: int, left: list[int] | None) -> None:
-    ring = EventRing("a", path)
-    ring.start()
+    ring = begun(path)
     for number in range(5):
         ring.record("step", number=number)
     ring.close()
@@ -196,26 +200,21 @@ def test_what_is_torn_is_left_out_and_the_rest_read(path: str, offset: int, left
         file.write(b"\xa5" * 8)
     former = read_ring(path)
     assert (None if former is None else [e.facts["number"] for e in former.events]) == left
-    again = EventRing("a", path)
-    again.start()
+    again = begun(path)
     again.record("step", number=5)
     again.close()
-    former = read_ring(path)
-    assert former is not None
+    former = ring_in(path)
     assert [e.facts["number"] for e in former.events if e.kind == "step"] == [*(left or []), 5]
 
 
 def test_a_long_or_strange_fact_does_not_spoil_the_slot(path: str) -> None:
-    ring = EventRing("a", path)
-    ring.start()
+    ring = begun(path)
     ring.record("lost", reason="ä" * 10_000, where=Path("/x"), epoch=2, count=5)
     ring.record("ended")
     ring.close()
-    former = read_ring(path)
-    assert former is not None
+    former = ring_in(path)
     assert [e.kind for e in former.events] == ["lost", "ended"]
-    assert former.events[0].facts["count"] == 5
-    assert former.events[0].facts["where"] == "/x"
+    assert (former.events[0].facts["count"], former.events[0].facts["where"]) == (5, "/x")
 
 
 def test_the_second_living_broker_of_a_name_is_refused_and_leaves_the_file_to_the_first(
@@ -239,9 +238,7 @@ def test_the_second_living_broker_of_a_name_is_refused_and_leaves_the_file_to_th
     assert f"pid {os.getpid()} on {socket.gethostname()}" in str(refused.value)
     assert "--name" in str(refused.value)
     second.close()
-    former = read_ring(path)
-    assert former is not None
-    assert [e.kind for e in former.events] == ["started"]
+    assert [e.kind for e in ring_in(path).events] == ["started"]
 
 
 def test_a_lock_whose_holder_shows_no_life_keeps_nobody_from_starting(
@@ -256,9 +253,7 @@ def test_a_lock_whose_holder_shows_no_life_keeps_nobody_from_starting(
     assert kinds(second) == ["started"]
     second.close()
     first.close()
-    former = read_ring(path)
-    assert former is not None
-    assert not former.events
+    assert not ring_in(path).events
 
 
 def test_one_who_is_ending_is_waited_for(virtual: VirtualTime, ring: NewRing, path: str) -> None:
@@ -274,9 +269,7 @@ def test_one_who_is_ending_is_waited_for(virtual: VirtualTime, ring: NewRing, pa
     second.start()
     second.record("started")
     second.close()
-    former = read_ring(path)
-    assert former is not None
-    assert [e.kind for e in former.events] == ["started"]
+    assert [e.kind for e in ring_in(path).events] == ["started"]
 
 
 def test_a_disk_that_hangs_holds_up_nobody(ring: NewRing, path: str, disk: HangingDisk) -> None:
@@ -291,9 +284,7 @@ def test_a_disk_that_hangs_holds_up_nobody(ring: NewRing, path: str, disk: Hangi
     disk.gate.open()
 
 
-def test_a_file_that_cannot_be_had_is_said_once_and_costs_nothing_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_cannot_be_had_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "index").write_text("no directory")
     ring = EventRing("a", str(tmp_path / "index" / "a.events"))
     ring.start()
@@ -310,8 +301,7 @@ def test_rings_are_found_below_a_data_directory_and_in_an_index_directory(tmp_pa
     for name in ("b.events", "a.events"):
         (tmp_path / "index" / name).write_bytes(b"")
     expected = [str(tmp_path / "index" / "a.events"), str(tmp_path / "index" / "b.events")]
-    assert rings_in(str(tmp_path)) == expected
-    assert rings_in(str(tmp_path / "index")) == expected
+    assert (rings_in(str(tmp_path)), rings_in(str(tmp_path / "index"))) == (expected, expected)
     assert rings_in(str(tmp_path / "nowhere")) == []
     assert read_ring(expected[0]) is None
 
@@ -347,12 +337,9 @@ def test_an_event_survives_its_json() -> None:
 
 
 @pytest.mark.parametrize("mood", MOODS)
-def test_events_are_written_as_a_whole_or_it_is_said_that_they_are_not(
-    path: str, mood: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_events_are_written_whole_or_it_is_said(path: str, mood: str, caplog: pytest.LogCaptureFixture) -> None:
     disk = UnwillingDisk(mood)
-    ring = EventRing("a", path, disk=disk)
-    ring.start()
+    ring = begun(path, disk=disk)
     for number in range(20):
         ring.record("told", number=number)
     if mood in ENDS_WITH:
@@ -364,7 +351,6 @@ def test_events_are_written_as_a_whole_or_it_is_said_that_they_are_not(
     if mood in ENDS_WITH:
         assert disk.calls == calls, "nothing is tried again"
     else:
-        former = read_ring(path)
-        assert former is not None
+        former = ring_in(path)
         assert [event.facts["number"] for event in former.events] == list(range(20))
         assert former.end is None

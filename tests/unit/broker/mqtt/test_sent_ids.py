@@ -5,18 +5,12 @@ from __future__ import annotations
 from tandemmq.broker.mqtt.sent_ids import SENT_IDS_MAX, SentIdsOfClients
 
 
-def test_they_are_given_once() -> None:
+def test_they_are_given_once_and_those_of_the_last_connection_count() -> None:
     all_of_them = SentIdsOfClients()
-    all_of_them.keep("one", {("t", "m"): 7})
-    assert all_of_them.take("one") == {("t", "m"): 7}
-    assert all_of_them.take("one") == {}
-
-
-def test_the_last_connection_counts() -> None:
-    all_of_them = SentIdsOfClients()
-    all_of_them.keep("one", {("t", "m"): 7})
-    all_of_them.keep("one", {})
-    assert all_of_them.take("one") == {}
+    for kept in ({("t", "m"): 7}, {}):
+        all_of_them.keep("one", {("t", "m"): 6})
+        all_of_them.keep("one", kept)
+        assert [all_of_them.take("one") for _ in range(2)] == [kept, {}]
 
 
 def test_of_very_many_the_oldest_are_forgotten() -> None:

@@ -1,7 +1,8 @@
-"""Consumers come to lanes and leave them, one by one."""
+"""Where the messages of a queue wait: in lanes, in runs that came back, in runs that were passed over."""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.core.commands import AckMode
-from tandemmq.broker.core.delivery import Subscription, volatile_entry
+from tandemmq.broker.core.delivery import Entry, Subscription, volatile_entry
 from tandemmq.broker.core.queue.lanes import Lane, Lanes
+from tandemmq.broker.core.queue.returned import Returned
+from tandemmq.broker.core.queue.skipped_ranges import SkippedRanges
+from tandemmq.store.operations import PagedMessage
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.core.outlet import Outlet
 
@@ -65,3 +69,122 @@ def test_one_more_of_a_known_choice_has_nobody_look_through_all_consumers(monkey
     one = subscription(None, 1)
     lanes.join(one)
     lanes.leave(one)
+
+
+# ---- what came back
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["add", "run", "take", "take run", "keep"]), st.integers(1, 9)), max_size=30)
+
+
+def entry_at(position: int) -> Entry:
+    entry = volatile_entry(Message(Destination(DestinationKind.QUEUE, "orders"), "1"))
+    entry.position = position
+    return entry
+
+
+@given(STEPS, st.randoms(use_true_random=False))
+def test_it_is_what_a_sorted_list_would_be(steps: list[tuple[str, int]], random: object) -> None:
+    free = list(range(300))
+    random.shuffle(free)  # type: ignore[attr-defined]
+    returned = Returned()
+    model: list[int] = []
+    for what, number in steps:
+        if what == "add":
+            position = free.pop()
+            returned.add(entry_at(position))
+            model.append(position)
+        elif what == "run":
+            positions = sorted(free.pop() for _ in range(number))
+            returned.add_run(deque(map(entry_at, positions)))
+            model += positions
+        elif what == "take" and model:
+            assert returned.take().position == min(model)
+            model.remove(min(model))
+        elif what == "take run" and model:
+            run = [entry.position for entry in returned.take_run(number)]
+            assert run == sorted(run)
+            assert run[0] == min(model)
+            assert len(run) <= number
+            model = [position for position in model if position not in run]
+        elif what == "keep":
+            model = [position for position in model if position % 2]
+            returned.keep([entry for entry in returned.entries() if entry.position % 2])
+        assert sorted(entry.position for entry in returned.entries()) == sorted(model)
+        assert (returned.total, bool(returned.heap)) == (len(model), bool(model))
+        assert not model or returned.heap[0][0] == min(model)
+    assert [returned.take().position for _ in range(len(model))] == sorted(model)
+
+
+# ---- runs of messages that were passed over
+
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+
+
+def entry(place: int) -> Entry:
+    """The message with that position; its order key is ten times that."""
+    found = Entry(Message(ORDERS, f"m{place}"), place * 10, place, 10, 700)
+    found.position = place
+    return found
+
+
+def paged(*places: int) -> list[PagedMessage]:
+    return [PagedMessage(place * 10, place, 10, Message(ORDERS, f"m{place}")) for place in places]
+
+
+def skipped_over(*places: int) -> SkippedRanges:
+    skipped = SkippedRanges(runs_max=100)
+    for place in places:
+        skipped.add(entry(place), place * 10)
+    return skipped
+
+
+def again(skipped: SkippedRanges, *places: int, after: int = 0, is_end: bool = True) -> list[tuple[str, int]]:
+    return [(each.message.message_id, at) for each, at in skipped.found(after, paged(*places), is_end)]
+
+
+def test_only_what_was_passed_over_comes_back_at_its_place_also_over_several_pages() -> None:
+    skipped = skipped_over(1, 2, 3, 4, 8)
+    skipped.recall()
+    assert (again(skipped, 1, 2, is_end=False), skipped.frontier) == ([("m1", 1), ("m2", 2)], 3)
+    assert again(skipped, 3, 4, 5, 8, after=skipped.due[0].first_key - 1) == [("m3", 3), ("m4", 4), ("m8", 8)]
+    assert (skipped.count, skipped.due) == (0, [])
+
+
+def test_what_became_due_before_a_page_that_is_under_way_stays_due() -> None:
+    skipped = skipped_over(5)
+    skipped.recall()
+    after = skipped.due[0].first_key - 1
+    skipped.add(entry(2), 20)
+    skipped.recall()
+    assert (again(skipped, 5, after=after), skipped.frontier, skipped.count) == ([("m5", 5)], 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("alive", "floor", "due", "runs"),
+    [({4}, 0, (), [10, 50]), ((), 4, (), [10, 30, 50]), ((), 0, (4,), [40, 10, 50])],
+    ids=["alive between", "not known what is alive", "due between"],
+)
+def test_runs_are_joined_where_nothing_stands_between_them(alive: Any, floor: int, due: Any, runs: list[int]) -> None:
+    skipped = skipped_over(*due)
+    skipped.recall()
+    for place in (1, 3, 5, 7):
+        skipped.add(entry(place), place * 10)
+    skipped.join(alive=alive, floor=floor)
+    skipped.recall()
+    assert sorted(run.first_key for run in skipped.due) == sorted(runs)
+
+
+def test_joining_waits_until_enough_has_gone() -> None:
+    skipped = skipped_over(1)
+    assert skipped.may_join(0)
+    assert not skipped.may_join(5)
+    assert skipped.may_join(6)
+
+
+def test_messages_that_vanished_from_the_store_are_not_counted_for_ever() -> None:
+    skipped = skipped_over(1, 2, 3, 6)
+    skipped.recall()
+    assert [name for name, _ in again(skipped, 2)] == ["m2"]
+    assert skipped.count == 0

@@ -7,84 +7,21 @@ from random import Random
 import pytest
 
 from tandemmq.broker.core import slices
-from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.delivery import Entry, Subscription
-from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Memory
+from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES
 from tandemmq.broker.core.queue import lanes, ordering, routing
 from tandemmq.broker.core.queue import queue as queue_module
 from tandemmq.broker.core.queue.lanes import exclusive
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.queue.window import RUNS_PER_WINDOW
-from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import Pace, at_once
-from tandemmq.store.operations import Page, PagedMessage
-from tandemmq.store.records.message import Destination, DestinationKind, Message
-from tests.support.core.outlet import Outlet
-
-ORDERS = Destination(DestinationKind.QUEUE, "orders")
+from tandemmq.store.records.message import Message
+from tests.support.core.queues import ORDERS, SIZE, Colour, StoredQueue, message
 
 
-class Colour:
-    """Counts what it is asked."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.asked: list[str] = []
-
-    def matches(self, message: Message) -> bool:
-        self.asked.append(message.message_id)
-        return message.type == self.text
-
-
-class Harness:
-    """A queue, the store behind it, and consumers by name."""
-
-    def __init__(self, *, is_prioritized: bool = False, **settings: int) -> None:
-        self.share = Share(Memory(1 << 30))
-        self.queue = Queue(ORDERS, 1, EngineSettings(**settings), self.share, is_prioritized=is_prioritized)
-        self.stored: dict[int, PagedMessage] = {}
-        self.sent = 0
-        self.pages = 0
-
-    def open(self, name: str, prefetch: int = 1000, **options: object) -> Subscription:
-        subscription = Subscription(name, Outlet(), AckMode.INDIVIDUAL, prefetch, **options)
-        self.queue.open(subscription)
-        return subscription
-
-    def send(self, *messages: Message) -> None:
-        for message in messages:
-            self.sent += 1
-            key = self.sent << 32
-            self.stored[key] = PagedMessage(key, key >> 32, 10, message)
-            self.queue.add(message, key, key >> 32, 10)
-
-    def read(self, page: Page) -> tuple[list[PagedMessage], bool]:
-        found = [self.stored[key] for key in sorted(self.stored) if key > page.after]
-        return found[: page.count], len(found) <= page.count
-
-    def out(self) -> list[tuple[str, str]]:
-        """Who got what, until nothing moves."""
-        got: list[tuple[str, str]] = []
-        while True:
-            deliveries = self.queue.dispatch(0)
-            got += [(subscription.id, entry.message.message_id) for subscription, _, entry in deliveries]
-            if self.queue.wants_page:
-                self.pages += 1
-                self.queue.page(*self.read(self.queue.ask_page()))
-            elif not deliveries and not self.queue.has_more:
-                return got
-
-    def settle(self, subscription: Subscription) -> None:
-        for tag in list(subscription.unacked):
-            for _, entry in subscription.take(tag):
-                self.queue.settle(entry)
-                if entry.order_key:
-                    del self.stored[entry.order_key]
-
-
-def message(name: str, kind: str | None = None, **fields: object) -> Message:
-    return Message(ORDERS, name, type=kind, persistent=True, **fields)
+@pytest.fixture
+def harness() -> StoredQueue:
+    return StoredQueue()
 
 
 def messages(count: int, kind: str | None = None, first: int = 1) -> list[Message]:
@@ -97,154 +34,85 @@ def not_wanted(queue: Queue) -> int:
     return queue.skipped.count + len(queue.routes.unwanted) + len(queue.routes.stuck)
 
 
-def test_no_message_is_shown_to_a_selector_twice() -> None:
-    harness = Harness()
+def test_no_message_is_shown_to_a_selector_twice(harness: StoredQueue) -> None:
     red, blue = Colour("red"), Colour("blue")
-    harness.open("a", 1, selector=red)
-    harness.open("b", 1, selector=blue)
+    for name, selector in (("a", red), ("b", red), ("c", blue)):
+        harness.open(name, 1, selector=selector)
     harness.send(*messages(5, "red"))
-
-    for _ in range(3):
-        harness.out()
-
-    assert red.asked == ["m1", "m2", "m3", "m4", "m5"]
-    assert blue.asked == red.asked
+    assert [harness.out() for _ in range(3)] == [[("a", "m1"), ("b", "m2")], [], []]
+    assert red.asked == blue.asked == ["m1", "m2", "m3", "m4", "m5"]
 
 
-def test_consumers_with_one_selector_ask_it_once() -> None:
-    harness = Harness()
-    red = Colour("red")
-    harness.open("a", selector=red)
-    harness.open("b", selector=red)
-    harness.send(*messages(2, "red"))
-
-    assert harness.out() == [("a", "m1"), ("b", "m2")]
-    assert red.asked == ["m1", "m2"]
-
-
-def test_the_highest_priority_with_room_is_served_first() -> None:
-    harness = Harness()
+def test_the_highest_priority_with_room_is_served_first(harness: StoredQueue) -> None:
     harness.open("low", priority=0)
     harness.open("high", 2, priority=7)
     harness.send(*messages(4))
-
     assert harness.out() == [("high", "m1"), ("high", "m2"), ("low", "m3"), ("low", "m4")]
 
 
-def test_one_exclusive_consumer_gets_all_and_the_next_takes_over() -> None:
-    harness = Harness()
+def test_one_exclusive_consumer_gets_all_until_it_leaves(harness: StoredQueue) -> None:
     plain = harness.open("plain")
     first = harness.open("first", is_exclusive=True)
     harness.open("second", is_exclusive=True)
     harness.send(*messages(2))
     assert harness.out() == [("first", "m1"), ("first", "m2")]
-
     harness.queue.close(first)
     assert harness.out() == [("second", "m1"), ("second", "m2")]
+    harness.open("third", is_exclusive=True, priority=1)
+    harness.send(message("m3"))
+    assert harness.out() == [("third", "m3")]
     assert not plain.unacked
 
 
-def test_an_exclusive_consumer_of_a_higher_priority_takes_over() -> None:
-    harness = Harness()
-    harness.open("first", is_exclusive=True)
-    harness.send(*messages(1))
-    assert harness.out() == [("first", "m1")]
-
-    harness.open("second", is_exclusive=True, priority=1)
-    harness.send(message("m2"))
-
-    assert harness.out() == [("second", "m2")]
-
-
 def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> None:
-    harness = Harness(window_messages=4, page_messages=3)
+    harness = StoredQueue(window_messages=4, page_messages=3)
     harness.open("a", selector=Colour("red"))
     harness.send(*messages(1000, "blue"), message("needle", "red"))
-
-    assert harness.out() == [("a", "needle")]
-    assert not_wanted(harness.queue) == 1000
-    assert harness.queue.count == 1001
+    assert (harness.out(), not_wanted(harness.queue), harness.queue.count) == ([("a", "needle")], 1000, 1001)
     # In memory: what nobody wants, as much as a window holds, and the needle.
-    assert harness.share.stored == 5 * (ENTRY_OVERHEAD_BYTES + 10)
+    assert harness.share.stored == 5 * (ENTRY_OVERHEAD_BYTES + SIZE)
 
 
-def test_a_newcomer_gets_what_was_passed_over_in_order_and_nobody_waits_for_that() -> None:
-    harness = Harness(window_messages=4, page_messages=3)
-    harness.open("a", selector=Colour("red"))
-    harness.send(*messages(50, "blue"))
-    assert harness.out() == []
-    harness.send(message("volatile-like", "blue"), message("r1", "red"))
-
-    harness.open("b", selector=Colour("blue"))
-    first = harness.queue.dispatch(0)
-    rest = harness.out()
-
-    assert ("a", "r1") in [(subscription.id, entry.message.message_id) for subscription, _, entry in first]
-    got = [(s.id, e.message.message_id) for s, _, e in first if s.id == "b"] + [each for each in rest if each[0] == "b"]
-    assert got == [("b", f"m{number}") for number in range(1, 51)] + [("b", "volatile-like")]
-
-
-def test_a_selector_that_comes_or_goes_is_all_that_is_asked_anew() -> None:
-    harness = Harness()
+def test_a_selector_that_comes_or_goes_is_all_that_is_asked_anew(harness: StoredQueue) -> None:
     red, blue, green = Colour("red"), Colour("blue"), Colour("green")
     harness.open("a", 0, selector=red)
     going = harness.open("b", 0, selector=blue)
     harness.send(message("m1", "red"), message("m2", "blue"), message("m3", "green"))
     assert harness.out() == []
-
     harness.open("c", 0, selector=green)
     late = harness.open("d", selector=red)
     assert harness.out() == [("d", "m1")]
     harness.queue.close(going)
     harness.open("e", selector=None)
-
-    assert harness.out() == [("e", "m2"), ("e", "m3")]
-    assert red.asked == ["m1", "m2", "m3"]
+    assert (harness.out(), red.asked) == ([("e", "m2"), ("e", "m3")], ["m1", "m2", "m3"])
     assert late.unacked
 
 
-def test_many_lanes_come_and_go() -> None:
-    harness = Harness()
-    consumers = [harness.open(f"c{number}", 1, selector=Colour(f"kind-{number}")) for number in range(200)]
-    harness.send(*(message(f"m{number}", f"kind-{number % 200}") for number in range(400)))
-    assert len(harness.out()) == 200
-
-    for consumer in consumers[:199]:
-        harness.queue.close(consumer)
-    harness.open("all")
-
-    assert harness.out() == [("all", f"m{number}") for number in range(400) if number != 199]
-
-
 def test_a_backlog_that_fits_in_memory_is_not_read_again() -> None:
-    harness = Harness(window_messages=100)
+    harness = StoredQueue(window_messages=100)
     for number in range(10):
         consumer = harness.open(f"reply-{number}", selector=Colour("red"))
         harness.send(*messages(5, "blue", first=10 * number))
         assert harness.out() == []
         harness.queue.close(consumer)
-
     assert harness.pages == 0
 
 
 def test_who_comes_with_a_selector_that_was_tried_has_nothing_read_again() -> None:
-    harness = Harness(window_messages=4, page_messages=3)
+    harness = StoredQueue(window_messages=4, page_messages=3)
     red = Colour("red")
     first = harness.open("a", selector=red)
     harness.send(*messages(50, "blue"))
     assert harness.out() == []
     pages, asked = harness.pages, len(red.asked)
-
     harness.queue.close(first)
     harness.open("b", selector=red)
     harness.open("c", selector=red)
-    assert harness.out() == []
-    assert harness.pages == pages
+    assert (harness.out(), harness.pages) == ([], pages)
     assert len(red.asked) - asked < 10, "what memory holds, and nothing of the rest"
     harness.send(*messages(10, "blue", first=51))
     assert harness.out() == []
     pages = harness.pages
-
     green = Colour("green")
     joined = harness.open("d", selector=green)
     assert harness.out() == []
@@ -252,9 +120,7 @@ def test_who_comes_with_a_selector_that_was_tried_has_nothing_read_again() -> No
     pages = harness.pages
     harness.queue.close(joined)
     harness.open("e", selector=green)
-    assert harness.out() == []
-    assert harness.pages == pages
-
+    assert (harness.out(), harness.pages) == ([], pages)
     harness.open("f", selector=Colour("blue"))
     assert harness.out() == [("f", f"m{number}") for number in range(1, 61)]
 
@@ -264,7 +130,7 @@ def test_nobody_misses_what_others_refused(seed: int) -> None:
     """Consumers of few selectors come and go, one may be exclusive, and messages leave memory: all that any of them
     takes is out in the end."""
     dice = Random(seed)
-    harness = Harness(window_messages=4, page_messages=3)
+    harness = StoredQueue(window_messages=4, page_messages=3)
     colours = [Colour("red"), Colour("blue"), Colour("green"), None]
     consumers: list[Subscription] = []
     for step in range(60):
@@ -291,7 +157,7 @@ def test_nobody_misses_what_others_refused(seed: int) -> None:
 
 
 def test_runs_become_one_when_what_parted_them_is_gone() -> None:
-    harness = Harness(window_messages=4, page_messages=4)
+    harness = StoredQueue(window_messages=4, page_messages=4)
     consumer = harness.open("a", selector=Colour("red"))
     pairs = 20 * RUNS_PER_WINDOW * 4
     got = 0
@@ -299,7 +165,6 @@ def test_runs_become_one_when_what_parted_them_is_gone() -> None:
         harness.send(message(f"b{number}", "blue"), message(f"r{number}", "red"))
         got += len(harness.out())
         harness.settle(consumer)
-
     assert got == pairs
     assert not_wanted(harness.queue) == pairs
     harness.open("b", 10**6, selector=Colour("blue"))
@@ -307,7 +172,7 @@ def test_runs_become_one_when_what_parted_them_is_gone() -> None:
 
 
 def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -> None:
-    harness = Harness(window_messages=4, page_messages=4)
+    harness = StoredQueue(window_messages=4, page_messages=4)
     consumer = harness.open("a", 10**6, selector=Colour("red"))
     pairs = 20 * RUNS_PER_WINDOW * 4
     for number in range(pairs):
@@ -315,7 +180,6 @@ def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -
     before = len(harness.out())
     assert before < pairs
     assert harness.share.stored < (before + 20) * 710
-
     after = 0
     while before + after < pairs:
         harness.settle(consumer)
@@ -324,55 +188,14 @@ def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -
         after += got
 
 
-def test_what_comes_back_has_its_old_place() -> None:
-    harness = Harness()
-    red = harness.open("red", 2, selector=Colour("red"))
-    harness.send(*messages(4, "red"))
-    harness.out()
-
-    entry = red.take_one(1)
-    assert isinstance(entry, Entry)
-    harness.queue.give_back(entry, is_seen=False)
-
-    assert harness.out() == [("red", "m1")]
-    assert entry.redeliveries == 0
-
-
-def test_consumers_that_become_alike_go_back_to_the_short_way() -> None:
-    harness = Harness()
-    red = harness.open("red", selector=Colour("red"))
-    harness.open("all")
-    harness.send(*messages(3, "blue"))
-    assert harness.queue.routes is not None
-
-    harness.queue.close(red)
-
-    assert harness.queue.routes is None
-    assert harness.out() == [("all", "m1"), ("all", "m2"), ("all", "m3")]
-
-
-def test_what_has_expired_in_a_lane_is_met() -> None:
-    harness = Harness()
-    harness.open("red", 1, selector=Colour("red"))
-    harness.send(message("m1", "red"), message("m2", "red", expiration=5), message("m3", "blue", expiration=5))
-    harness.out()
-
-    at_once(harness.queue.sweep(5, Pace()))
-
-    assert [entry.message.message_id for entry in harness.queue.expired] == ["m2", "m3"]
-    assert harness.queue.count == 1  # those that expired are the caller's
-
-
 @pytest.mark.parametrize("place", ["ready", "backlog", "lanes"])
 @pytest.mark.parametrize("step", range(60))
-def test_what_moved_while_it_was_looked_for_is_looked_for_again(
-    monkeypatch: pytest.MonkeyPatch, step: int, place: str
-) -> None:
+def test_what_moved_meanwhile_is_looked_for_again(monkeypatch: pytest.MonkeyPatch, step: int, place: str) -> None:
     """All consumers leave behind that step: what waited for each of them stands in one row again."""
     monkeypatch.setattr(slices, "ITEMS", 2)
     monkeypatch.setattr(ordering, "PIECE_MAX", 2)
     monkeypatch.setattr(lanes, "LATE_MAX", 2)
-    harness = Harness()
+    harness = StoredQueue()
     consumers = [harness.open(colour, 0, selector=Colour(colour)) for colour in ("red", "blue", "green")]
     colours = ("red", "blue", "green", "none")
     harness.send(*[message(f"m{number}", colours[number % 4], expiration=5) for number in range(24)])
@@ -381,13 +204,11 @@ def test_what_moved_while_it_was_looked_for_is_looked_for_again(
         harness.queue.dispatch(0)
     elif place == "lanes":
         harness.out()
-
     work = harness.queue.sweep(5, Pace())
     for number, _ in enumerate(work):
         if number == step:
             for each in consumers:
                 at_once(harness.queue.close(each))
-
     assert len(harness.queue.expired) == 24 or harness.queue.expiring_at == 5
     at_once(harness.queue.sweep(5, Pace()))
     assert len({entry.message.message_id for entry in harness.queue.expired}) == len(harness.queue.expired)
@@ -399,7 +220,7 @@ def test_what_expired_together_in_one_place_is_taken_out_in_pieces(monkeypatch: 
     monkeypatch.setattr(slices, "ITEMS", 2)
     monkeypatch.setattr(ordering, "PIECE_MAX", 100)
     monkeypatch.setattr(lanes, "LATE_MAX", 100)
-    harness = Harness(is_prioritized=place != "ready")
+    harness = StoredQueue(is_prioritized=place != "ready")
     queue = harness.queue
     consumer = harness.open("consumer", 0)
     for number in range(1000):
@@ -410,11 +231,9 @@ def test_what_expired_together_in_one_place_is_taken_out_in_pieces(monkeypatch: 
             queue.dispatch(0)
     if place == "backlog":
         queue.close(consumer)
-
     before = most = 0
     for _ in queue.sweep(5, Pace()):
         most, before = max(most, len(queue.expired) - before), len(queue.expired)
-
     assert most <= 100
     assert len(queue.expired) == 900
     if place == "backlog":
@@ -431,7 +250,7 @@ def test_what_expired_together_in_one_place_is_taken_out_in_pieces(monkeypatch: 
 def test_many_in_lanes_stay_there_when_the_selectors_go(monkeypatch: pytest.MonkeyPatch, is_last: bool) -> None:
     monkeypatch.setattr(queue_module, "GATHERED_MAX", 10)
     monkeypatch.setattr(queue_module, "ROUND_MESSAGES", 5)
-    harness = Harness()
+    harness = StoredQueue()
     queue = harness.queue
     red = harness.open("red", 0, selector=Colour("red"))
     other = None if is_last else harness.open("other", 0)
@@ -451,7 +270,6 @@ def test_many_in_lanes_stay_there_when_the_selectors_go(monkeypatch: pytest.Monk
         patch.setattr(Entry, "position", property(counted, position.__set__))
         queue.close(red)
     assert looked_at < (150 if is_last else 10), "what nobody took is put in order, and nothing else"
-
     other = other or harness.open("other", 0)
     other.credit = 1000
     assert harness.out() == [("other", str(number)) for number in range(200)]
@@ -459,21 +277,8 @@ def test_many_in_lanes_stay_there_when_the_selectors_go(monkeypatch: pytest.Monk
     assert (queue.held, queue.ready_weight) == (0, 0)
 
 
-def test_a_pull_consumer_gets_one_message_for_each_pull() -> None:
-    harness = Harness()
-    puller = harness.open("puller", 0, selector=Colour("red"))
-    harness.send(*messages(3, "red"))
-    assert harness.out() == []
-
-    puller.credit = 1
-    assert harness.out() == [("puller", "m1")]
-    harness.settle(puller)
-    assert harness.out() == []
-
-
-def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPatch, harness: StoredQueue) -> None:
     """What a group's owner has waits elsewhere, and is not asked about again."""
-    harness = Harness()
     one = harness.open("one", 0, selector=Colour("red"))
     harness.send(message("m1", "red"), message("m2", "red"), message("m3", "red", group_id="g"))
     assert harness.out() == []
@@ -483,8 +288,7 @@ def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPat
     assert harness.out() == [("one", "m1"), ("one", "m2"), ("one", "m3")]
 
 
-def test_what_came_back_in_pieces_goes_out_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = Harness()
+def test_what_came_back_in_pieces_goes_out_in_order(monkeypatch: pytest.MonkeyPatch, harness: StoredQueue) -> None:
     first = harness.open("first", 4, selector=Colour("red"))
     harness.send(*(message(f"m{number}", "red") for number in range(1, 7)))
     assert len(harness.out()) == 4

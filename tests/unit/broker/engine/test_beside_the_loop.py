@@ -1,4 +1,5 @@
-"""A delivery that takes long is made ready beside the loop: in its consumer's order, and lost for nobody who leaves."""
+"""What takes long is done beside the loop: deliveries are made ready in their consumer's order, and lost for nobody who
+leaves; a selector that takes long to compile holds up its own client, and nobody else."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from tandemmq.store.records.message import Message
 from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, RecordingSession
 
 LONG = "long"
+LONG_SELECTOR = " OR ".join(f"colour = 'c{number}'" for number in range(60))
+both_acks = pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
 
 
 class CarefulSession(RecordingSession):
@@ -61,7 +64,7 @@ def threads() -> Threads:
 @pytest.fixture
 def harness(threads: Threads) -> Harness:
     harness = Harness(EngineSettings())
-    harness.prepare_in_thread = threads
+    harness.prepare_in_thread = harness.in_thread = threads
     harness.begin_term()
     return harness
 
@@ -74,13 +77,12 @@ def client(harness: Harness, ack: AckMode = AckMode.INDIVIDUAL, destination: Any
 
 
 @pytest.mark.parametrize("destination", [ORDERS, PRICES])
-@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
+@both_acks
 def test_each_consumer_has_its_order_and_others_do_not_wait(
     harness: Harness, threads: Threads, ack: AckMode, destination: Any
 ) -> None:
     one, other, sender = client(harness, ack, destination), client(harness, ack, PRICES), harness.client()
-    sender.send_all(("a", "long 1", "b", "long 2", "c"), destination)
-    sender.store("aside", destination=PRICES)
+    sender.send_all(("a", "long 1", "b", "long 2", "c"), destination).store("aside", destination=PRICES)
     assert one.bodies == ["a"]
     assert one.is_held
     assert other.bodies[-1:] == (["aside"] if destination == ORDERS else ["a"])
@@ -93,7 +95,7 @@ def test_each_consumer_has_its_order_and_others_do_not_wait(
     assert harness.stored() == (5 if ack is AckMode.INDIVIDUAL and destination == ORDERS else 0)
 
 
-@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
+@both_acks
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("how", ["unsubscribe", "vanish", "disconnect"])
 def test_who_leaves_meanwhile_leaves_it_to_the_next(
@@ -112,12 +114,9 @@ def test_who_leaves_meanwhile_leaves_it_to_the_next(
     assert other.bodies in (["long 1", "b"], ["b", "long 1"])
     assert [each.redelivered for each in other.session.delivered] == [ack is AckMode.INDIVIDUAL] * 2
     if ack is AckMode.INDIVIDUAL:
-        other.ack("b")
-        other.ack("long 1")
+        other.ack("b").ack("long 1")
     harness.turn()
-    assert harness.stored() == 0
-    assert harness.figures()["messages"] == 0
-    assert harness.engine.memory.used == 0
+    assert (harness.stored(), harness.figures()["messages"], harness.engine.memory.used) == (0, 0, 0)
 
 
 def test_what_cannot_be_made_ready_ends_one_connection(harness: Harness, threads: Threads) -> None:
@@ -126,22 +125,18 @@ def test_what_cannot_be_made_ready_ends_one_connection(harness: Harness, threads
     threads.do()
     assert one.is_closed
     one.vanish()
-    other = harness.consumer()
-    assert other.bodies == ["long and wrong"]
+    assert harness.consumer().bodies == ["long and wrong"]
 
 
 def test_a_browser_hears_the_end_behind_the_last(harness: Harness, threads: Threads) -> None:
-    sender = harness.client()
-    sender.send("long 1", persistent=False)
+    harness.client().send("long 1", persistent=False)
     one = harness.client()
     one.session = one.client.session = CarefulSession()
-    one.session.nothing = lambda id: one.session.events.append("end")  # type: ignore[attr-defined]
-    one.subscribe(is_browser=True)
-    harness.turn()
+    one.subscribe(is_browser=True).turn()
     assert one.session.events == []
     threads.do()
     harness.turn()
-    assert one.session.events == [("message", "long 1"), "end"]
+    assert one.session.events == [("message", "long 1"), ("nothing", "s")]
 
 
 def test_after_the_term_nobody_is_told(harness: Harness, threads: Threads) -> None:
@@ -152,18 +147,15 @@ def test_after_the_term_nobody_is_told(harness: Harness, threads: Threads) -> No
     assert one.bodies == []
 
 
-@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
-def test_what_waits_behind_goes_on_one_by_one_while_there_is_room(
-    harness: Harness, threads: Threads, ack: AckMode
-) -> None:
+@both_acks
+def test_what_waits_behind_goes_on_one_by_one_with_room(harness: Harness, threads: Threads, ack: AckMode) -> None:
     """A body that was inflated fills a client's socket for a while: were the next ones written meanwhile, the broker
     would hold all of them, and hang up on who reads slowly."""
     one, sender = client(harness, ack), harness.client()
     sender.store("long 1", "long 2", "b", "long 3")
     one.has_space = False  # what is said first fills it
     threads.do()
-    assert one.bodies == ["long 1"]
-    assert threads.waiting == []
+    assert (one.bodies, threads.waiting) == (["long 1"], [])
     harness.turn()
     assert one.bodies == ["long 1"]
     one.regain_space()
@@ -179,16 +171,42 @@ def test_what_waits_behind_goes_on_one_by_one_while_there_is_room(
     assert not one.is_held
 
 
-@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
-def test_who_leaves_while_it_has_no_room_leaves_the_rest_to_the_next(
-    harness: Harness, threads: Threads, ack: AckMode
-) -> None:
+@both_acks
+def test_who_leaves_without_room_leaves_the_rest_to_the_next(harness: Harness, threads: Threads, ack: AckMode) -> None:
     one, sender = client(harness, ack), harness.client()
     sender.store("long 1", "long 2", "b")
     one.has_space = False
     threads.do()
     assert one.bodies == ["long 1"]
-    one.vanish()
-    harness.turn()
+    one.vanish().turn()
     other = harness.consumer()
     assert sorted(other.bodies) == (["b", "long 1", "long 2"] if ack is AckMode.INDIVIDUAL else ["b", "long 2"])
+
+
+# ---- selectors
+
+
+def test_what_its_client_says_meanwhile_comes_after_it_and_others_wait_for_nothing(
+    harness: Harness, threads: Threads
+) -> None:
+    client, other = harness.consumer(selector=LONG_SELECTOR, receipt="subscribed"), harness.client()
+    client.send("mine", receipt="sent").unsubscribe(receipt="unsubscribed")
+    assert not client.is_reading
+    other.send("other", receipt="other").turn()
+    assert (client.receipts, other.receipts) == ([], ["other"])
+    threads.do()
+    harness.turn()
+    assert client.is_reading
+    assert client.receipts == ["subscribed", "unsubscribed", "sent"]
+
+
+def test_a_mistake_in_it_is_told_as_ever(harness: Harness, threads: Threads) -> None:
+    client = harness.consumer(selector=f"{LONG_SELECTOR} OR", receipt="r")
+    threads.do()
+    (error,) = client.session.errors
+    assert "it ends where a value is expected" in error.message
+    assert (error.receipt, client.send("after", receipt="sent").turn().receipts) == ("r", ["sent"])
+
+
+def test_a_short_one_waits_for_nobody(harness: Harness, threads: Threads) -> None:
+    assert (harness.consumer(selector="colour = 'red'", receipt="r").receipts, threads.waiting) == (["r"], [])
