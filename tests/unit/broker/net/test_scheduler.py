@@ -204,18 +204,6 @@ class TestSending:
         assert (message.original_destination, message.persistent, message.timestamp) == (None, True, START)
         assert (harness.held, harness.scheduler.count, harness.scheduler.next_due) == (0, 0, None)
 
-    def test_it_is_not_pending_before_it_is_durable(self, harness: Harness) -> None:
-        harness.send(DELAY=0)
-        harness.scheduler.tick(harness.now + 10)
-        assert len(harness.unwritten) == 1
-
-    def test_the_earlier_comes_first(self, harness: Harness) -> None:
-        for delay in (300, 100, 200):
-            harness.send(str(delay), DELAY=delay)
-        harness.turn()
-        harness.at(1000)
-        assert harness.bodies == ["100", "200", "300"]
-
     def test_a_repeated_message_comes_so_often_each_with_its_own_id(self, harness: Harness) -> None:
         harness.send(DELAY=5, PERIOD=100, REPEAT=2)
         harness.turn()
@@ -226,14 +214,6 @@ class TestSending:
         assert len(ids | {"ID:client:1:1:1"}) == 4
         assert {(message.properties or {})["scheduledJobId"] for message in harness.sent} == {"ID:client:1:1:1"}
         assert harness.held == 0
-
-    def test_a_cron_entry_goes_on(self, harness: Harness) -> None:
-        harness.send(CRON="* * * * *")
-        harness.turn()
-        for time in range(0, 3 * MINUTE + 1, 500):
-            harness.at(time)
-        assert harness.times == [MINUTE, 2 * MINUTE, 3 * MINUTE]
-        assert harness.held == 1
 
     def test_a_cron_entry_with_repetitions_begins_runs(self, harness: Harness) -> None:
         harness.send(CRON="* * * * *", DELAY=1000, PERIOD=2000, REPEAT=1)
@@ -269,15 +249,6 @@ class TestSending:
         harness.turn()
         assert harness.bodies == [str(number) for number in range(20)]
 
-    def test_what_cannot_be_sent_is_tried_again(self, harness: Harness) -> None:
-        harness.send(PERIOD=100, REPEAT=1)
-        harness.turn()
-        harness.refusals = 1
-        harness.at(100)
-        assert (harness.sent, harness.held, len(harness.scheduler._put_off)) == ([], 1, 1)
-        harness.at(100 + PUT_OFF_MS)
-        assert (len(harness.sent), harness.held, len(harness.scheduler._put_off)) == (1, 1, 0)
-
     def test_what_is_to_go_nowhere_is_removed(self, harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
         stray = Message(PENDING, "ID:x:1:1:1", b"", BodyKind.TEXT)
         harness.unwritten.append(AddMessage(stray, (harness.pending_owner,), encode_payload(stray)))
@@ -306,18 +277,6 @@ class TestSending:
 
 
 class TestPromotion:
-    def test_what_was_pending_is_still(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "PAGE_MESSAGES", 3)
-        for number in range(10):
-            harness.send(str(number), DELAY=100 - number)
-        harness.turn()
-        harness.promote()
-        assert (harness.scheduler.count, harness.scheduler.is_loaded) == (10, False)
-        harness.at(50)
-        assert (harness.scheduler.count, harness.scheduler.is_loaded) == (10, True)
-        harness.at(100)
-        assert harness.bodies == [str(number) for number in reversed(range(10))]
-
     def test_what_comes_while_the_old_is_read_is_known_once(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -331,15 +290,6 @@ class TestPromotion:
         assert harness.scheduler.count == 6
         harness.at(100)
         assert Counter(harness.bodies) == {"old": 5, "new": 1}
-
-    def test_what_fell_due_meanwhile_comes_once(self, harness: Harness) -> None:
-        harness.send(PERIOD=100, REPEAT=3)
-        harness.turn()
-        harness.promote()
-        harness.at(1050)
-        for time in range(1050, 2000, 10):
-            harness.at(time)
-        assert harness.times == [1050, 1100, 1200, 1300]
 
 
 class TestManagement:
@@ -368,14 +318,6 @@ class TestManagement:
         properties = harness.replies[0].properties or {}
         assert (properties["scheduledJobId"], properties["AMQ_SCHEDULED_DELAY"]) == ("ID:client:1:1:2", 100)
         assert (harness.replies[0].original_destination, harness.replies[0].persistent) == (ORDERS, False)
-
-    def test_one_is_removed_by_its_name(self, harness: Harness) -> None:
-        for delay in (100, 200):
-            harness.send(str(delay), DELAY=delay)
-        harness.turn()
-        self.ask(harness, "REMOVE", scheduledJobId="ID:client:1:1:1")
-        harness.at(1000)
-        assert (harness.bodies, harness.held) == (["200"], 0)
 
     def test_all_are_removed_once_all_are_known(self, harness: Harness) -> None:
         for _ in range(3):
