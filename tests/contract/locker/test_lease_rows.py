@@ -1,20 +1,26 @@
-"""The statements by which a lease is taken, extended and freed hit the row only while it says what they ask for."""
+"""The statements by which a lease is taken, extended and freed hit the row only while it says what they ask for; and a
+row that is locked by a transaction."""
 
-# proves: lease, lease-table, proof-grows-old
+# proves: lease, lease-table, proof-grows-old, row-lock
 
 from __future__ import annotations
 
 import itertools
+import os
+import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: the extras sqlite, postgres, mysql")
 
+from tandemmq.locker.contract import LockRefused, LockRequest
+from tandemmq.locker.kinds import create
 from tandemmq.locker.options import Options
 from tandemmq.locker.sql.connection import Session, database
+from tandemmq.locker.sql.database import DatabaseLocker
 from tandemmq.locker.sql.dialects import Bounds
 from tandemmq.locker.sql.lease import LeaseRow
 from tandemmq.locker.sql.lease_table import SqlLeaseTable
@@ -168,3 +174,61 @@ def test_a_clock_that_shows_whole_seconds_does_not_end_a_lease_early(overridden:
     row.set("a", PAST_MS)
     assert row.table.obtain("b", LEASE_MS)
     assert row.stands() == ("b", 7_001 + LEASE_MS)
+
+
+# ---- a row that is locked by an open transaction is ours only while that very transaction sees what it wrote
+
+
+Make = Callable[..., DatabaseLocker]
+
+
+@pytest.fixture
+def make(request_for: Callable[..., LockRequest], tmp_path: Path) -> Iterator[Make]:
+    """Lockers on one SQLite file."""
+    made: list[DatabaseLocker] = []
+
+    def build(name: str, **statements: str) -> DatabaseLocker:
+        options = {"data_source": f"sqlite:///{tmp_path}/lock.db", "query_timeout": 5_000, "statements": statements}
+        locker = create("database", replace(request_for(name), options=options))
+        assert isinstance(locker, DatabaseLocker)
+        made.append(locker)
+        return locker
+
+    yield build
+    for locker in made:
+        locker.release()
+
+
+def test_who_lost_the_connection_lost_the_lock(make: Make) -> None:
+    a = make("a")
+    assert a.try_acquire()
+    a._session.close()
+    assert not a.keep_alive()
+
+
+def test_who_lost_the_transaction_lost_the_lock_though_the_connection_stands(make: Make, tmp_path: Path) -> None:
+    a, b = make("a"), make("b")
+    assert b.try_acquire()
+    b.release()
+    with sqlite3.connect(tmp_path / "lock.db") as connection:
+        connection.execute("UPDATE ACTIVEMQ_LOCK SET TIME = 5")  # what an ActiveMQ broker left there
+    connection.close()
+    assert a.try_acquire()
+    a._session.rollback()
+    assert b.try_acquire()
+    assert not a.keep_alive()
+    assert b.keep_alive()
+
+
+def test_who_holds_a_file_that_was_replaced_holds_nothing(make: Make, tmp_path: Path) -> None:
+    a, b = make("a"), make("b")
+    assert a.try_acquire()
+    os.rename(tmp_path / "lock.db", tmp_path / "away.db")
+    assert b.try_acquire()
+    assert not a.keep_alive()
+
+
+def test_a_statement_that_locks_no_row_locks_nobody_out(make: Make) -> None:
+    a = make("a", lock_update_statement="UPDATE ACTIVEMQ_LOCK SET TIME = ? WHERE ID = 2")
+    with pytest.raises(LockRefused, match="hit 0 rows"):
+        a.try_acquire()

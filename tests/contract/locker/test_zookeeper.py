@@ -8,7 +8,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count
@@ -276,18 +276,31 @@ def test_a_session_that_ended_after_writing_its_node_has_no_lock(
     build: Callable[..., ZooKeeperLocker], server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = build("a")
-    session = a._session
-    call = session.call
-
-    def written_and_ended(verb: str, *arguments: object, **options: Any) -> object:
-        answer = call(verb, *arguments, **options)
-        if verb == "set":
-            end_session(session, server)
-        return answer
-
-    monkeypatch.setattr(session, "call", written_and_ended)
+    around_calls(monkeypatch, a, after={"set": lambda: end_session(a._session, server)})
     assert not a.try_acquire()
     assert a.proof() == NO_PROOF
+
+
+Actions = Mapping[str, Callable[[], object]]
+NOTHING: Actions = {}
+
+
+def around_calls(
+    monkeypatch: pytest.MonkeyPatch, locker: ZooKeeperLocker, before: Actions = NOTHING, after: Actions = NOTHING
+) -> list[str]:
+    """Have something happen before or after calls of its session, by verb. What is called from now on is noted."""
+    asked: list[str] = []
+    call = locker._session.call
+
+    def called(verb: str, *arguments: object, **options: Any) -> object:
+        asked.append(verb)
+        before.get(verb, lambda: None)()
+        answer = call(verb, *arguments, **options)
+        after.get(verb, lambda: None)()
+        return answer
+
+    monkeypatch.setattr(locker._session, "call", called)
+    return asked
 
 
 def is_lost(locker: Locker) -> bool:
@@ -389,14 +402,7 @@ def test_a_node_that_went_after_somebody_wrote_it_is_not_ours(
     a = build("a")
     assert a.try_acquire()
     admin.set(a._node, b"somebody else's")
-    call = a._session.call
-
-    def go_before_it_is_read(verb: str, *arguments: object, **options: Any) -> object:
-        if verb == "get":
-            admin.delete(a._node)
-        return call(verb, *arguments, **options)
-
-    monkeypatch.setattr(a._session, "call", go_before_it_is_read)
+    around_calls(monkeypatch, a, before={"get": lambda: admin.delete(a._node)})
     assert not a.keep_alive()
 
 
@@ -602,14 +608,7 @@ def test_a_renewal_syncs_before_it_writes(
     # Without the sync it would be assumed, not known, that our server has lately told the leader of us.
     a = build("a")
     assert a.try_acquire()
-    asked: list[str] = []
-    call = a._session.call
-
-    def noting(verb: str, *arguments: object, **options: Any) -> object:
-        asked.append(verb)
-        return call(verb, *arguments, **options)
-
-    monkeypatch.setattr(a._session, "call", noting)
+    asked = around_calls(monkeypatch, a)
     assert a.keep_alive()
     assert asked == ["sync", "set"]
 
