@@ -54,24 +54,17 @@ def intervals(greeting: Greeting) -> tuple[int, ...]:
     return terms.send_interval_ms, terms.receive_interval_ms, terms.initial_delay_ms
 
 
-@pytest.mark.parametrize("uri", ["stomp://127.0.0.1:0", "openwire://127.0.0.1:0"])
-def test_without_options_a_connector_has_the_usual_bounds(uri: str) -> None:
-    found = connector(uri)
-    assert found.limits == DEFAULT_LIMITS
-    assert found.connections_max == Connector._field_defaults["connections_max"]
-
-
-def test_without_options_a_stomp_session_has_the_usual_bounds() -> None:
+def test_without_options_a_connector_has_the_usual_bounds() -> None:
+    for uri in ("stomp://127.0.0.1:0", "openwire://127.0.0.1:0"):
+        found = connector(uri)
+        assert found.limits == DEFAULT_LIMITS
+        assert found.connections_max == Connector._field_defaults["connections_max"]
     options = session_options(connector("stomp://127.0.0.1:0").make_session)
     usual = {field.name: field.default for field in fields(StompSession)}  # also of a compiled class
-    assert options["limits"] == Limits()
-    assert options["default_heart_beat"] == usual["default_heart_beat"]
-
-
-def test_without_options_an_openwire_client_is_told_the_usual_bounds() -> None:
-    found, usual = greeting("openwire://127.0.0.1:0"), Greeting("a", "ID:a", "tcp://a:1")
-    assert intervals(found) == intervals(usual)
-    assert (found.frame_bytes_max, found.steals_links) == (usual.frame_bytes_max, usual.steals_links)
+    assert (options["limits"], options["default_heart_beat"]) == (Limits(), usual["default_heart_beat"])
+    told, known = greeting("openwire://127.0.0.1:0"), Greeting("a", "ID:a", "tcp://a:1")
+    assert intervals(told) == intervals(known)
+    assert (told.frame_bytes_max, told.steals_links) == (known.frame_bytes_max, known.steals_links)
 
 
 def test_the_options_of_a_stomp_connector_reach_its_connections() -> None:

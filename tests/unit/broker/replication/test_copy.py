@@ -16,7 +16,7 @@ import pytest
 
 from tandemmq.broker.replication import copy as copy_module
 from tandemmq.broker.replication.copy import PART_SUFFIX, QUARANTINE, Gap, JournalCopy
-from tandemmq.broker.replication.positions import BEFORE_ALL, Position, common_point
+from tandemmq.broker.replication.positions import Position, common_point
 from tandemmq.disk import Disk
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.threads import OS_THREADS, Threads
@@ -93,13 +93,6 @@ def content(files: JournalFiles, file: int, end: int) -> bytes:
 # ---- what stands there
 
 
-def test_an_empty_directory_is_before_all(own: Path) -> None:
-    copy = scanned(own)
-    assert copy.position == BEFORE_ALL
-    assert copy.standing.lineage == ()
-    assert copy.standing.header is None
-
-
 def test_what_was_received_is_what_stands_there_after_a_start(tmp_path: Path, own: Path) -> None:
     source = SourceJournal(tmp_path / "source", 3)
     source.write("a", "b")
@@ -114,15 +107,6 @@ def test_what_was_received_is_what_stands_there_after_a_start(tmp_path: Path, ow
     assert again.standing.header.id == SET
     assert again.synced == copy.synced == end
     assert texts_of(files_in(own)) == ["a", "b", "c"]
-
-
-def test_a_journal_of_no_set_has_epoch_0(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source", 1, is_of_set=False)
-    end = source.write("a")
-    copy = scanned(tmp_path / "source")
-    assert copy.position == Position(0, *end)
-    assert copy.standing.lineage == ((0, *end),)
-    assert copy.standing.header is None
 
 
 @pytest.mark.parametrize("file", [1, 2])
@@ -305,17 +289,6 @@ def test_who_has_what_the_master_has_not_is_forked(tmp_path: Path, source: Sourc
 # ---- what comes
 
 
-def test_bytes_in_pieces_reach_the_end_with_the_last_one(source: SourceJournal, own: Path) -> None:
-    end = source.write("a" * 300)
-    data = content(source.files, 1, end[1])
-    copy = open_copy(own)
-    copy.begin((0, 0), [1], ())
-    for at in range(0, len(data), 100):
-        assert copy.position == BEFORE_ALL
-        copy.write(1, at, data[at : at + 100], end[1] if at + 100 >= len(data) else 0, LENGTH)
-    assert copy.position == Position(1, *end)
-
-
 @pytest.mark.parametrize(("file", "offset"), [(1, 600), (2, 1), (5, 100)])
 def test_bytes_behind_a_gap_are_not_written(source: SourceJournal, own: Path, file: int, offset: int) -> None:
     end = source.write("a")
@@ -358,13 +331,6 @@ def test_a_file_of_another_length_waits_for_the_one_that_is_prepared(
     virtual.threads.thread(release, "later").start()
     copy.write(2, 0, b"x", 0, 2 * LENGTH)
     assert os.path.getsize(files_in(own).path(2)) == 2 * LENGTH
-
-
-def test_the_same_bytes_may_come_again(source: SourceJournal, own: Path) -> None:
-    source.write("a", "b")
-    copy = copied(source, own)
-    source.send(copy)
-    assert copy.position == Position(1, *source.place)
 
 
 def test_a_file_is_synced_before_the_next_one_is_made(source: SourceJournal, own: Path) -> None:

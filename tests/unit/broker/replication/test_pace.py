@@ -75,17 +75,12 @@ def test_late_batches_make_it_slower_than_it_was(timed: Timed) -> None:
     timed.send(RATE, batch=LATE)
     first = timed.rate
     assert RATE / 2 < first < RATE
+    for _ in range(int(SETTLE_SECONDS / LOOK_SECONDS) - 2):
+        timed.send(RATE, batch=LATE)
+    assert timed.rate == pytest.approx(first, rel=0.05), "what was under way when it slowed down slows it no more"
     timed.now += SETTLE_SECONDS
     timed.send(RATE, batch=10.0)
     assert timed.rate < 0.8 * first
-
-
-def test_what_was_under_way_when_it_slowed_down_slows_it_no_more(timed: Timed) -> None:
-    timed.send(RATE, batch=LATE)
-    first = timed.rate
-    for _ in range(int(SETTLE_SECONDS / LOOK_SECONDS) - 2):
-        timed.send(RATE, batch=LATE)
-    assert timed.rate == pytest.approx(first, rel=0.05)
 
 
 def test_what_was_too_much_is_come_near_to_in_small_steps(timed: Timed) -> None:
@@ -96,16 +91,11 @@ def test_what_was_too_much_is_come_near_to_in_small_steps(timed: Timed) -> None:
     assert SLOWER * RATE * 0.9 < timed.rate < 0.9 * RATE
 
 
-def test_it_is_never_slower_than_its_least(timed: Timed) -> None:
+def test_beyond_what_was_too_much_it_is_as_fast_as_it_can(timed: Timed) -> None:
+    """Then it was not the rate; and it is never slower than its least."""
     for _ in range(60):
         timed.send(RATE, batch=10.0)
     assert RATE_MIN <= timed.rate < 1.2 * RATE_MIN
-
-
-def test_beyond_what_was_too_much_it_is_as_fast_as_it_can(timed: Timed) -> None:
-    """Then it was not the rate."""
-    for _ in range(60):
-        timed.send(RATE, batch=10.0)
     for _ in range(250):
         timed.send(RATE)
     assert timed.rate > RATE

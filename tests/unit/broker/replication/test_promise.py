@@ -110,19 +110,6 @@ def test_the_format(tmp_path: Path) -> None:
     assert (tmp_path / FILE_NAME).stat().st_size == 2 * SLOT_BYTES
 
 
-@pytest.mark.parametrize("slot", [0, 1])
-def test_either_slot_alone_says_it(tmp_path: Path, slot: int) -> None:
-    file = PromiseFile(str(tmp_path), "b1")
-    for epoch in (3, 4):
-        file.write(replace(file.promise, epoch=epoch, candidate=A))
-        content = bytearray((tmp_path / FILE_NAME).read_bytes())
-    promised = file.promise
-    file.close()
-    content[slot * SLOT_BYTES + 100] ^= 1
-    (tmp_path / FILE_NAME).write_bytes(content)
-    assert reopened(tmp_path) == (promised, Origin.READ)
-
-
 @given(st.integers(0, SLOT_BYTES * 8 - 1))
 def test_a_bit_that_changed_is_seen(bit: int) -> None:
     slot = bytearray(encode_slot(Promise(None, A, "b1", 7, 12, B, None, {C: 3}), 5))

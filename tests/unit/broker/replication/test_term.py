@@ -245,19 +245,19 @@ def test_once_deposed_nothing_is_written_or_confirmed(case: Case) -> None:
     assert case.term.has_ended.is_set()
 
 
-def test_a_term_that_nobody_took_is_not_begun_later(case: Case) -> None:
+def test_a_term_that_nobody_took_is_not_begun_later_and_who_has_begun_ends_it_himself(
+    case: Case, tmp_path: Path
+) -> None:
     case.term.end_unbegun()
     assert case.term.has_ended.is_set()
     with pytest.raises(Deposed):
         case.term.begin(tuple)
     assert not case.term.has_begun
-
-
-def test_who_has_begun_ends_it_himself(case: Case) -> None:
-    case.begin()
-    case.term.end_unbegun()
-    assert not case.term.is_over
-    assert not case.term.has_ended.is_set()
+    other = Case(tmp_path)
+    other.begin()
+    other.term.end_unbegun()
+    assert (other.term.is_over, other.term.has_ended.is_set()) == (False, False)
+    other.term.end()
 
 
 # ---- followers

@@ -76,12 +76,6 @@ def test_the_greatest_value_that_a_quorum_reaches(values: list[tuple[int, int, i
     assert quorum_th(positions, quorum) == max(reached, default=None)
 
 
-def test_too_few_values_reach_nothing() -> None:
-    assert quorum_th([5, 6], 3) is None
-    assert quorum_th([5, 6, 7], 3) == 5
-    assert quorum_th([7], 1) == 7
-
-
 # ---- how far a term has come, against the rule counted out by hand
 
 
