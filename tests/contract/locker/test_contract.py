@@ -108,11 +108,13 @@ class LockerContract(ABC):
 
     def test_after_release_the_next_poll_gets_it(self, lockers: Callable[..., Locker]) -> None:
         a, b = lockers("a"), lockers("b")
-        for owner, other in ((a, b), (b, a), (a, b), (a, b)):
+        for owner, other in ((a, b), (b, a), (a, b)):
             assert owner.try_acquire()
             assert owner.keep_alive()
             assert not other.try_acquire()
             owner.release()
+        b.release()  # it waits no more
+        assert a.try_acquire()
 
     def test_releasing_what_is_not_held_does_nothing(self, lockers: Callable[..., Locker]) -> None:
         a, b = lockers("a"), lockers("b")
