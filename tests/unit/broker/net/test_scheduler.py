@@ -17,7 +17,7 @@ from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.slices import ITEMS, Pace, Work, begin
 from tandemmq.broker.engine import scheduler as module
 from tandemmq.broker.engine.operations import encode_payload
-from tandemmq.broker.engine.scheduler import MANAGEMENT, PUT_OFF_MS, REQUESTS_MAX, Scheduler, is_management
+from tandemmq.broker.engine.scheduler import MANAGEMENT, PUT_OFF_MS, REQUESTS_MAX, Scheduler
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED
@@ -191,19 +191,6 @@ def test_a_compressed_body_stays_as_its_producer_compressed_it(harness: Harness,
 
 
 class TestSending:
-    def test_a_delayed_message_comes_when_its_time_has_come(self, harness: Harness) -> None:
-        harness.send(DELAY=500)
-        harness.turn()
-        assert (harness.scheduler.next_due, harness.scheduler.count) == (START + 500, 1)
-        harness.at(499)
-        assert harness.sent == []
-        harness.at(500)
-        (message,) = harness.sent
-        assert (message.message_id, message.destination) == ("ID:client:1:1:1", ORDERS)
-        assert message.properties == {"colour": "red", "scheduledJobId": "ID:client:1:1:1"}
-        assert (message.original_destination, message.persistent, message.timestamp) == (None, True, START)
-        assert (harness.held, harness.scheduler.count, harness.scheduler.next_due) == (0, 0, None)
-
     def test_a_repeated_message_comes_so_often_each_with_its_own_id(self, harness: Harness) -> None:
         harness.send(DELAY=5, PERIOD=100, REPEAT=2)
         harness.turn()
@@ -233,22 +220,6 @@ class TestSending:
         harness.at(5000)
         assert (harness.sent[0].timestamp, harness.sent[0].expiration) == (START + 5000, START + 6000)
 
-    def test_many_at_once_are_read_back_a_few_at_a_time(
-        self, harness: Harness, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "FIRING_MAX", 3)
-        for number in range(20):
-            harness.send(str(number), DELAY=10)
-        harness.turn()
-        harness.now += 10
-        harness.scheduler.tick(harness.now)
-        (page,) = harness.unwritten
-        assert isinstance(page, Page)
-        assert page.keys is not None
-        assert len(page.keys) == 3
-        harness.turn()
-        assert harness.bodies == [str(number) for number in range(20)]
-
     def test_what_is_to_go_nowhere_is_removed(self, harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
         stray = Message(PENDING, "ID:x:1:1:1", b"", BodyKind.TEXT)
         harness.unwritten.append(AddMessage(stray, (harness.pending_owner,), encode_payload(stray)))
@@ -262,10 +233,6 @@ class TestSending:
         again = harness.message(DELAY=5)
         again.properties = {**(again.properties or {}), "scheduledJobId": "ID:x"}
         assert harness.scheduler.take(again) is None
-
-    def test_a_schedule_that_cannot_be_kept_is_refused(self, harness: Harness) -> None:
-        with pytest.raises(ClientError, match="AMQ_SCHEDULED_CRON"):
-            harness.send(CRON="often")
 
     def test_their_number_has_a_bound(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PENDING_MESSAGES_MAX", 2)
@@ -299,14 +266,6 @@ class TestManagement:
         request.reply_to = REPLIES
         harness.scheduler.manage(request, None)
         harness.turn()
-
-    def test_it_is_one_topic(self) -> None:
-        assert is_management(Destination(DestinationKind.TOPIC, MANAGEMENT))
-        assert not is_management(ORDERS)
-        for kind in DestinationKind:
-            for name in (MANAGEMENT, MANAGEMENT.lower(), f"{MANAGEMENT}.x", f"{MANAGEMENT}x"):
-                is_it = kind is DestinationKind.TOPIC and name == MANAGEMENT
-                assert is_management(Destination(kind, name)) is is_it, (kind, name)
 
     def test_what_is_pending_is_shown(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PAGE_MESSAGES", 2)
