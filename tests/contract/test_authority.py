@@ -117,10 +117,7 @@ class RealSet(Cluster):
         self._set.close()
 
 
-KINDS: dict[str, Callable[[Path, VirtualTime], Cluster]] = {
-    "shared volume": OneVolume,
-    "set of replicas": RealSet,
-}
+KINDS: dict[str, Callable[[Path, VirtualTime], Cluster]] = {"shared volume": OneVolume, "set of replicas": RealSet}
 
 
 class Broker:

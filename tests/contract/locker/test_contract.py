@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tests.contract.locker.conftest import OtherProcess
 
 WAIT_SECONDS_MAX = 30.0
+Make = Callable[..., Locker]
+RequestFor = Callable[..., LockRequest]
 
 
 class CountingClock:
@@ -78,7 +80,7 @@ class LockerContract(ABC):
         return locker
 
     @pytest.fixture
-    def request_to(self, request_for: Callable[..., LockRequest]) -> Callable[..., LockRequest]:
+    def request_to(self, request_for: RequestFor) -> RequestFor:
         """A request that this kind understands, by broker name, with settings by keyword."""
 
         def build(name: str, **settings: object) -> LockRequest:
@@ -87,7 +89,7 @@ class LockerContract(ABC):
         return build
 
     @pytest.fixture
-    def lockers(self, request_to: Callable[..., LockRequest]) -> Iterator[Callable[..., Locker]]:
+    def lockers(self, request_to: RequestFor) -> Iterator[Make]:
         built: list[Locker] = []
 
         def build(name: str, **settings: object) -> Locker:
@@ -98,7 +100,7 @@ class LockerContract(ABC):
         for locker in built:
             locker.release()
 
-    def test_only_one_owns_it(self, lockers: Callable[..., Locker]) -> None:
+    def test_only_one_owns_it(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         for _ in range(2):  # taking it again while owning it is owning it
             assert a.try_acquire()
@@ -106,7 +108,7 @@ class LockerContract(ABC):
             assert a.keep_alive()
             assert not b.keep_alive()
 
-    def test_after_release_the_next_poll_gets_it(self, lockers: Callable[..., Locker]) -> None:
+    def test_after_release_the_next_poll_gets_it(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         for owner, other in ((a, b), (b, a), (a, b)):
             assert owner.try_acquire()
@@ -116,7 +118,7 @@ class LockerContract(ABC):
         b.release()  # it waits no more
         assert a.try_acquire()
 
-    def test_releasing_what_is_not_held_does_nothing(self, lockers: Callable[..., Locker]) -> None:
+    def test_releasing_what_is_not_held_does_nothing(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         a.release()
         assert a.try_acquire()
@@ -124,7 +126,7 @@ class LockerContract(ABC):
         b.release()
         assert a.keep_alive()
 
-    def test_the_standby_learns_whom_it_stands_by_for(self, lockers: Callable[..., Locker]) -> None:
+    def test_the_standby_learns_whom_it_stands_by_for(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         assert b.holder() is None
         assert a.try_acquire()
@@ -142,7 +144,7 @@ class LockerContract(ABC):
         a.release()
         assert b.holder() is None
 
-    def test_a_new_owner_does_not_go_by_the_old_ones_name(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_new_owner_does_not_go_by_the_old_ones_name(self, lockers: Make) -> None:
         a, b, watcher = lockers("a-with-a-long-name"), lockers("b"), lockers("w")
         assert a.try_acquire()
         a.announce(3)
@@ -152,14 +154,14 @@ class LockerContract(ABC):
         assert holder is not None
         assert (holder.name, holder.epoch) == ("b", None)
 
-    def test_who_does_not_own_it_announces_nothing(self, lockers: Callable[..., Locker]) -> None:
+    def test_who_does_not_own_it_announces_nothing(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         assert a.try_acquire()
         with pytest.raises(LockLost):
             b.announce(1)
         assert a.keep_alive()
 
-    def test_a_stolen_lock_is_lost_until_it_is_let_go(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_stolen_lock_is_lost_until_it_is_let_go(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         assert a.try_acquire()
         self.steal(a)
@@ -178,7 +180,7 @@ class LockerContract(ABC):
         assert a.try_acquire()
         assert a.keep_alive()
 
-    def test_the_proof_is_as_old_as_the_call_that_gave_it(self, request_to: Callable[..., LockRequest]) -> None:
+    def test_the_proof_is_as_old_as_the_call_that_gave_it(self, request_to: RequestFor) -> None:
         clock = CountingClock(1)
         a = self.build(replace(request_to("a"), clock=clock))
         assert a.proof() == NO_PROOF
@@ -194,16 +196,14 @@ class LockerContract(ABC):
             a.release()
         assert not a.proof().holds_at(clock.now_seconds)
 
-    def test_a_waiting_standby_gets_it_when_it_is_released(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_waiting_standby_gets_it_when_it_is_released(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         assert a.try_acquire()
         with waiting(b) as (_, got):
             a.release()
         assert got == [True]
 
-    def test_others_may_ask_who_has_it_while_a_standby_polls_until_it_is_stopped(
-        self, lockers: Callable[..., Locker]
-    ) -> None:
+    def test_others_may_ask_who_has_it_while_a_standby_polls_until_it_is_stopped(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         assert a.try_acquire()
         with waiting(b) as (stop, got):
@@ -217,13 +217,13 @@ class LockerContract(ABC):
                 stop.set()
         assert got == [False]
 
-    def test_a_standby_that_is_stopped_already_asks_nothing(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_standby_that_is_stopped_already_asks_nothing(self, lockers: Make) -> None:
         a, stop = lockers("a"), threading.Event()
         stop.set()
         assert not a.acquire(stop)
         assert a.proof() == NO_PROOF
 
-    def test_polls_come_at_the_interval_with_jitter(self, request_to: Callable[..., LockRequest]) -> None:
+    def test_polls_come_at_the_interval_with_jitter(self, request_to: RequestFor) -> None:
         a = self.build(request_to("a"))
         clock = CountingClock(20)
         b = self.build(replace(request_to("b"), clock=clock))
@@ -238,7 +238,7 @@ class LockerContract(ABC):
         assert all(interval * (1 - JITTER) <= seconds <= interval * (1 + JITTER) for seconds in clock.waits)
         assert len(set(clock.waits)) > 1
 
-    def test_fail_if_locked_says_who_has_it(self, lockers: Callable[..., Locker]) -> None:
+    def test_fail_if_locked_says_who_has_it(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b", fail_if_locked=True)
         assert a.try_acquire()
         a.announce(4)
@@ -247,13 +247,13 @@ class LockerContract(ABC):
         assert failure.value.holder is not None
         assert failure.value.holder.name == "a"
 
-    def test_fail_if_locked_takes_a_free_lock(self, lockers: Callable[..., Locker]) -> None:
+    def test_fail_if_locked_takes_a_free_lock(self, lockers: Make) -> None:
         assert lockers("a", fail_if_locked=True).acquire(threading.Event())
 
-    def test_without_keep_alive_it_says_that_it_is_unsafe(self, lockers: Callable[..., Locker]) -> None:
+    def test_without_keep_alive_it_says_that_it_is_unsafe(self, lockers: Make) -> None:
         assert lockers("a", lock_keep_alive_period_seconds=0.0).unsafe is not None
 
-    def test_a_proof_never_outlives_the_lease(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_proof_never_outlives_the_lease(self, lockers: Make) -> None:
         a = lockers("a")
         assert a.try_acquire()
         assert a.keep_alive()
@@ -269,7 +269,7 @@ class OutOfReach(LockerContract):
     def out_of_reach(self, locker: Locker) -> AbstractContextManager[object]:
         """Within it this locker cannot ask its lock; with its end it can again."""
 
-    def test_unknown_is_not_lost(self, lockers: Callable[..., Locker]) -> None:
+    def test_unknown_is_not_lost(self, lockers: Make) -> None:
         a = lockers("a")
         assert a.try_acquire()
         proof = a.proof()
@@ -281,21 +281,19 @@ class OutOfReach(LockerContract):
         assert eventually(lambda: answers(a.keep_alive))
         assert a.proof().known_at_seconds > proof.known_at_seconds
 
-    def test_a_lock_that_is_out_of_reach_is_let_go_without_a_word(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_lock_that_is_out_of_reach_is_let_go_without_a_word(self, lockers: Make) -> None:
         a = lockers("a")
         assert a.try_acquire()
         with self.out_of_reach(a):
             a.release()
             assert a.proof() == NO_PROOF
 
-    def test_a_first_poll_that_is_not_answered_is_the_operators(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_first_poll_that_is_not_answered_is_the_operators(self, lockers: Make) -> None:
         a = lockers("a")
         with self.out_of_reach(a), pytest.raises(LockUnavailable):
             a.acquire(threading.Event())
 
-    def test_a_later_one_is_said_once_and_waited_out(
-        self, lockers: Callable[..., Locker], caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_later_one_is_said_once_and_waited_out(self, lockers: Make, caplog: pytest.LogCaptureFixture) -> None:
         a, b = lockers("a"), lockers("b")
         assert a.try_acquire()
         with waiting(b) as (_, got):
@@ -314,7 +312,7 @@ class Refusing(LockerContract):
     def refused(self, request: LockRequest) -> Locker:
         """A locker that its lock will not have: a wrong password, no rights."""
 
-    def test_who_is_refused_at_the_first_poll_does_not_stand_by(self, request_to: Callable[..., LockRequest]) -> None:
+    def test_who_is_refused_at_the_first_poll_does_not_stand_by(self, request_to: RequestFor) -> None:
         a = self.refused(request_to("a"))
         try:
             with pytest.raises(LockRefused):
@@ -334,14 +332,12 @@ class BetweenProcesses(LockerContract):
 
     @pytest.fixture
     def child(
-        self, spawn_locker: Callable[[str, LockRequest], OtherProcess], request_to: Callable[..., LockRequest]
+        self, spawn_locker: Callable[[str, LockRequest], OtherProcess], request_to: RequestFor
     ) -> Callable[..., OtherProcess]:
         """A process with a locker of its own."""
         return lambda name: spawn_locker(self.factory, request_to(name, **self.short))
 
-    def test_two_processes_exclude_each_other(
-        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
-    ) -> None:
+    def test_two_processes_exclude_each_other(self, lockers: Make, child: Callable[..., OtherProcess]) -> None:
         a, b = lockers("a", **self.short), child("b")
         assert b.say("try") == "True"
         b.say("announce")
@@ -354,7 +350,7 @@ class BetweenProcesses(LockerContract):
         assert b.say("try") == "False"
 
     def test_a_killed_holder_is_followed_within_lease_and_poll(
-        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
+        self, lockers: Make, child: Callable[..., OtherProcess]
     ) -> None:
         a, b = lockers("a", **self.short), child("b")
         assert b.say("try") == "True"
@@ -370,14 +366,14 @@ class BetweenProcesses(LockerContract):
 class Leased(BetweenProcesses):
     """Kinds whose lock runs out."""
 
-    def test_it_says_how_long_a_lease_is(self, lockers: Callable[..., Locker]) -> None:
+    def test_it_says_how_long_a_lease_is(self, lockers: Make) -> None:
         a = lockers("a", **self.short)
         assert a.try_acquire()
         assert a.lease_seconds is not None
         assert 0 < a.poll_seconds < a.lease_seconds / 2
 
     def test_a_paused_holder_knows_that_it_lost_before_anybody_else_could_own_it(
-        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
+        self, lockers: Make, child: Callable[..., OtherProcess]
     ) -> None:
         a, b = lockers("a", **self.short), child("b")
         assert b.say("try") == "True"
@@ -397,7 +393,7 @@ class Leased(BetweenProcesses):
         assert a.keep_alive()
 
     def test_a_namesake_that_lives_keeps_its_namesake_out(
-        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
+        self, lockers: Make, child: Callable[..., OtherProcess]
     ) -> None:
         b = child("same")
         assert b.say("try") == "True"
@@ -411,9 +407,7 @@ class Leased(BetweenProcesses):
         assert a.proof() == NO_PROOF
         assert b.say("keep") == "True"
 
-    def test_a_broker_that_was_killed_follows_itself(
-        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
-    ) -> None:
+    def test_a_broker_that_was_killed_follows_itself(self, lockers: Make, child: Callable[..., OtherProcess]) -> None:
         b = child("same")
         assert b.say("try") == "True"
         assert b.say("hold") == "True"

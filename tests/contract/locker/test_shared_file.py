@@ -26,10 +26,11 @@ from tests.support.locker.manual_clock import ManualClock
 pytestmark = pytest.mark.promise("locks-keep-their-contract")
 
 WAIT_SECONDS_MAX = 20.0
+RequestFor = Callable[..., LockRequest]
 
 
 @pytest.fixture
-def locker(request_for: Callable[..., LockRequest]) -> Iterator[SharedFileLocker]:
+def locker(request_for: RequestFor) -> Iterator[SharedFileLocker]:
     made = SharedFileLocker(request_for("a"))
     yield made
     made.release()
@@ -60,7 +61,7 @@ def test_a_lock_of_byte_0_alone_keeps_it_out(locker: SharedFileLocker, tmp_path:
 
 
 def test_asking_for_the_holder_costs_the_owner_nothing(
-    locker: SharedFileLocker, request_for: Callable[..., LockRequest], other
+    locker: SharedFileLocker, request_for: RequestFor, other
 ) -> None:
     # Closing any descriptor of the file would drop the lock of the whole process.
     standby = SharedFileLocker(request_for("b"))
@@ -178,7 +179,7 @@ class ReplacedAtFirst(SharedFileLocker):
         return descriptor
 
 
-def test_a_file_replaced_while_it_was_locked_is_locked_anew(request_for: Callable[..., LockRequest], other) -> None:
+def test_a_file_replaced_while_it_was_locked_is_locked_anew(request_for: RequestFor, other) -> None:
     locker = ReplacedAtFirst(request_for("a"), 1)
     assert locker.try_acquire()
     assert other.say("probe") == "locked"
@@ -186,7 +187,7 @@ def test_a_file_replaced_while_it_was_locked_is_locked_anew(request_for: Callabl
     locker.release()
 
 
-def test_a_file_replaced_again_and_again_is_not_owned(request_for: Callable[..., LockRequest]) -> None:
+def test_a_file_replaced_again_and_again_is_not_owned(request_for: RequestFor) -> None:
     locker = ReplacedAtFirst(request_for("a"), 1_000)
     assert not locker.try_acquire()
     assert locker.replaced < 1_000
@@ -208,7 +209,7 @@ def test_the_directory_is_made_when_it_is_missing(tmp_path: Path) -> None:
     ],
 )
 def test_a_path_that_cannot_be_a_lock_file_is_an_error_with_errno(
-    request_for: Callable[..., LockRequest], tmp_path: Path, directory: str, message: str, number: int
+    request_for: RequestFor, tmp_path: Path, directory: str, message: str, number: int
 ) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "with a directory" / "lock").mkdir(parents=True)
@@ -238,9 +239,7 @@ class Failing(OsVolume):
     [("pread", errno.EIO), ("stat", errno.EACCES), ("lock", errno.ENOLCK)],
     ids=["content", "permission", "lock server"],
 )
-def test_what_cannot_be_asked_is_neither_owned_nor_lost(
-    request_for: Callable[..., LockRequest], call: str, number: int
-) -> None:
+def test_what_cannot_be_asked_is_neither_owned_nor_lost(request_for: RequestFor, call: str, number: int) -> None:
     volume = Failing()
     locker = SharedFileLocker(replace(request_for("a"), volume=volume))
     assert locker.try_acquire()
@@ -255,7 +254,7 @@ def test_what_cannot_be_asked_is_neither_owned_nor_lost(
     locker.release()
 
 
-def test_a_lock_that_cannot_be_written_is_not_kept(request_for: Callable[..., LockRequest], other) -> None:
+def test_a_lock_that_cannot_be_written_is_not_kept(request_for: RequestFor, other) -> None:
     volume = Failing()
     locker = SharedFileLocker(replace(request_for("a"), volume=volume))
     volume.failing = {"pwrite": errno.ENOSPC}
@@ -277,7 +276,7 @@ class Unwilling(OsVolume):
 
 @pytest.mark.parametrize("mood", MOODS)
 def test_the_name_in_a_lock_file_is_written_as_a_whole_or_the_lock_is_not_kept(
-    request_for: Callable[..., LockRequest], other, mood: str
+    request_for: RequestFor, other, mood: str
 ) -> None:
     locker = SharedFileLocker(replace(request_for("a"), volume=Unwilling(mood)))
     if mood in ENDS_WITH:
@@ -294,7 +293,7 @@ def test_the_name_in_a_lock_file_is_written_as_a_whole_or_the_lock_is_not_kept(
         assert decode(file.read()).epoch == 7
 
 
-def test_a_volume_that_hangs_makes_the_proof_old_and_nothing_else(request_for: Callable[..., LockRequest]) -> None:
+def test_a_volume_that_hangs_makes_the_proof_old_and_nothing_else(request_for: RequestFor) -> None:
     class Hanging(OsVolume):
         answers = threading.Event()
 
@@ -320,7 +319,7 @@ def test_a_volume_that_hangs_makes_the_proof_old_and_nothing_else(request_for: C
     locker.release()
 
 
-def test_two_volumes_are_two_processes(request_for: Callable[..., LockRequest]) -> None:
+def test_two_volumes_are_two_processes(request_for: RequestFor) -> None:
     # What one process holds is a matter of that process: a volume of its own knows nothing of it, only the kernel does.
     here, there = OsVolume(), OsVolume()
     a = SharedFileLocker(replace(request_for("a"), volume=here))
@@ -334,7 +333,7 @@ def test_two_volumes_are_two_processes(request_for: Callable[..., LockRequest]) 
 # Elsewhere
 
 
-def test_the_lock_file_may_lie_elsewhere(request_for: Callable[..., LockRequest], tmp_path: Path) -> None:
+def test_the_lock_file_may_lie_elsewhere(request_for: RequestFor, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     here, there = (
@@ -350,7 +349,7 @@ def test_the_lock_file_may_lie_elsewhere(request_for: Callable[..., LockRequest]
     there.release()
 
 
-def test_a_directory_that_was_replaced_is_a_lost_lock(request_for: Callable[..., LockRequest], tmp_path: Path) -> None:
+def test_a_directory_that_was_replaced_is_a_lost_lock(request_for: RequestFor, tmp_path: Path) -> None:
     # Mounted over, or moved away and restored from a copy: the standby sees another file than the one we locked.
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -366,9 +365,7 @@ def test_a_directory_that_was_replaced_is_a_lost_lock(request_for: Callable[...,
 @pytest.mark.parametrize(
     ("options", "key"), [({"directory": ""}, "directory"), ({"directory": 7}, "directory"), ({"dir": "x"}, "dir")]
 )
-def test_an_option_that_cannot_be_meant_is_named(
-    request_for: Callable[..., LockRequest], options: dict[str, object], key: str
-) -> None:
+def test_an_option_that_cannot_be_meant_is_named(request_for: RequestFor, options: dict[str, object], key: str) -> None:
     with pytest.raises(LockSettingsError, match=rf"locker\.{key} = .*: expected") as failure:
         SharedFileLocker(replace(request_for("a"), options=options))
     assert failure.value.key == key
@@ -379,7 +376,7 @@ def test_an_option_that_cannot_be_meant_is_named(
     [(0.5, 5.0, True), (0.1, 5.0, True), (15.0, 30.0, True), (20.0, 40.0, False), (0, math.inf, False)],
 )
 def test_a_proof_holds_for_ten_keep_alives_as_long_as_a_server_of_nfs_keeps_the_lock_of_a_silent_client(
-    request_for: Callable[..., LockRequest], period: float, seconds: float, is_safe: bool
+    request_for: RequestFor, period: float, seconds: float, is_safe: bool
 ) -> None:
     locker = SharedFileLocker(request_for("a", lock_keep_alive_period_seconds=period))
     assert locker.try_acquire()
@@ -392,9 +389,7 @@ def test_a_proof_holds_for_ten_keep_alives_as_long_as_a_server_of_nfs_keeps_the_
 # Signs of life
 
 
-def test_a_holder_that_stops_touching_the_file_is_silent_until_it_does_again(
-    request_for: Callable[..., LockRequest], other
-) -> None:
+def test_a_holder_that_stops_touching_the_file_is_silent_until_it_does_again(request_for: RequestFor, other) -> None:
     clock = ManualClock()
     standby = SharedFileLocker(replace(request_for("b"), clock=clock))
 
@@ -420,7 +415,7 @@ def test_a_holder_that_stops_touching_the_file_is_silent_until_it_does_again(
 
 @pytest.mark.parametrize("holder", ["an ActiveMQ broker", "one without keep-alives"])
 def test_nothing_is_said_of_the_silence_of_a_holder_that_promises_no_signs(
-    request_for: Callable[..., LockRequest], other, holder: str
+    request_for: RequestFor, other, holder: str
 ) -> None:
     clock = ManualClock()
     standby = SharedFileLocker(replace(request_for("b"), clock=clock))

@@ -29,6 +29,7 @@ KINDS = ["lease-database", "database"]
 #: A bound of patience, far beyond the query timeout of the tests.
 HANGS_SECONDS = 10.0
 QUERY_MS = 400
+CLOCK_LEASE_SECONDS = 3.0
 _fresh = itertools.count()
 
 Make = Callable[..., Locker]
@@ -141,6 +142,79 @@ def test_a_silent_master_is_not_waited_for_until_tcp_gives_up(
         assert eventually(b.try_acquire)
     assert not master.keep_alive()
     master.release()
+    assert b.keep_alive()
+
+
+# ---- a server whose own clock is set, by hours either way, while a lease is held in it
+
+
+class Clock:
+    """How far the server's clock is from the true one; libfaketime reads the file at each question."""
+
+    def __init__(self, path: Path, server: Any) -> None:
+        self._path = path
+        self._server = server
+
+    def set_by(self, hours: int) -> None:
+        before = self._now()
+        self._path.write_text(f"{hours:+d}h\n")
+        self._path.chmod(0o644)
+        assert eventually(lambda: abs(self._now() - before) > 1_800)
+
+    def _now(self) -> float:
+        asked = {"Postgres": "EXTRACT(EPOCH FROM clock_timestamp())", "MariaDB": "UNIX_TIMESTAMP(SYSDATE())"}
+        return float(self._server.sql(f"SELECT {asked[type(self._server).__name__]}")[0][0])
+
+
+@pytest.fixture
+def clock(server: Any, require_service: Callable[[object, str], None]) -> Iterator[Clock]:
+    """The server runs with a clock of its own until the end of the test."""
+    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+    require_service(libraries, "no libfaketime: the Debian package faketime has it")
+    path = server.directory / "clock"
+    path.write_text("+0h\n")
+    path.chmod(0o644)
+    server.stop()
+    server.start(
+        {
+            "LD_PRELOAD": str(libraries[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(path),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+    )
+    yield Clock(path, server)
+    server.kill()
+    server.start()
+
+
+@pytest.mark.service
+def test_set_back_it_keeps_a_living_master_and_no_dead_one(clock: Clock, server: Any, name: str, make: Make) -> None:
+    a, b = (make("lease-database", server.url(name), each, CLOCK_LEASE_SECONDS) for each in "ab")
+    assert a.try_acquire()
+    assert not b.try_acquire()
+    clock.set_by(-1)
+    assert a.keep_alive()
+    assert not b.try_acquire()
+    clock.set_by(-2)
+    # From here on a is silent.
+    assert eventually(b.try_acquire, 0.1)
+    assert b.clock.now() - a.proof().known_at_seconds > CLOCK_LEASE_SECONDS
+    assert not a.proof().holds_at(a.clock.now())
+    assert not a.keep_alive()
+    assert b.keep_alive()
+
+
+@pytest.mark.service
+def test_set_forward_it_lets_a_standby_in_and_the_master_knows_at_its_next_question(
+    clock: Clock, server: Any, name: str, make: Make
+) -> None:
+    a, b = (make("lease-database", server.url(name), each, CLOCK_LEASE_SECONDS) for each in "ab")
+    assert a.try_acquire()
+    assert not b.try_acquire()
+    clock.set_by(1)
+    assert b.try_acquire()
+    assert not a.keep_alive()
     assert b.keep_alive()
 
 

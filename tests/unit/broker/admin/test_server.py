@@ -167,9 +167,7 @@ async def test_nothing_else_is_answered(client: aiohttp.ClientSession, method: s
         assert answer.status == status
 
 
-async def test_a_header_over_the_bound_is_refused_and_the_next_peer_is_served(
-    client: aiohttp.ClientSession,
-) -> None:
+async def test_a_header_over_the_bound_is_refused_and_the_next_peer_is_served(client: aiohttp.ClientSession) -> None:
     async with client.get("/status", headers={"X-Long": "x" * (HEADER_BYTES_MAX + 1)}) as answer:
         assert answer.status == 400
     async with client.get("/status") as answer:

@@ -148,14 +148,7 @@ def test_options_of_mqtt_reach_its_sessions(scheme: str) -> None:
     hooks = MqttClients("a", 1, 1, 0)
     mqtt = MqttSettings(max_session_expiry_interval=5_000, receive_maximum=9, topic_alias_maximum=3)
     found = make_connector(
-        settings,
-        BrokerSettings(name="a"),
-        "",
-        lambda: 0,
-        itertools.count(1),
-        None,
-        10.0,
-        mqtt=(mqtt, hooks),
+        settings, BrokerSettings(name="a"), "", lambda: 0, itertools.count(1), None, 10.0, mqtt=(mqtt, hooks)
     )
     make_session, limits = found.make_session, found.limits
     if found.websocket is not None:

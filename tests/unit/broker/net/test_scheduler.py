@@ -62,12 +62,7 @@ class Harness:
         count = next(owner.count for owner in self.store.owners() if owner.id == self.pending_owner)
         append = self.unwritten.append
         self.scheduler = Scheduler(
-            append,
-            self.route,
-            self.pending_owner,
-            count,
-            self.epoch,
-            Loop(lambda: self.now, start=self.start),
+            append, self.route, self.pending_owner, count, self.epoch, Loop(lambda: self.now, start=self.start)
         )
         self.store.start(self)
 

@@ -8,8 +8,9 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -48,6 +49,11 @@ def own(tmp_path: Path) -> Path:
 def source(tmp_path: Path) -> SourceJournal:
     """The journal of its master, of epoch 1."""
     return SourceJournal(tmp_path / "source")
+
+
+def but_for(**calls: Callable[..., object]) -> Any:
+    """The real disk, but for these calls."""
+    return SimpleNamespace(**vars(os) | calls)
 
 
 OPENED: list[JournalCopy] = []
@@ -126,31 +132,24 @@ def test_bad_bytes_are_damage_and_the_position_is_before_them(tmp_path: Path, so
 
 
 def test_what_the_kernel_has_after_a_failed_sync_does_not_stand_there(source: SourceJournal, own: Path) -> None:
+    """A sync that fails once; then the page is clean, and gone when the cache is dropped."""
     source.write("a")
+    synced = 0
 
-    class Forgetful:
-        """A sync that fails once; then the page is clean, and gone when the cache is dropped."""
+    def fdatasync(fd: int) -> None:
+        if synced:
+            raise OSError(errno.EIO, "the disk is broken")
+        os.fdatasync(fd)
 
-        lost: int | None = None
+    def posix_fadvise(*_: int) -> None:
+        if synced:
+            Path(files_in(own).path(1)).write_bytes(content(files_in(own), 1, synced).ljust(LENGTH, b"\0"))
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
-
-        def fdatasync(self, fd: int) -> None:
-            if self.lost is not None:
-                raise OSError(errno.EIO, "the disk is broken")
-            os.fdatasync(fd)
-
-        def posix_fadvise(self, fd: int, offset: int, length: int, advice: int) -> None:
-            if self.lost is not None:
-                Path(files_in(own).path(1)).write_bytes(content(files_in(own), 1, self.lost).ljust(LENGTH, b"\0"))
-
-    disk = Forgetful()
-    copy = open_copy(own, disk)
+    copy = open_copy(own, but_for(fdatasync=fdatasync, posix_fadvise=posix_fadvise))
     copy.begin((0, 0), [1], ())
     source.send(copy)
     copy.sync()
-    disk.lost = synced = copy.synced[1]
+    synced = copy.synced[1]
     source.write("b")
     source.send(copy, copy.synced)
     with pytest.raises(OSError, match="broken"):
@@ -303,24 +302,17 @@ def test_a_file_of_another_length_waits_for_the_one_that_is_prepared(
     source: SourceJournal, own: Path, virtual: VirtualTime
 ) -> None:
     source.write("a")
-    released = virtual.threads.event()
+    released, prepared = virtual.threads.event(), []
 
-    class Slow:
+    def slow_open(path: str, flags: int, mode: int = 0o777) -> int:
         """The first prepared file is that which was needed; the next one takes its time."""
+        if path.endswith(".next-replica") and flags & os.O_CREAT:
+            prepared.append(path)
+            if len(prepared) == 2:
+                released.wait()
+        return os.open(path, flags, mode)
 
-        calls = 0
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
-
-        def open(self, path: str, flags: int, mode: int = 0o777) -> int:
-            if path.endswith(".next-replica") and flags & os.O_CREAT:
-                self.calls += 1
-                if self.calls == 2:
-                    released.wait()
-            return os.open(path, flags, mode)
-
-    copy = open_copy(own, Slow(), virtual.threads)
+    copy = open_copy(own, but_for(open=slow_open), virtual.threads)
     copy.begin((0, 0), [1], ())
     source.send(copy)
 
@@ -577,19 +569,8 @@ def test_what_comes_in_pieces_is_synced_in_pieces(source: SourceJournal, own: Pa
     syncs: list[int] = []
     begun: list[tuple[int, int, int]] = []
 
-    class Counting:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
-
-        def posix_fadvise(self, fd: int, offset: int, length: int, advice: int) -> None:
-            begun.append((offset, length, advice))
-            os.posix_fadvise(fd, offset, length, advice)
-
-        def fdatasync(self, fd: int) -> None:
-            syncs.append(fd)
-            os.fdatasync(fd)
-
-    copy = open_copy(own, Counting())
+    disk = but_for(posix_fadvise=lambda _, *advised: begun.append(advised), fdatasync=syncs.append)
+    copy = open_copy(own, disk)
     copy.begin((0, 0), [1], ())
     for at in range(0, 200, 50):
         copy.write(1, at, data[at : at + 50], 0, LENGTH)
@@ -605,20 +586,14 @@ def test_a_sync_that_fails_beside_what_is_written_is_told_by_the_next_one(
     """The system tells an error to one sync of a descriptor only."""
     end = source.write("x" * 1_000)
     data = content(source.files, 1, end[1])
+    failures = [OSError(errno.EIO, "the disk is broken")]
 
-    class FailsOnce:
-        has_failed = False
+    def fails_once(fd: int) -> None:
+        if failures:
+            raise failures.pop()
+        os.fdatasync(fd)
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
-
-        def fdatasync(self, fd: int) -> None:
-            if not self.has_failed:
-                self.has_failed = True
-                raise OSError(errno.EIO, "the disk is broken")
-            os.fdatasync(fd)
-
-    copy = open_copy(own, FailsOnce())
+    copy = open_copy(own, but_for(fdatasync=fails_once))
     copy.begin((0, 0), [1], ())
     copy.write(1, 0, data[:100], 0, LENGTH)
     copy.write(1, 100, data[100:], end[1], LENGTH)

@@ -31,9 +31,7 @@ def carried(messages: list[Message]) -> list[Message]:
 
 
 def talk(
-    dialer: Handshake,
-    listener: Handshake,
-    between: Callable[[Message], Message] = lambda message: message,
+    dialer: Handshake, listener: Handshake, between: Callable[[Message], Message] = lambda message: message
 ) -> list[Message]:
     """Until neither has anything to say; what was said."""
     said: list[Message] = []

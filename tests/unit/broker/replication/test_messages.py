@@ -263,18 +263,12 @@ def test_a_bit_that_changed_is_seen(message: Message, seed: int) -> None:
             frame(20, {"id": 1, "epoch": 1, "set": None, "lineage": [[2, 2, 1], [1, 3, 1]], "files": []}),
             "lineage: .* does not ascend",
         ),
-        (
-            frame(12, {**PROMISE, "founding": {"set": "ab" * 16}}),
-            "founding: a founding without names, voters",
-        ),
+        (frame(12, {**PROMISE, "founding": {"set": "ab" * 16}}), "founding: a founding without names, voters"),
         (
             frame(12, {**PROMISE, "founding": {"set": "ab" * 16, "voters": ["ab" * 16] * 2, "names": {}}}),
             "names a voter twice",
         ),
-        (
-            frame(12, {**PROMISE, "founding": {"set": "ab" * 16, "voters": [], "names": {}}}),
-            "0 voters; from 1 to 99",
-        ),
+        (frame(12, {**PROMISE, "founding": {"set": "ab" * 16, "voters": [], "names": {}}}), "0 voters; from 1 to 99"),
     ],
 )
 def test_what_is_wrong_is_named(stream: bytes, wrong: str) -> None:

@@ -14,7 +14,9 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -409,30 +411,23 @@ def test_a_start_keeps_what_is_synced_until_what_is_newer_is(
 
 @pytest.mark.parametrize("call", ["pwrite", "fsync"])
 def test_after_a_failure_nothing_more_is_promised(tmp_path: Path, call: str) -> None:
-    class Failing:
-        is_failing = False
-
-        def __getattr__(self, name: str) -> Any:
-            if name == call and self.is_failing:
-                raise OSError(errno.EIO, "injected")
-            return getattr(os, name)
-
-    disk: Any = Failing()
+    disk: Any = SimpleNamespace(**vars(os))
+    broken = {call: Mock(side_effect=OSError(errno.EIO, "injected"))}
     file = PromiseFile(str(tmp_path), "b1", disk)
     file.write(replace(file.promise, epoch=3, candidate=A))
-    disk.is_failing = True
+    vars(disk).update(broken)
     with pytest.raises(OSError, match="injected"):
         file.write(replace(file.promise, epoch=4, candidate=B))
     assert file.promise.epoch == 3
-    disk.is_failing = False
+    vars(disk).update(vars(os))
     with pytest.raises(PromiseLost):
         file.write(replace(file.promise, epoch=5, candidate=C))
-    disk.is_failing = True
+    vars(disk).update(broken)
     with pytest.raises(OSError, match="injected"):
         file.open_again()
     assert file.is_lost
     assert file.promise.epoch == 3
-    disk.is_failing = False
+    vars(disk).update(vars(os))
     file.open_again()
     assert not file.is_lost
     assert file.promise.epoch in (3, 4)

@@ -25,6 +25,7 @@ from tests.support.broker.replication_links import Node, RawPeer, eventually, he
 from tests.support.security.authority import Authority
 
 Make = Callable[..., Node]
+Peers = Callable[..., RawPeer]
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def _all_that_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture
-def peers() -> Iterator[Callable[..., RawPeer]]:
+def peers() -> Iterator[Peers]:
     made: list[RawPeer] = []
 
     def peer(*arguments: Any, **keywords: Any) -> RawPeer:
@@ -125,7 +126,7 @@ def test_who_is_not_the_one_to_talk_to_is_refused(make: Make, caplog: pytest.Log
 # ---- links that come and go
 
 
-def test_a_newer_link_takes_the_place_of_an_older_one(make: Make, peers: Callable[..., RawPeer]) -> None:
+def test_a_newer_link_takes_the_place_of_an_older_one(make: Make, peers: Peers) -> None:
     """The older one is half-open: its host lost its power, and nobody tells."""
     (a,) = started(make, 1)
     first = peers(a.address, hello_of(2, life=4)).greet()
@@ -141,7 +142,7 @@ def test_a_newer_link_takes_the_place_of_an_older_one(make: Make, peers: Callabl
         first.read()
 
 
-def test_an_earlier_life_is_refused_and_a_later_one_takes_over(make: Make, peers: Callable[..., RawPeer]) -> None:
+def test_an_earlier_life_is_refused_and_a_later_one_takes_over(make: Make, peers: Peers) -> None:
     (a,) = started(make, 1)
     peers(a.address, hello_of(2, life=4)).greet()
     with pytest.raises(AssertionError, match=r"life 4 of store .* is connected; this is life 3"):
@@ -153,9 +154,7 @@ def test_an_earlier_life_is_refused_and_a_later_one_takes_over(make: Make, peers
     assert {(link.member.node, link.member.life) for link in a.up} == {("b2", 5), ("b3", 3)}
 
 
-def test_the_link_of_ours_to_an_earlier_life_ends_when_a_later_one_comes(
-    make: Make, peers: Callable[..., RawPeer]
-) -> None:
+def test_the_link_of_ours_to_an_earlier_life_ends_when_a_later_one_comes(make: Make, peers: Peers) -> None:
     a, b = started(make, 1, 2)
     ours, _ = dialed(a, b)
     peers(a.address, hello_of(2, life=2)).greet()
@@ -274,7 +273,7 @@ def test_over_ipv6(make: Make) -> None:
 # ---- peers that do not behave
 
 
-def test_who_says_nothing_is_let_go(make: Make, peers: Callable[..., RawPeer]) -> None:
+def test_who_says_nothing_is_let_go(make: Make, peers: Peers) -> None:
     (a,) = started(make, 1, handshake_seconds_max=0.1)
     peer = peers(a.address, hello_of(2))
     with pytest.raises(EOFError):
@@ -292,7 +291,7 @@ def test_who_accepts_and_says_nothing_is_let_go(make: Make, caplog: pytest.LogCa
 @pytest.mark.parametrize(
     "noise", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, encode(Status()), encode(Alive(1, 1, 500))]
 )
-def test_who_speaks_something_else_is_refused(make: Make, peers: Callable[..., RawPeer], noise: bytes) -> None:
+def test_who_speaks_something_else_is_refused(make: Make, peers: Peers, noise: bytes) -> None:
     (a,) = started(make, 1)
     peer = peers(a.address, hello_of(2))
     peer.sock.sendall(noise)
@@ -303,9 +302,7 @@ def test_who_speaks_something_else_is_refused(make: Make, peers: Callable[..., R
 @pytest.mark.parametrize(
     "message", [struct.pack(">II", 1 << 30, 0), encode(hello_of(2)), encode(Refused("I am tired")), b"\0" * 9]
 )
-def test_a_member_that_says_what_cannot_be_meant_is_down(
-    make: Make, peers: Callable[..., RawPeer], message: bytes
-) -> None:
+def test_a_member_that_says_what_cannot_be_meant_is_down(make: Make, peers: Peers, message: bytes) -> None:
     (a,) = started(make, 1)
     peer = peers(a.address, hello_of(2)).greet()
     link = a.wait_link(store_id(2), is_ours=False)
@@ -314,7 +311,7 @@ def test_a_member_that_says_what_cannot_be_meant_is_down(
     assert a.received_on(link) == [Alive(1, 1, 500)]
 
 
-def test_a_message_that_cannot_be_handled_ends_that_link_alone(make: Make, peers: Callable[..., RawPeer]) -> None:
+def test_a_message_that_cannot_be_handled_ends_that_link_alone(make: Make, peers: Peers) -> None:
     (a,) = started(make, 1)
 
     def fails(link: Link, message: Message) -> None:
@@ -331,7 +328,7 @@ def test_a_message_that_cannot_be_handled_ends_that_link_alone(make: Make, peers
     eventually(lambda: a.received_on(kept) == [Alive(1, 1, 500)])
 
 
-def test_too_many_who_prove_nothing(make: Make, peers: Callable[..., RawPeer]) -> None:
+def test_too_many_who_prove_nothing(make: Make, peers: Peers) -> None:
     (a,) = started(make, 1)
     silent = [peers(a.address, hello_of(2)) for _ in range(UNPROVED_MAX)]
     peers(a.address, hello_of(2)).greet()
@@ -349,7 +346,7 @@ def test_a_host_that_is_gone_is_noticed_by_the_kernel(make: Make) -> None:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
-def test_a_link_may_be_closed_by_who_is_told_of_it(make: Make, peers: Callable[..., RawPeer]) -> None:
+def test_a_link_may_be_closed_by_who_is_told_of_it(make: Make, peers: Peers) -> None:
     (a,) = started(make, 1)
     a.on_message = lambda link, message: link.close("I have heard enough")
     peer = peers(a.address, hello_of(2)).greet()
@@ -379,7 +376,7 @@ def tls_of(authority: Authority) -> Tls:
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
-def test_a_peer_that_does_not_read(make: Make, peers: Callable[..., RawPeer], tls: Tls, is_encrypted: bool) -> None:
+def test_a_peer_that_does_not_read(make: Make, peers: Peers, tls: Tls, is_encrypted: bool) -> None:
     (a,) = started(make, 1, tls=tls if is_encrypted else None)
     peer = peers(a.address, hello_of(2), tls=tls.client if is_encrypted else None).greet()
     link = a.wait_link(store_id(2), is_ours=False)
@@ -402,9 +399,7 @@ def test_a_peer_that_does_not_read(make: Make, peers: Callable[..., RawPeer], tl
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_who_waits_for_a_slow_peer_hears_when_it_has_read_or_ended(
-    make: Make, peers: Callable[..., RawPeer], reads: bool
-) -> None:
+def test_who_waits_for_a_slow_peer_hears_when_it_has_read_or_ended(make: Make, peers: Peers, reads: bool) -> None:
     """It says nothing meanwhile: only its socket tells that it has taken something."""
     (a,) = started(make, 1)
     peer = peers(a.address, hello_of(2)).greet()
@@ -450,7 +445,7 @@ def test_many_threads_send_much_both_ways(make: Make, tls: Tls, is_encrypted: bo
             assert all(set(message.data) == {epoch} for message in mine)
 
 
-def test_a_batch_goes_to_several_members_as_it_is(make: Make, peers: Callable[..., RawPeer]) -> None:
+def test_a_batch_goes_to_several_members_as_it_is(make: Make, peers: Peers) -> None:
     (a,) = started(make, 1)
     others = [peers(a.address, hello_of(number)).greet() for number in (2, 3, 4, 5)]
     eventually(lambda: len(a.up) == 4)
@@ -522,7 +517,7 @@ def test_who_speaks_no_tls_is_refused(make: Make, tls: Tls, caplog: pytest.LogCa
 # ---- the end
 
 
-def test_the_end_is_the_end(make: Make, peers: Callable[..., RawPeer]) -> None:
+def test_the_end_is_the_end(make: Make, peers: Peers) -> None:
     a = make(1)
     address = a.start()
     peer = peers(a.address, hello_of(2)).greet()

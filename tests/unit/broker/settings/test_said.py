@@ -91,10 +91,7 @@ def test_the_defaults_of_both_are_the_same() -> None:
 
 def test_zero_is_never_for_an_interval_and_none_for_a_reserve() -> None:
     found = settings_of(
-        "store.checkpoint_interval=0",
-        "store.cleanup_interval=0",
-        "store.clock_mark_interval=0",
-        "store.disk_reserve=0",
+        "store.checkpoint_interval=0", "store.cleanup_interval=0", "store.clock_mark_interval=0", "store.disk_reserve=0"
     )
     assert found.checkpoint_interval == math.inf
     assert found.cleanup_interval == math.inf

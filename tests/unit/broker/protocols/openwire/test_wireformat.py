@@ -173,10 +173,7 @@ def cut(cutter: FrameCutter, pieces: list[bytes]) -> list[bytes]:
 SHORT = st.binary(min_size=1, max_size=20)
 
 
-@given(
-    st.lists(st.one_of(SHORT, st.builds(mul, SHORT, st.integers(200, 450))), max_size=8),
-    st.data(),
-)
+@given(st.lists(st.one_of(SHORT, st.builds(mul, SHORT, st.integers(200, 450))), max_size=8), st.data())
 def test_however_the_bytes_were_cut_the_same_frames_come_out(bodies: list[bytes], data: st.DataObject) -> None:
     frames = [framed(body) for body in bodies]
     stream = b"".join(frames)
