@@ -30,6 +30,8 @@ BOUNDS = Bounds(connect_seconds=5.0, query_seconds=5.0, lock_seconds=0.0)
 LEASE_MS = 60_000
 #: Long ago, and long to come, by any database's clock.
 PAST_MS, FUTURE_MS = 1_000, 1 << 52
+#: A statement of the operator's, which does not look at the end.
+EXTEND = f"UPDATE {TABLE} SET BROKER_NAME = ?, TIME = ? WHERE BROKER_NAME = ?"
 _fresh = itertools.count()
 
 
@@ -52,15 +54,21 @@ class Row:
         return row.name, row.ends_ms
 
 
-@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.service) for name in ("postgres", "mariadb"))])
+SERVERS = [pytest.param(name, marks=pytest.mark.service) for name in ("postgres", "mariadb")]
+
+
+@pytest.fixture(params=["sqlite", "a statement of the operator's", *SERVERS])
 def row(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Row]:
     url, name = f"sqlite:///{tmp_path}/lock.db", f"ROWS_{next(_fresh)}"
-    if request.param != "sqlite":
+    statements = Statements(table=name)
+    if request.param == "a statement of the operator's":
+        name, statements = TABLE, Statements.read(Options({}), {"lease_update_statement": f"{EXTEND} AND ID = 1"})
+    elif request.param != "sqlite":
         server = request.getfixturevalue(request.param)
         server.fresh(name.lower())
         url = server.url(name.lower())
     named = database(url, BOUNDS, "test")
-    table = SqlLeaseTable(named, Statements(table=name), may_create=True)
+    table = SqlLeaseTable(named, statements, may_create=True)
     table.read()
     session = Session(named)
     yield Row(table, session, name)
@@ -116,7 +124,7 @@ def test_a_lease_ends_at_its_end_and_not_behind_it() -> None:
     assert LeaseRow(None, None, 1_000).is_free
 
 
-# ---- statements of the operator's, which do not look at the end
+# ---- statements of the operator's
 
 
 @pytest.fixture
@@ -134,29 +142,6 @@ def overridden(tmp_path: Path) -> Iterator[Callable[..., Row]]:
     for row in made:
         row.session.close()
         row.table.close()
-
-
-EXTEND = f"UPDATE {TABLE} SET BROKER_NAME = ?, TIME = ? WHERE BROKER_NAME = ?"
-
-
-def test_with_a_statement_of_the_operators_a_lease_that_has_ended_is_not_extended(
-    overridden: Callable[..., Row],
-) -> None:
-    row = overridden(lease_update_statement=f"{EXTEND} AND ID = 1")
-    row.set("a", PAST_MS)
-    assert not row.table.renew("a", LEASE_MS, ("a",))
-    assert row.stands() == ("a", PAST_MS)
-
-
-def test_with_a_statement_of_the_operators_a_lease_is_extended_by_its_holder_alone(
-    overridden: Callable[..., Row],
-) -> None:
-    row = overridden(lease_update_statement=f"{EXTEND} AND ID = 1")
-    row.set("a", FUTURE_MS)
-    assert not row.table.renew("b", LEASE_MS, ("b",))
-    assert row.stands() == ("a", FUTURE_MS)
-    assert row.table.renew("a2", LEASE_MS, ("a",))
-    assert row.stands()[0] == "a2"
 
 
 def test_a_statement_of_the_operators_that_hit_nothing_extended_nothing(overridden: Callable[..., Row]) -> None:

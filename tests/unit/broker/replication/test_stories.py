@@ -306,7 +306,7 @@ def test_who_lost_what_it_had_elects_nobody(whole: SmallSet, what: str) -> None:
 def test_who_does_not_hear_the_master_disturbs_nobody(whole: SmallSet, is_both_ways: bool) -> None:
     """C reaches B, and A reaches B. C would stand, and is as far as B; B hears a master with a quorum, and says no."""
     a = whole.elect()
-    _, c = whole.others(a)
+    b, c = whole.others(a)
     a.write("before")
     whole.until_same()
     epoch = a.epoch
@@ -324,6 +324,8 @@ def test_who_does_not_hear_the_master_disturbs_nobody(whole: SmallSet, is_both_w
 
     whole.until(has_asked, "it asked three times")
     assert (a.epoch, a.replica.is_ours) == (epoch, True)
+    leaders = [node.replica.leader() for node in (a, b, c)]
+    assert [leader and leader.node for leader in leaders] == [a.name, a.name, None]
     whole.switch.heal()
     whole.until_same()
     a.write("after")
