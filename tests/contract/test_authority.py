@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Never, cast
 
 import pytest
 
@@ -33,7 +33,6 @@ from tandemmq.store.writer.journal_end import NoProof
 from tests.support.replication.small_set import SmallSet
 from tests.support.store.noted_authority import NotedAuthority
 from tests.support.store.noting_disk import NotingDisk
-from tests.support.store.quorum import Node, Quorum
 from tests.support.store.store_harness import KIB, SMALL, Term
 from tests.support.virtual_time import VirtualTime
 
@@ -43,25 +42,23 @@ SETTINGS = replace(SMALL, journal_max_file_length=16 * KIB)
 BODY = b"x" * KIB
 
 
-class Cluster(Protocol):
+class Cluster:
     """Brokers that may be master of one store, by number: 0, 1, 2."""
 
     def node(self, number: int) -> tuple[str, Authority]:
         """The directory of a broker, which it may share with the others, and the authority of a new life of it."""
-        ...
+        raise NotImplementedError
 
     def lead(self, authority: Authority) -> None:
         """Who has this one has won the election: its promotion comes next."""
-        ...
 
     def wait_until_told(self, master: Authority, follower: Authority) -> None:
         """Until the follower knows what is final at the master."""
-        ...
 
     def close(self) -> None: ...
 
 
-class OneVolume:
+class OneVolume(Cluster):
     """All share a directory, and the fence decides."""
 
     def __init__(self, root: Path, virtual: VirtualTime) -> None:
@@ -70,37 +67,8 @@ class OneVolume:
     def node(self, number: int) -> tuple[str, Authority]:
         return self._directory, SHARED_VOLUME
 
-    def lead(self, authority: Authority) -> None:
-        pass
 
-    def wait_until_told(self, master: Authority, follower: Authority) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class OneProcess:
-    """Each has its own directory, and a quorum in this process decides."""
-
-    def __init__(self, root: Path, virtual: VirtualTime) -> None:
-        self._quorum = Quorum(root, virtual.threads)
-
-    def node(self, number: int) -> tuple[str, Authority]:
-        node = self._quorum.node(number)
-        return str(node.directory), node
-
-    def lead(self, authority: Authority) -> None:
-        self._quorum.lead(cast(Node, authority))
-
-    def wait_until_told(self, master: Authority, follower: Authority) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class RealSet:
+class RealSet(Cluster):
     """Each has its own directory, and replicas elect; what lies between them is in memory."""
 
     def __init__(self, root: Path, virtual: VirtualTime) -> None:
@@ -149,11 +117,7 @@ class RealSet:
         self._set.close()
 
 
-KINDS: dict[str, Callable[[Path, VirtualTime], Cluster]] = {
-    "shared volume": OneVolume,
-    "quorum in one process": OneProcess,
-    "set of replicas": RealSet,
-}
+KINDS: dict[str, Callable[[Path, VirtualTime], Cluster]] = {"shared volume": OneVolume, "set of replicas": RealSet}
 
 
 class Broker:
@@ -227,6 +191,10 @@ def fill_and_empty(term: Term) -> None:
     for add in added:
         term.remove(add, owner)
     term.wait_durable(2 * len(added))
+
+
+def nobody_answers() -> Never:
+    raise NoProof("nobody answers")
 
 
 def behind(broker: Broker, file: int, end: int) -> list[int | None]:
@@ -432,10 +400,7 @@ def test_the_end_comes_when_the_file_is_closed_and_may_come_again(broker: Broker
 def test_a_promotion_that_comes_to_nothing_ends_what_it_began(broker_of: BrokerOf) -> None:
     broker = broker_of(0)
 
-    def fail() -> None:
-        raise NoProof("nobody answers")
-
-    broker.authority.on_settle = fail
+    broker.authority.on_settle = nobody_answers
     with pytest.raises(NoProof):
         broker.rule()
     assert broker.disk.steps[-1] == "end"
@@ -446,10 +411,7 @@ def test_a_promotion_that_comes_to_nothing_ends_what_it_began(broker_of: BrokerO
 def test_a_batch_that_is_not_confirmed_is_reported_to_nobody(broker: Broker, term: Term) -> None:
     term.add_durably(2)
 
-    def fail() -> None:
-        raise NoProof("nobody answers")
-
-    broker.authority.on_settle = fail
+    broker.authority.on_settle = nobody_answers
     term.add()
     assert isinstance(term.wait_lost(), NoProof)
     assert len(term.durable_operations) == 2

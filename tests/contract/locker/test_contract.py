@@ -6,7 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
@@ -23,7 +23,6 @@ from tandemmq.locker.contract import (
     LockRequest,
     LockUnavailable,
 )
-from tandemmq.locker.kinds import create
 
 pytestmark = pytest.mark.promise("locks-keep-their-contract")
 
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from tests.contract.locker.conftest import OtherProcess
 
 WAIT_SECONDS_MAX = 30.0
+Make = Callable[..., Locker]
+RequestFor = Callable[..., LockRequest]
 
 
 class CountingClock:
@@ -79,7 +80,7 @@ class LockerContract(ABC):
         return locker
 
     @pytest.fixture
-    def request_to(self, request_for: Callable[..., LockRequest]) -> Callable[..., LockRequest]:
+    def request_to(self, request_for: RequestFor) -> RequestFor:
         """A request that this kind understands, by broker name, with settings by keyword."""
 
         def build(name: str, **settings: object) -> LockRequest:
@@ -88,7 +89,7 @@ class LockerContract(ABC):
         return build
 
     @pytest.fixture
-    def lockers(self, request_to: Callable[..., LockRequest]) -> Iterator[Callable[..., Locker]]:
+    def lockers(self, request_to: RequestFor) -> Iterator[Make]:
         built: list[Locker] = []
 
         def build(name: str, **settings: object) -> Locker:
@@ -99,62 +100,51 @@ class LockerContract(ABC):
         for locker in built:
             locker.release()
 
-    def test_only_one_owns_it(self, lockers: Callable[..., Locker]) -> None:
+    def test_only_one_owns_it(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
-        assert a.try_acquire()
-        assert not b.try_acquire()
-        assert a.keep_alive()
-        assert not b.keep_alive()
-
-    def test_after_release_the_next_poll_gets_it(self, lockers: Callable[..., Locker]) -> None:
-        a, b = lockers("a"), lockers("b")
-        assert a.try_acquire()
-        a.release()
-        assert b.try_acquire()
-        assert not a.try_acquire()
-
-    def test_releasing_what_is_not_held_does_nothing(self, lockers: Callable[..., Locker]) -> None:
-        a, b = lockers("a"), lockers("b")
-        a.release()
-        assert a.try_acquire()
-        b.release()
-        b.release()
-        assert a.keep_alive()
-
-    def test_taking_it_again_while_owning_it_is_owning_it(self, lockers: Callable[..., Locker]) -> None:
-        a, b = lockers("a"), lockers("b")
-        assert a.try_acquire()
-        assert a.try_acquire()
-        assert not b.try_acquire()
-
-    def test_the_same_locker_may_own_it_again(self, lockers: Callable[..., Locker]) -> None:
-        a = lockers("a")
-        for _ in range(3):
+        for _ in range(2):  # taking it again while owning it is owning it
             assert a.try_acquire()
+            assert not b.try_acquire()
             assert a.keep_alive()
-            a.release()
+            assert not b.keep_alive()
 
-    def test_the_standby_learns_whom_it_stands_by_for(self, lockers: Callable[..., Locker]) -> None:
+    def test_after_release_the_next_poll_gets_it(self, lockers: Make) -> None:
+        a, b = lockers("a"), lockers("b")
+        for owner, other in ((a, b), (b, a), (a, b)):
+            assert owner.try_acquire()
+            assert owner.keep_alive()
+            assert not other.try_acquire()
+            owner.release()
+        b.release()  # it waits no more
+        assert a.try_acquire()
+
+    def test_releasing_what_is_not_held_does_nothing(self, lockers: Make) -> None:
+        a, b = lockers("a"), lockers("b")
+        a.release()
+        assert a.try_acquire()
+        b.release()
+        b.release()
+        assert a.keep_alive()
+
+    def test_the_standby_learns_whom_it_stands_by_for(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         assert b.holder() is None
         assert a.try_acquire()
         before = b.holder()
         assert before is not None
         assert (before.name, before.epoch, before.host) == ("a", None, "here")
+        a.announce(2)
         a.announce(3, "http://127.0.0.1:8161")
+        assert a.keep_alive()
         after = b.holder()
         assert after is not None
         assert (after.name, after.epoch, after.admin) == ("a", 3, "http://127.0.0.1:8161")
         assert a.holder() == after
         assert "a (epoch 3, pid " in str(after)
-
-    def test_after_release_nobody_is_named(self, lockers: Callable[..., Locker]) -> None:
-        a, b = lockers("a"), lockers("b")
-        assert a.try_acquire()
         a.release()
         assert b.holder() is None
 
-    def test_a_new_owner_does_not_go_by_the_old_ones_name(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_new_owner_does_not_go_by_the_old_ones_name(self, lockers: Make) -> None:
         a, b, watcher = lockers("a-with-a-long-name"), lockers("b"), lockers("w")
         assert a.try_acquire()
         a.announce(3)
@@ -164,45 +154,33 @@ class LockerContract(ABC):
         assert holder is not None
         assert (holder.name, holder.epoch) == ("b", None)
 
-    def test_who_does_not_own_it_announces_nothing(self, lockers: Callable[..., Locker]) -> None:
+    def test_who_does_not_own_it_announces_nothing(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         assert a.try_acquire()
         with pytest.raises(LockLost):
             b.announce(1)
         assert a.keep_alive()
 
-    def test_keep_alive_goes_on_after_announcing(self, lockers: Callable[..., Locker]) -> None:
-        a = lockers("a")
-        assert a.try_acquire()
-        a.announce(1)
-        a.announce(2)
-        assert a.keep_alive()
-
-    def test_a_stolen_lock_is_lost_for_ever(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_stolen_lock_is_lost_until_it_is_let_go(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         assert a.try_acquire()
         self.steal(a)
         assert b.try_acquire()
         assert not a.keep_alive()
+        assert a.proof() == NO_PROOF
         b.release()
         assert not a.keep_alive()
         assert not a.try_acquire()
         with pytest.raises(LockLost):
             a.announce(9)
-
-    def test_who_lost_it_can_own_it_anew_after_releasing(self, lockers: Callable[..., Locker]) -> None:
-        a, b = lockers("a"), lockers("b")
-        assert a.try_acquire()
-        self.steal(a)
         assert b.try_acquire()
-        assert not a.keep_alive()
         a.release()
         assert b.keep_alive()
         b.release()
         assert a.try_acquire()
         assert a.keep_alive()
 
-    def test_the_proof_is_as_old_as_the_call_that_gave_it(self, request_to: Callable[..., LockRequest]) -> None:
+    def test_the_proof_is_as_old_as_the_call_that_gave_it(self, request_to: RequestFor) -> None:
         clock = CountingClock(1)
         a = self.build(replace(request_to("a"), clock=clock))
         assert a.proof() == NO_PROOF
@@ -218,60 +196,34 @@ class LockerContract(ABC):
             a.release()
         assert not a.proof().holds_at(clock.now_seconds)
 
-    def test_what_is_lost_proves_nothing(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_waiting_standby_gets_it_when_it_is_released(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         assert a.try_acquire()
-        self.steal(a)
-        assert b.try_acquire()
-        assert not a.keep_alive()
-        assert a.proof() == NO_PROOF
-
-    def test_a_waiting_standby_gets_it_when_it_is_released(self, lockers: Callable[..., Locker]) -> None:
-        a, b = lockers("a"), lockers("b")
-        assert a.try_acquire()
-        got: list[bool] = []
-        waiting = threading.Thread(target=lambda: got.append(b.acquire(threading.Event())))
-        waiting.start()
-        a.release()
-        waiting.join(WAIT_SECONDS_MAX)
+        with waiting(b) as (_, got):
+            a.release()
         assert got == [True]
 
-    def test_a_waiting_standby_can_be_stopped(self, lockers: Callable[..., Locker]) -> None:
+    def test_others_may_ask_who_has_it_while_a_standby_polls_until_it_is_stopped(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b")
         assert a.try_acquire()
-        stop = threading.Event()
-        got: list[bool] = []
-        waiting = threading.Thread(target=lambda: got.append(b.acquire(stop)))
-        waiting.start()
-        stop.set()
-        waiting.join(WAIT_SECONDS_MAX)
+        with waiting(b) as (stop, got):
+            try:
+                for _ in range(20):
+                    holder, waiters = b.holder(), b.waiters()
+                    assert holder is not None
+                    assert holder.name == "a"
+                    assert waiters is None or all(waiter.name == "b" for waiter in waiters)
+            finally:
+                stop.set()
         assert got == [False]
 
-    def test_others_may_ask_who_has_it_while_a_standby_polls(self, lockers: Callable[..., Locker]) -> None:
-        a, b = lockers("a"), lockers("b")
-        assert a.try_acquire()
-        stop = threading.Event()
-        got: list[bool] = []
-        waiting = threading.Thread(target=lambda: got.append(b.acquire(stop)))
-        waiting.start()
-        try:
-            for _ in range(20):
-                holder, waiters = b.holder(), b.waiters()
-                assert holder is not None
-                assert holder.name == "a"
-                assert waiters is None or all(waiter.name == "b" for waiter in waiters)
-        finally:
-            stop.set()
-            waiting.join(WAIT_SECONDS_MAX)
-        assert got == [False]
-
-    def test_a_standby_that_is_stopped_already_asks_nothing(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_standby_that_is_stopped_already_asks_nothing(self, lockers: Make) -> None:
         a, stop = lockers("a"), threading.Event()
         stop.set()
         assert not a.acquire(stop)
         assert a.proof() == NO_PROOF
 
-    def test_polls_come_at_the_interval_with_jitter(self, request_to: Callable[..., LockRequest]) -> None:
+    def test_polls_come_at_the_interval_with_jitter(self, request_to: RequestFor) -> None:
         a = self.build(request_to("a"))
         clock = CountingClock(20)
         b = self.build(replace(request_to("b"), clock=clock))
@@ -286,7 +238,7 @@ class LockerContract(ABC):
         assert all(interval * (1 - JITTER) <= seconds <= interval * (1 + JITTER) for seconds in clock.waits)
         assert len(set(clock.waits)) > 1
 
-    def test_fail_if_locked_says_who_has_it(self, lockers: Callable[..., Locker]) -> None:
+    def test_fail_if_locked_says_who_has_it(self, lockers: Make) -> None:
         a, b = lockers("a"), lockers("b", fail_if_locked=True)
         assert a.try_acquire()
         a.announce(4)
@@ -295,30 +247,19 @@ class LockerContract(ABC):
         assert failure.value.holder is not None
         assert failure.value.holder.name == "a"
 
-    def test_fail_if_locked_takes_a_free_lock(self, lockers: Callable[..., Locker]) -> None:
+    def test_fail_if_locked_takes_a_free_lock(self, lockers: Make) -> None:
         assert lockers("a", fail_if_locked=True).acquire(threading.Event())
 
-    def test_without_keep_alive_it_says_that_it_is_unsafe(self, lockers: Callable[..., Locker]) -> None:
+    def test_without_keep_alive_it_says_that_it_is_unsafe(self, lockers: Make) -> None:
         assert lockers("a", lock_keep_alive_period_seconds=0.0).unsafe is not None
 
-    def test_a_proof_never_outlives_the_lease(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_proof_never_outlives_the_lease(self, lockers: Make) -> None:
         a = lockers("a")
         assert a.try_acquire()
         assert a.keep_alive()
         assert a.proof().valid_for_seconds > 0
         if a.lease_seconds is not None:
             assert a.proof().valid_for_seconds < a.lease_seconds
-
-    def test_without_use_lock_nobody_is_asked(self, request_to: Callable[..., LockRequest]) -> None:
-        a, b = (self.build_as_configured(request_to(name, use_lock=False)) for name in ("a", "b"))
-        assert a.acquire(threading.Event())
-        assert b.acquire(threading.Event())
-        assert "use_lock is false" in str(a.unsafe)
-
-    def build_as_configured(self, request: LockRequest) -> Locker:
-        """As a broker does whose `[locker] type` is this kind."""
-        module, _, name = self.factory.partition(":")
-        return create(getattr(import_module(module), name).kind, request)
 
 
 class OutOfReach(LockerContract):
@@ -328,7 +269,7 @@ class OutOfReach(LockerContract):
     def out_of_reach(self, locker: Locker) -> AbstractContextManager[object]:
         """Within it this locker cannot ask its lock; with its end it can again."""
 
-    def test_unknown_is_not_lost(self, lockers: Callable[..., Locker]) -> None:
+    def test_unknown_is_not_lost(self, lockers: Make) -> None:
         a = lockers("a")
         assert a.try_acquire()
         proof = a.proof()
@@ -340,34 +281,28 @@ class OutOfReach(LockerContract):
         assert eventually(lambda: answers(a.keep_alive))
         assert a.proof().known_at_seconds > proof.known_at_seconds
 
-    def test_a_lock_that_is_out_of_reach_is_let_go_without_a_word(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_lock_that_is_out_of_reach_is_let_go_without_a_word(self, lockers: Make) -> None:
         a = lockers("a")
         assert a.try_acquire()
         with self.out_of_reach(a):
             a.release()
             assert a.proof() == NO_PROOF
 
-    def test_a_first_poll_that_is_not_answered_is_the_operators(self, lockers: Callable[..., Locker]) -> None:
+    def test_a_first_poll_that_is_not_answered_is_the_operators(self, lockers: Make) -> None:
         a = lockers("a")
         with self.out_of_reach(a), pytest.raises(LockUnavailable):
             a.acquire(threading.Event())
 
-    def test_a_later_one_is_said_once_and_waited_out(
-        self, lockers: Callable[..., Locker], caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_later_one_is_said_once_and_waited_out(self, lockers: Make, caplog: pytest.LogCaptureFixture) -> None:
         a, b = lockers("a"), lockers("b")
         assert a.try_acquire()
-        got: list[bool] = []
-        stop = threading.Event()
-        waiting = threading.Thread(target=lambda: got.append(b.acquire(stop)))
-        waiting.start()
-        assert eventually(lambda: b.refused_at_seconds is not None)
-        with self.out_of_reach(b):
-            assert eventually(lambda: any("asking again every" in line for line in caplog.messages))
-        a.release()
-        waiting.join(WAIT_SECONDS_MAX)
-        stop.set()
+        with waiting(b) as (_, got):
+            assert eventually(lambda: b.refused_at_seconds is not None)
+            with self.out_of_reach(b):
+                assert eventually(lambda: any("asking again every" in line for line in caplog.messages))
+            a.release()
         assert got == [True]
+        assert sum("asking again every" in line for line in caplog.messages) == 1
 
 
 class Refusing(LockerContract):
@@ -377,7 +312,7 @@ class Refusing(LockerContract):
     def refused(self, request: LockRequest) -> Locker:
         """A locker that its lock will not have: a wrong password, no rights."""
 
-    def test_who_is_refused_at_the_first_poll_does_not_stand_by(self, request_to: Callable[..., LockRequest]) -> None:
+    def test_who_is_refused_at_the_first_poll_does_not_stand_by(self, request_to: RequestFor) -> None:
         a = self.refused(request_to("a"))
         try:
             with pytest.raises(LockRefused):
@@ -397,14 +332,12 @@ class BetweenProcesses(LockerContract):
 
     @pytest.fixture
     def child(
-        self, spawn_locker: Callable[[str, LockRequest], OtherProcess], request_to: Callable[..., LockRequest]
+        self, spawn_locker: Callable[[str, LockRequest], OtherProcess], request_to: RequestFor
     ) -> Callable[..., OtherProcess]:
         """A process with a locker of its own."""
         return lambda name: spawn_locker(self.factory, request_to(name, **self.short))
 
-    def test_two_processes_exclude_each_other(
-        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
-    ) -> None:
+    def test_two_processes_exclude_each_other(self, lockers: Make, child: Callable[..., OtherProcess]) -> None:
         a, b = lockers("a", **self.short), child("b")
         assert b.say("try") == "True"
         b.say("announce")
@@ -417,7 +350,7 @@ class BetweenProcesses(LockerContract):
         assert b.say("try") == "False"
 
     def test_a_killed_holder_is_followed_within_lease_and_poll(
-        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
+        self, lockers: Make, child: Callable[..., OtherProcess]
     ) -> None:
         a, b = lockers("a", **self.short), child("b")
         assert b.say("try") == "True"
@@ -433,14 +366,14 @@ class BetweenProcesses(LockerContract):
 class Leased(BetweenProcesses):
     """Kinds whose lock runs out."""
 
-    def test_it_says_how_long_a_lease_is(self, lockers: Callable[..., Locker]) -> None:
+    def test_it_says_how_long_a_lease_is(self, lockers: Make) -> None:
         a = lockers("a", **self.short)
         assert a.try_acquire()
         assert a.lease_seconds is not None
         assert 0 < a.poll_seconds < a.lease_seconds / 2
 
     def test_a_paused_holder_knows_that_it_lost_before_anybody_else_could_own_it(
-        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
+        self, lockers: Make, child: Callable[..., OtherProcess]
     ) -> None:
         a, b = lockers("a", **self.short), child("b")
         assert b.say("try") == "True"
@@ -460,7 +393,7 @@ class Leased(BetweenProcesses):
         assert a.keep_alive()
 
     def test_a_namesake_that_lives_keeps_its_namesake_out(
-        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
+        self, lockers: Make, child: Callable[..., OtherProcess]
     ) -> None:
         b = child("same")
         assert b.say("try") == "True"
@@ -474,9 +407,7 @@ class Leased(BetweenProcesses):
         assert a.proof() == NO_PROOF
         assert b.say("keep") == "True"
 
-    def test_a_broker_that_was_killed_follows_itself(
-        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
-    ) -> None:
+    def test_a_broker_that_was_killed_follows_itself(self, lockers: Make, child: Callable[..., OtherProcess]) -> None:
         b = child("same")
         assert b.say("try") == "True"
         assert b.say("hold") == "True"
@@ -484,6 +415,20 @@ class Leased(BetweenProcesses):
         a = lockers("same", **self.short)
         assert eventually(a.try_acquire, a.poll_seconds)
         assert a.keep_alive()
+
+
+@contextmanager
+def waiting(standby: Locker) -> Iterator[tuple[threading.Event, list[bool]]]:
+    """It asks in a thread, which has ended behind the block: what stops it, and what came of it."""
+    stop, got = threading.Event(), list[bool]()
+    thread = threading.Thread(target=lambda: got.append(standby.acquire(stop)))
+    thread.start()
+    try:
+        yield stop, got
+        thread.join(WAIT_SECONDS_MAX)
+    finally:
+        stop.set()
+        thread.join(WAIT_SECONDS_MAX)
 
 
 def eventually(condition: Callable[[], bool], pause_seconds: float = 0.02) -> bool:

@@ -14,7 +14,6 @@ import pytest
 from sqlalchemy import make_url
 
 from tandemmq.locker.contract import Locker, LockRequest
-from tandemmq.locker.kinds import create
 from tests.contract.locker.conftest import OtherProcess
 from tests.contract.locker.test_contract import BetweenProcesses, Leased, OutOfReach, Refusing
 from tests.support.locker.interleaved import Interleaved, InterleavedLease
@@ -35,7 +34,6 @@ FREE = "UPDATE {} SET BROKER_NAME = NULL, TIME = 0"
 class _Database(BetweenProcesses, Refusing, Interleaved):
     """A database of its own for each test, reached through a proxy."""
 
-    kind: ClassVar[str]
     url: str
     #: What takes processes of its own and waits for leases runs on PostgreSQL, and elsewhere on demand.
     has_children: ClassVar[bool] = True
@@ -60,23 +58,18 @@ class _Database(BetweenProcesses, Refusing, Interleaved):
     def stepped(self, request: LockRequest) -> Locker:
         return self.build(request)
 
-    def build_as_configured(self, request: LockRequest) -> Locker:
-        return create(self.kind, request)
-
     def refused(self, request: LockRequest) -> Locker:
         url = make_url(self.url).set(password="wrong").render_as_string(hide_password=False)
         return self.build(replace(request, options={**request.options, "data_source": url}))
 
 
 class _Lease(_Database, Leased, OutOfReach):
-    kind = "lease-database"
     factory = "tandemmq.locker.sql.kinds:lease_database_locker"
     settings: ClassVar = {"lock_acquire_sleep_interval_seconds": 30.0}
     short: ClassVar = {"lock_acquire_sleep_interval_seconds": 1.0, "lock_keep_alive_period_seconds": 0.1}
 
 
 class _Transaction(_Database):
-    kind = "database"
     factory = "tandemmq.locker.sql.kinds:database_locker"
 
 

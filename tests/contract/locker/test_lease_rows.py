@@ -1,20 +1,26 @@
-"""The statements by which a lease is taken, extended and freed hit the row only while it says what they ask for."""
+"""The statements by which a lease is taken, extended and freed hit the row only while it says what they ask for; and a
+row that is locked by a transaction."""
 
-# proves: lease, lease-table, proof-grows-old
+# proves: lease, lease-table, proof-grows-old, row-lock
 
 from __future__ import annotations
 
 import itertools
+import os
+import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: the extras sqlite, postgres, mysql")
 
+from tandemmq.locker.contract import LockRefused, LockRequest
+from tandemmq.locker.kinds import create
 from tandemmq.locker.options import Options
 from tandemmq.locker.sql.connection import Session, database
+from tandemmq.locker.sql.database import DatabaseLocker
 from tandemmq.locker.sql.dialects import Bounds
 from tandemmq.locker.sql.lease import LeaseRow
 from tandemmq.locker.sql.lease_table import SqlLeaseTable
@@ -24,6 +30,8 @@ BOUNDS = Bounds(connect_seconds=5.0, query_seconds=5.0, lock_seconds=0.0)
 LEASE_MS = 60_000
 #: Long ago, and long to come, by any database's clock.
 PAST_MS, FUTURE_MS = 1_000, 1 << 52
+#: A statement of the operator's, which does not look at the end.
+EXTEND = f"UPDATE {TABLE} SET BROKER_NAME = ?, TIME = ? WHERE BROKER_NAME = ?"
 _fresh = itertools.count()
 
 
@@ -46,15 +54,21 @@ class Row:
         return row.name, row.ends_ms
 
 
-@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.service) for name in ("postgres", "mariadb"))])
+SERVERS = [pytest.param(name, marks=pytest.mark.service) for name in ("postgres", "mariadb")]
+
+
+@pytest.fixture(params=["sqlite", "a statement of the operator's", *SERVERS])
 def row(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Row]:
     url, name = f"sqlite:///{tmp_path}/lock.db", f"ROWS_{next(_fresh)}"
-    if request.param != "sqlite":
+    statements = Statements(table=name)
+    if request.param == "a statement of the operator's":
+        name, statements = TABLE, Statements.read(Options({}), {"lease_update_statement": f"{EXTEND} AND ID = 1"})
+    elif request.param != "sqlite":
         server = request.getfixturevalue(request.param)
         server.fresh(name.lower())
         url = server.url(name.lower())
     named = database(url, BOUNDS, "test")
-    table = SqlLeaseTable(named, Statements(table=name), may_create=True)
+    table = SqlLeaseTable(named, statements, may_create=True)
     table.read()
     session = Session(named)
     yield Row(table, session, name)
@@ -110,7 +124,7 @@ def test_a_lease_ends_at_its_end_and_not_behind_it() -> None:
     assert LeaseRow(None, None, 1_000).is_free
 
 
-# ---- statements of the operator's, which do not look at the end
+# ---- statements of the operator's
 
 
 @pytest.fixture
@@ -130,29 +144,6 @@ def overridden(tmp_path: Path) -> Iterator[Callable[..., Row]]:
         row.table.close()
 
 
-EXTEND = f"UPDATE {TABLE} SET BROKER_NAME = ?, TIME = ? WHERE BROKER_NAME = ?"
-
-
-def test_with_a_statement_of_the_operators_a_lease_that_has_ended_is_not_extended(
-    overridden: Callable[..., Row],
-) -> None:
-    row = overridden(lease_update_statement=f"{EXTEND} AND ID = 1")
-    row.set("a", PAST_MS)
-    assert not row.table.renew("a", LEASE_MS, ("a",))
-    assert row.stands() == ("a", PAST_MS)
-
-
-def test_with_a_statement_of_the_operators_a_lease_is_extended_by_its_holder_alone(
-    overridden: Callable[..., Row],
-) -> None:
-    row = overridden(lease_update_statement=f"{EXTEND} AND ID = 1")
-    row.set("a", FUTURE_MS)
-    assert not row.table.renew("b", LEASE_MS, ("b",))
-    assert row.stands() == ("a", FUTURE_MS)
-    assert row.table.renew("a2", LEASE_MS, ("a",))
-    assert row.stands()[0] == "a2"
-
-
 def test_a_statement_of_the_operators_that_hit_nothing_extended_nothing(overridden: Callable[..., Row]) -> None:
     row = overridden(lease_update_statement=f"{EXTEND} AND ID = 2")
     row.set("a", FUTURE_MS)
@@ -168,3 +159,61 @@ def test_a_clock_that_shows_whole_seconds_does_not_end_a_lease_early(overridden:
     row.set("a", PAST_MS)
     assert row.table.obtain("b", LEASE_MS)
     assert row.stands() == ("b", 7_001 + LEASE_MS)
+
+
+# ---- a row that is locked by an open transaction is ours only while that very transaction sees what it wrote
+
+
+Make = Callable[..., DatabaseLocker]
+
+
+@pytest.fixture
+def make(request_for: Callable[..., LockRequest], tmp_path: Path) -> Iterator[Make]:
+    """Lockers on one SQLite file."""
+    made: list[DatabaseLocker] = []
+
+    def build(name: str, **statements: str) -> DatabaseLocker:
+        options = {"data_source": f"sqlite:///{tmp_path}/lock.db", "query_timeout": 5_000, "statements": statements}
+        locker = create("database", replace(request_for(name), options=options))
+        assert isinstance(locker, DatabaseLocker)
+        made.append(locker)
+        return locker
+
+    yield build
+    for locker in made:
+        locker.release()
+
+
+def test_who_lost_the_connection_lost_the_lock(make: Make) -> None:
+    a = make("a")
+    assert a.try_acquire()
+    a._session.close()
+    assert not a.keep_alive()
+
+
+def test_who_lost_the_transaction_lost_the_lock_though_the_connection_stands(make: Make, tmp_path: Path) -> None:
+    a, b = make("a"), make("b")
+    assert b.try_acquire()
+    b.release()
+    with sqlite3.connect(tmp_path / "lock.db") as connection:
+        connection.execute("UPDATE ACTIVEMQ_LOCK SET TIME = 5")  # what an ActiveMQ broker left there
+    connection.close()
+    assert a.try_acquire()
+    a._session.rollback()
+    assert b.try_acquire()
+    assert not a.keep_alive()
+    assert b.keep_alive()
+
+
+def test_who_holds_a_file_that_was_replaced_holds_nothing(make: Make, tmp_path: Path) -> None:
+    a, b = make("a"), make("b")
+    assert a.try_acquire()
+    os.rename(tmp_path / "lock.db", tmp_path / "away.db")
+    assert b.try_acquire()
+    assert not a.keep_alive()
+
+
+def test_a_statement_that_locks_no_row_locks_nobody_out(make: Make) -> None:
+    a = make("a", lock_update_statement="UPDATE ACTIVEMQ_LOCK SET TIME = ? WHERE ID = 2")
+    with pytest.raises(LockRefused, match="hit 0 rows"):
+        a.try_acquire()

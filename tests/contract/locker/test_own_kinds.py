@@ -1,21 +1,27 @@
-"""The two kinds that need nothing else keep what every lock promises."""
+"""The two kinds that need nothing else keep what every lock promises; and kinds of lock by name."""
 
-# proves: memory-lock, shared-file-lock
+# proves: memory-lock, proof-grows-old, shared-file-lock
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tandemmq.locker.contract import Holder, Locker, LockRequest
+from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockRequest, Proof, UnknownLocker
+from tandemmq.locker.kinds import create, names
 from tandemmq.locker.memory import MemoryLock, MemoryLocker
+from tandemmq.locker.none import Unlocked
 from tandemmq.locker.shared_file import SharedFileLocker
 from tests.contract.locker.test_contract import BetweenProcesses, OutOfReach
 from tests.support.locker.interleaved import Interleaved, InterleavedLease
+from tests.support.locker.manual_clock import ManualClock
 from tests.support.locker.stepped_volume import Elsewhere, SteppedVolume, here
 from tests.support.locker.steps import Stepping
 from tests.support.prove import IS_PROOF, IS_THOROUGH
@@ -102,3 +108,116 @@ class TestMemoryThatRunsOut(TestMemory, InterleavedLease):
 def test_a_holder_says_what_it_knows() -> None:
     assert str(Holder("x")) == "x"
     assert str(Holder("x", 2, 3, "h", "http://h:1")) == "x (epoch 2, pid 3, on h, admin http://h:1)"
+
+
+# ---- what only the lock in memory does, by a clock driven by hand
+
+
+def lock_handles(lock: MemoryLock, clock: ManualClock) -> Iterator[MemoryLocker]:
+    return (MemoryLocker(LockRequest("", Holder(name), clock=clock), lock) for name in ("a", "b", "c"))
+
+
+def test_a_lock_granted_twice_has_two_owners_that_both_believe_it() -> None:
+    lock, clock = MemoryLock(), ManualClock()
+    a, b, c = lock_handles(lock, clock)
+    assert a.try_acquire()
+    lock.grant_twice()
+    assert b.try_acquire()
+    assert a.keep_alive()
+    assert b.keep_alive()
+    assert not c.try_acquire()
+    clock.advance(1e9)
+    assert a.proof().holds_at(clock.now()), "without a lease it is proved for ever"
+
+
+def test_a_lease_in_memory_runs_out_unless_it_is_renewed() -> None:
+    lock, clock = MemoryLock(lease_seconds=2.0), ManualClock()
+    a, b, _ = lock_handles(lock, clock)
+    assert a.try_acquire()
+    for _ in range(5):
+        clock.advance(1.5)
+        assert a.keep_alive()
+        assert not b.try_acquire()
+    clock.advance(1.9)
+    assert a.proof().holds_at(clock.now())
+    assert not b.try_acquire()
+    clock.advance(0.1)
+    assert not a.proof().holds_at(clock.now())
+    assert not a.keep_alive()
+    assert b.try_acquire()
+
+
+def test_a_proof_ends_at_its_end() -> None:
+    assert Proof(10.0, 2.0).holds_at(11.9)
+    assert not Proof(10.0, 2.0).holds_at(12.0)
+    assert not NO_PROOF.holds_at(0.0)
+
+
+# ---- kinds by name
+
+
+@pytest.fixture
+def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Install a distribution that brings a kind of lock, by its entry points."""
+
+    def install(points: str) -> None:
+        site: Path = tmp_path_factory.mktemp("site")
+        (site / "foreign_lock.py").write_text(
+            "from tandemmq.locker.memory import MemoryLocker\nclass Foreign(MemoryLocker): kind = 'f'\n"
+        )
+        info = site / "foreign_lock-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: foreign-lock\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[tandemmq.lockers]\n{points}\n")
+        monkeypatch.setattr(sys, "path", [*sys.path, str(site)])
+
+    return install
+
+
+def test_built_in_kinds_are_found_by_name(request_for: Callable[..., LockRequest]) -> None:
+    assert isinstance(create("shared-file", request_for()), SharedFileLocker)
+    assert isinstance(create("memory", request_for()), MemoryLocker)
+
+
+def test_a_kind_of_another_distribution_is_found_by_its_entry_point(
+    installed: Callable[[str], None], request_for: Callable[..., LockRequest]
+) -> None:
+    installed("foreign = foreign_lock:Foreign")
+    assert create("foreign", request_for()).kind == "f"
+    assert "foreign" in names()
+
+
+def test_our_names_cannot_be_taken(installed: Callable[[str], None], request_for: Callable[..., LockRequest]) -> None:
+    installed("shared-file = foreign_lock:Foreign")
+    assert isinstance(create("shared-file", request_for()), SharedFileLocker)
+
+
+def test_a_kind_that_cannot_be_loaded_says_which(
+    installed: Callable[[str], None], request_for: Callable[..., LockRequest]
+) -> None:
+    installed("broken = foreign_lock_that_is_not_there:X")
+    with pytest.raises(UnknownLocker, match=r"'broken' .* cannot be loaded: No module named"):
+        create("broken", request_for())
+
+
+def test_an_unknown_kind_says_what_there_is(request_for: Callable[..., LockRequest]) -> None:
+    with pytest.raises(UnknownLocker, match=r"there is .*memory, shared-file.*; did you mean 'shared-file'"):
+        create("sharedfile", request_for())
+
+
+def test_without_use_lock_everybody_owns_and_it_is_said_to_be_unsafe(request_for: Callable[..., LockRequest]) -> None:
+    a, b = (create("shared-file", request_for(name, use_lock=False)) for name in ("a", "b"))
+    for locker in (a, b):
+        assert isinstance(locker, Unlocked)
+        assert not locker.keep_alive()
+        assert locker.acquire(threading.Event())
+        assert locker.keep_alive()
+        assert locker.proof().valid_for_seconds == math.inf
+        assert "use_lock is false" in str(locker.unsafe)
+    a.announce(2, "http://a:1")
+    holder = a.holder()
+    assert holder is not None
+    assert (holder.name, holder.epoch, holder.admin) == ("a", 2, "http://a:1")
+    a.release()
+    assert not a.keep_alive()
+    assert b.keep_alive()

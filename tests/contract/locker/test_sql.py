@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ KINDS = ["lease-database", "database"]
 #: A bound of patience, far beyond the query timeout of the tests.
 HANGS_SECONDS = 10.0
 QUERY_MS = 400
+CLOCK_LEASE_SECONDS = 3.0
 _fresh = itertools.count()
 
 Make = Callable[..., Locker]
@@ -129,22 +129,6 @@ def test_a_server_that_swallows_what_is_sent_holds_up_nobody_for_long(
 
 
 @pytest.mark.service
-@on_servers("database", "lease-database")
-def test_a_server_that_stands_still_is_not_waited_for(server: Any, name: str, make: Make, kind: str) -> None:
-    a = make(kind, server.url(name), query_timeout=QUERY_MS)
-    assert eventually(lambda: answers(a.try_acquire))
-    server.pause()
-    try:
-        started = time.monotonic()
-        assert not answers(a.keep_alive)
-        with pytest.raises(LockUnavailable):
-            make(kind, server.url(name), "b", query_timeout=QUERY_MS).try_acquire()
-        assert time.monotonic() - started < HANGS_SECONDS
-    finally:
-        server.resume()
-
-
-@pytest.mark.service
 def test_a_silent_master_is_not_waited_for_until_tcp_gives_up(
     server: Any, name: str, proxy: Proxy, request_for: Callable[..., LockRequest], make: Make
 ) -> None:
@@ -158,6 +142,79 @@ def test_a_silent_master_is_not_waited_for_until_tcp_gives_up(
         assert eventually(b.try_acquire)
     assert not master.keep_alive()
     master.release()
+    assert b.keep_alive()
+
+
+# ---- a server whose own clock is set, by hours either way, while a lease is held in it
+
+
+class Clock:
+    """How far the server's clock is from the true one; libfaketime reads the file at each question."""
+
+    def __init__(self, path: Path, server: Any) -> None:
+        self._path = path
+        self._server = server
+
+    def set_by(self, hours: int) -> None:
+        before = self._now()
+        self._path.write_text(f"{hours:+d}h\n")
+        self._path.chmod(0o644)
+        assert eventually(lambda: abs(self._now() - before) > 1_800)
+
+    def _now(self) -> float:
+        asked = {"Postgres": "EXTRACT(EPOCH FROM clock_timestamp())", "MariaDB": "UNIX_TIMESTAMP(SYSDATE())"}
+        return float(self._server.sql(f"SELECT {asked[type(self._server).__name__]}")[0][0])
+
+
+@pytest.fixture
+def clock(server: Any, require_service: Callable[[object, str], None]) -> Iterator[Clock]:
+    """The server runs with a clock of its own until the end of the test."""
+    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+    require_service(libraries, "no libfaketime: the Debian package faketime has it")
+    path = server.directory / "clock"
+    path.write_text("+0h\n")
+    path.chmod(0o644)
+    server.stop()
+    server.start(
+        {
+            "LD_PRELOAD": str(libraries[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(path),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+    )
+    yield Clock(path, server)
+    server.kill()
+    server.start()
+
+
+@pytest.mark.service
+def test_set_back_it_keeps_a_living_master_and_no_dead_one(clock: Clock, server: Any, name: str, make: Make) -> None:
+    a, b = (make("lease-database", server.url(name), each, CLOCK_LEASE_SECONDS) for each in "ab")
+    assert a.try_acquire()
+    assert not b.try_acquire()
+    clock.set_by(-1)
+    assert a.keep_alive()
+    assert not b.try_acquire()
+    clock.set_by(-2)
+    # From here on a is silent.
+    assert eventually(b.try_acquire, 0.1)
+    assert b.clock.now() - a.proof().known_at_seconds > CLOCK_LEASE_SECONDS
+    assert not a.proof().holds_at(a.clock.now())
+    assert not a.keep_alive()
+    assert b.keep_alive()
+
+
+@pytest.mark.service
+def test_set_forward_it_lets_a_standby_in_and_the_master_knows_at_its_next_question(
+    clock: Clock, server: Any, name: str, make: Make
+) -> None:
+    a, b = (make("lease-database", server.url(name), each, CLOCK_LEASE_SECONDS) for each in "ab")
+    assert a.try_acquire()
+    assert not b.try_acquire()
+    clock.set_by(1)
+    assert b.try_acquire()
+    assert not a.keep_alive()
     assert b.keep_alive()
 
 
@@ -290,56 +347,28 @@ def test_a_dead_masters_lease_is_taken_with_the_operators_statements(server: Any
     assert not a.keep_alive()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_sqlite_takes_other_names_too(make: Make, tmp_path: Path, kind: str) -> None:
-    excludes(make, kind, f"sqlite:///{tmp_path / 'lock.db'}", statements=OTHER_NAMES)
+@pytest.mark.parametrize(
+    ("kind", "statements"),
+    [
+        *((kind, OTHER_NAMES) for kind in KINDS),
+        ("database", {"use_lock_create_where_clause": False}),  # all rows are locked, as ActiveMQ does
+    ],
+)
+def test_sqlite_takes_other_names_too(make: Make, tmp_path: Path, kind: str, statements: dict[str, object]) -> None:
+    excludes(make, kind, f"sqlite:///{tmp_path / 'lock.db'}", statements=statements)
 
 
 def test_the_schema_may_be_made_otherwise(make: Make, tmp_path: Path) -> None:
-    create_statements = ["CREATE TABLE t(ID INTEGER PRIMARY KEY, TIME INTEGER, BROKER_NAME TEXT, x TEXT DEFAULT ':a')"]
-    create_statements.append("INSERT INTO t(ID) VALUES (1)")
-    url = f"sqlite:///{tmp_path / 'lock.db'}"
-    excludes(
-        make,
-        "lease-database",
-        url,
-        lock_table_name="t",
-        statements={"create_lock_schema_statements": create_statements},
-    )
-    with sqlite3.connect(tmp_path / "lock.db") as connection:
+    path = tmp_path / "lock.db"
+    create = "CREATE TABLE t(ID INTEGER PRIMARY KEY, TIME INTEGER, BROKER_NAME TEXT, x TEXT DEFAULT ':a')"
+    statements = {"create_lock_schema_statements": [create, "INSERT INTO t(ID) VALUES (1)"]}
+    excludes(make, "lease-database", f"sqlite:///{path}", lock_table_name="t", statements=statements)
+    with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT ID, x FROM t").fetchall() == [(1, ":a")]
     connection.close()
 
 
-def test_all_rows_may_be_locked_as_activemq_does(make: Make, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'lock.db'}"
-    excludes(make, "database", url, statements={"use_lock_create_where_clause": False})
-
-
-def test_a_clock_of_whole_seconds_ends_no_lease_before_its_proof(make: Make, tmp_path: Path) -> None:
-    path = tmp_path / "lock.db"
-    clock = {"current_date_time_statement": "SELECT CURRENT_TIMESTAMP"}
-    a = make("lease-database", f"sqlite:///{path}", lease=2.0, statements=clock)
-    for _ in range(10):
-        before = time.time()
-        assert a.try_acquire()
-        with sqlite3.connect(path) as connection:
-            (ends_ms,) = connection.execute("SELECT TIME FROM ACTIVEMQ_LOCK").fetchone()
-        connection.close()
-        assert ends_ms / 1000 >= before + a.proof().valid_for_seconds
-        a.release()
-        time.sleep(0.1)
-
-
 # ---- SQLite
-
-
-def test_sqlites_file_taken_away_is_the_lock_taken_away(make: Make, tmp_path: Path) -> None:
-    path = tmp_path / "lock.db"
-    a = make("database", f"sqlite:///{path}")
-    assert a.try_acquire()
-    os.rename(path, tmp_path / "elsewhere")
-    assert not a.keep_alive()
 
 
 def test_what_is_no_sqlite_file_is_a_refusal(make: Make, tmp_path: Path) -> None:
@@ -394,16 +423,12 @@ def test_an_option_that_the_driver_does_not_know_is_a_refusal(server: Any, name:
         make("lease-database", f"{server.url(name)}?nonsense=1").try_acquire()
 
 
-def test_a_locker_that_is_only_built_asks_nobody(make: Make) -> None:
+def test_a_locker_that_is_only_built_asks_nobody_and_shows_no_password(make: Make) -> None:
     for kind in KINDS:
-        make(kind, "postgresql://u:p@127.0.0.1:1/d").release()
-
-
-def test_where_it_is_has_no_password(make: Make) -> None:
-    for kind in KINDS:
-        where = make(kind, "postgresql://u:s3cret@h:5/d?password=s3cret").where
-        assert "h:5/d" in where
-        assert "s3cret" not in where
+        locker = make(kind, "postgresql://u:s3cret@h:5/d?password=s3cret")
+        assert "h:5/d" in locker.where
+        assert "s3cret" not in locker.where
+        locker.release()
 
 
 def test_parameters_are_told_from_texts() -> None:

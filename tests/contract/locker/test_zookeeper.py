@@ -8,7 +8,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count
@@ -48,10 +48,13 @@ from tests.support.services.zookeeper import ZooKeeperServer, end_session, zooke
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("locks-keep-their-contract")]
 _numbers = count()
+Build = Callable[..., ZooKeeperLocker]
+RequestFor = Callable[..., LockRequest]
+Require = Callable[[object, str], None]
 
 
 @pytest.fixture(scope="module")
-def server(require_service: Callable[[object, str], None]) -> Iterator[ZooKeeperServer]:
+def server(require_service: Require) -> Iterator[ZooKeeperServer]:
     with zookeeper(require_service) as running:
         yield running
 
@@ -72,9 +75,7 @@ def path() -> str:
 
 
 @pytest.fixture
-def build(
-    server: ZooKeeperServer, path: str, request_for: Callable[..., LockRequest]
-) -> Iterator[Callable[..., ZooKeeperLocker]]:
+def build(server: ZooKeeperServer, path: str, request_for: RequestFor) -> Iterator[Build]:
     """Lockers on one path, by broker name, session length in seconds and options."""
     built: list[ZooKeeperLocker] = []
 
@@ -161,7 +162,7 @@ class TestContract(Leased, OutOfReach, Refusing, InterleavedLease):
 
 # proves: node-renewed-before, node-written-before
 def test_a_proof_counts_from_before_the_servers_were_asked(
-    server: ZooKeeperServer, path: str, request_for: Callable[..., LockRequest]
+    server: ZooKeeperServer, path: str, request_for: RequestFor
 ) -> None:
     clock = ManualClock()
     proxy = Proxy(server.port, asked=lambda: clock.advance(1.0))
@@ -181,7 +182,7 @@ def test_a_proof_counts_from_before_the_servers_were_asked(
 # Who waits
 
 
-def test_those_that_wait_are_known_in_their_order(build: Callable[..., ZooKeeperLocker]) -> None:
+def test_those_that_wait_are_known_in_their_order(build: Build) -> None:
     a, b, c = build("a"), build("b"), build("c")
     assert a.try_acquire()
     assert a.waiters() == []
@@ -196,7 +197,7 @@ def test_those_that_wait_are_known_in_their_order(build: Callable[..., ZooKeeper
     assert [holder.name for holder in b.waiters()] == ["b"]
 
 
-def test_one_that_waits_and_stops_is_in_nobodys_way(build: Callable[..., ZooKeeperLocker]) -> None:
+def test_one_that_waits_and_stops_is_in_nobodys_way(build: Build) -> None:
     a, b, c = build("a"), build("b"), build("c")
     assert a.try_acquire()
     assert not b.try_acquire()
@@ -206,7 +207,7 @@ def test_one_that_waits_and_stops_is_in_nobodys_way(build: Callable[..., ZooKeep
     assert c.try_acquire()
 
 
-def test_a_released_lock_leaves_no_thread_and_no_descriptor(build: Callable[..., ZooKeeperLocker]) -> None:
+def test_a_released_lock_leaves_no_thread_and_no_descriptor(build: Build) -> None:
     def has_left_nothing() -> bool:
         return threading.active_count() <= threads and len(os.listdir("/proc/self/fd")) <= descriptors
 
@@ -222,7 +223,7 @@ def test_a_released_lock_leaves_no_thread_and_no_descriptor(build: Callable[...,
 # Servers that fail
 
 
-def test_a_server_that_is_not_there_does_not_hang_a_start(request_for: Callable[..., LockRequest]) -> None:
+def test_a_server_that_is_not_there_does_not_hang_a_start(request_for: RequestFor) -> None:
     options = {"hosts": f"127.0.0.1:{free_port()}", "connect_timeout": 200}
     locker = ZooKeeperLocker(replace(request_for("a", lock_acquire_sleep_interval_seconds=2.0), options=options))
     with pytest.raises(LockUnavailable, match=r"cannot be asked: no server answered within 0\.2 s"):
@@ -230,9 +231,7 @@ def test_a_server_that_is_not_there_does_not_hang_a_start(request_for: Callable[
     locker.release()
 
 
-def test_a_server_that_was_killed_and_started_again_finds_us_master(
-    server: ZooKeeperServer, build: Callable[..., ZooKeeperLocker]
-) -> None:
+def test_a_server_that_was_killed_and_started_again_finds_us_master(server: ZooKeeperServer, build: Build) -> None:
     # A session outlives the servers: they begin to count anew when they are back.
     a, b = (build(name, 30.0, connect_timeout=2_000) for name in ("a", "b"))
     assert a.try_acquire()
@@ -247,9 +246,7 @@ def test_a_server_that_was_killed_and_started_again_finds_us_master(
     assert eventually(lambda: answers(b.try_acquire))
 
 
-def test_a_release_that_did_not_reach_the_servers_is_made_up_for(
-    server: ZooKeeperServer, build: Callable[..., ZooKeeperLocker]
-) -> None:
+def test_a_release_that_did_not_reach_the_servers_is_made_up_for(server: ZooKeeperServer, build: Build) -> None:
     a, b = build("a", 50.0), build("b", 50.0)
     assert a.try_acquire()
     with server.paused():
@@ -260,7 +257,7 @@ def test_a_release_that_did_not_reach_the_servers_is_made_up_for(
 
 
 def test_a_session_that_the_servers_ended_is_a_lost_lock(
-    build: Callable[..., ZooKeeperLocker], admin: KazooClient, server: ZooKeeperServer
+    build: Build, admin: KazooClient, server: ZooKeeperServer
 ) -> None:
     a = build("a", 2.0)
     assert a.try_acquire()
@@ -273,21 +270,34 @@ def test_a_session_that_the_servers_ended_is_a_lost_lock(
 
 # proves: node-proved-when-taken
 def test_a_session_that_ended_after_writing_its_node_has_no_lock(
-    build: Callable[..., ZooKeeperLocker], server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+    build: Build, server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = build("a")
-    session = a._session
-    call = session.call
-
-    def written_and_ended(verb: str, *arguments: object, **options: Any) -> object:
-        answer = call(verb, *arguments, **options)
-        if verb == "set":
-            end_session(session, server)
-        return answer
-
-    monkeypatch.setattr(session, "call", written_and_ended)
+    around_calls(monkeypatch, a, after={"set": lambda: end_session(a._session, server)})
     assert not a.try_acquire()
     assert a.proof() == NO_PROOF
+
+
+Actions = Mapping[str, Callable[[], object]]
+NOTHING: Actions = {}
+
+
+def around_calls(
+    monkeypatch: pytest.MonkeyPatch, locker: ZooKeeperLocker, before: Actions = NOTHING, after: Actions = NOTHING
+) -> list[str]:
+    """Have something happen before or after calls of its session, by verb. What is called from now on is noted."""
+    asked: list[str] = []
+    call = locker._session.call
+
+    def called(verb: str, *arguments: object, **options: Any) -> object:
+        asked.append(verb)
+        before.get(verb, lambda: None)()
+        answer = call(verb, *arguments, **options)
+        after.get(verb, lambda: None)()
+        return answer
+
+    monkeypatch.setattr(locker._session, "call", called)
+    return asked
 
 
 def is_lost(locker: Locker) -> bool:
@@ -308,9 +318,7 @@ _proves_locks = pytest.mark.skipif(not IS_PROOF, reason="three servers: with TAN
 
 @pytest.mark.prove
 @_proves_locks
-def test_the_leader_of_the_servers_may_die(
-    require_service: Callable[[object, str], None], build: Callable[..., ZooKeeperLocker]
-) -> None:
+def test_the_leader_of_the_servers_may_die(require_service: Require, build: Build) -> None:
     with zookeeper_ensemble(require_service) as servers:
         hosts = ",".join(server.hosts for server in servers)
         a, b = (build(name, 10.0, hosts=hosts) for name in ("a", "b"))
@@ -332,7 +340,7 @@ def test_the_leader_of_the_servers_may_die(
 @pytest.mark.prove
 @_proves_locks
 def test_a_proof_ends_before_the_session_when_its_server_is_cut_off(
-    require_service: Callable[[object, str], None], build: Callable[..., ZooKeeperLocker], path: str
+    require_service: Require, build: Build, path: str
 ) -> None:
     lease_seconds, silence_seconds = 10.0, 2.9  # kazoo speaks by itself after 2.93 s at the earliest
     ways: dict[ZooKeeperServer, list[Proxy]] = {}
@@ -372,9 +380,7 @@ def test_a_proof_ends_before_the_session_when_its_server_is_cut_off(
 
 
 # proves: node-is-still-ours
-def test_a_write_that_was_not_answered_is_found_to_be_ours(
-    build: Callable[..., ZooKeeperLocker], admin: KazooClient
-) -> None:
+def test_a_write_that_was_not_answered_is_found_to_be_ours(build: Build, admin: KazooClient) -> None:
     a = build("a")
     assert a.try_acquire()
     content, _ = admin.get(a._node)
@@ -384,33 +390,24 @@ def test_a_write_that_was_not_answered_is_found_to_be_ours(
 
 # proves: node-is-still-ours
 def test_a_node_that_went_after_somebody_wrote_it_is_not_ours(
-    build: Callable[..., ZooKeeperLocker], admin: KazooClient, monkeypatch: pytest.MonkeyPatch
+    build: Build, admin: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = build("a")
     assert a.try_acquire()
     admin.set(a._node, b"somebody else's")
-    call = a._session.call
-
-    def go_before_it_is_read(verb: str, *arguments: object, **options: Any) -> object:
-        if verb == "get":
-            admin.delete(a._node)
-        return call(verb, *arguments, **options)
-
-    monkeypatch.setattr(a._session, "call", go_before_it_is_read)
+    around_calls(monkeypatch, a, before={"get": lambda: admin.delete(a._node)})
     assert not a.keep_alive()
 
 
 # proves: node-is-still-ours
-def test_a_node_that_says_another_name_is_not_ours(build: Callable[..., ZooKeeperLocker], admin: KazooClient) -> None:
+def test_a_node_that_says_another_name_is_not_ours(build: Build, admin: KazooClient) -> None:
     a = build("a")
     assert a.try_acquire()
     admin.set(a._node, encode(Holder("b"), "another"))
     assert not a.keep_alive()
 
 
-def test_a_master_whose_rights_were_taken_away_does_not_know_whether_it_lost(
-    build: Callable[..., ZooKeeperLocker], admin: KazooClient
-) -> None:
+def test_a_master_whose_rights_were_taken_away_does_not_know_whether_it_lost(build: Build, admin: KazooClient) -> None:
     a = build("a")
     assert a.try_acquire()
     admin.set_acls(a._node, [make_digest_acl("somebody", "else", all=True)])
@@ -418,9 +415,7 @@ def test_a_master_whose_rights_were_taken_away_does_not_know_whether_it_lost(
         a.keep_alive()
 
 
-def test_an_entry_that_was_not_answered_is_found_again(
-    build: Callable[..., ZooKeeperLocker], admin: KazooClient, path: str
-) -> None:
+def test_an_entry_that_was_not_answered_is_found_again(build: Build, admin: KazooClient, path: str) -> None:
     a, b = build("a"), build("b")
     assert a.try_acquire()
     assert not b.try_acquire()
@@ -435,9 +430,7 @@ def test_an_entry_that_was_not_answered_is_found_again(
     assert admin.get_children(path) == []
 
 
-def test_a_queue_whose_nodes_have_gone_is_entered_anew(
-    build: Callable[..., ZooKeeperLocker], admin: KazooClient, path: str
-) -> None:
+def test_a_queue_whose_nodes_have_gone_is_entered_anew(build: Build, admin: KazooClient, path: str) -> None:
     a, b = build("a"), build("b")
     assert a.try_acquire()
     assert not b.try_acquire()
@@ -447,7 +440,7 @@ def test_a_queue_whose_nodes_have_gone_is_entered_anew(
 
 
 def test_who_does_not_find_itself_in_the_queue_does_not_own_it(
-    build: Callable[..., ZooKeeperLocker], admin: KazooClient, path: str, monkeypatch: pytest.MonkeyPatch
+    build: Build, admin: KazooClient, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = build("a")
     enter = a._enter
@@ -467,7 +460,7 @@ def test_who_does_not_find_itself_in_the_queue_does_not_own_it(
 
 
 # proves: node-proved-when-taken
-def test_the_proof_goes_by_what_the_servers_granted(build: Callable[..., ZooKeeperLocker]) -> None:
+def test_the_proof_goes_by_what_the_servers_granted(build: Build) -> None:
     # Our servers take sessions of 0.2 s to 60 s.
     long = build("a", 3_600.0)
     assert long.lease_seconds == 3_600.0
@@ -476,9 +469,7 @@ def test_the_proof_goes_by_what_the_servers_granted(build: Callable[..., ZooKeep
     assert long.proof().valid_for_seconds <= 60.0 * (1 - MARGIN)
 
 
-def test_a_session_that_the_servers_make_too_short_for_the_settings_is_refused(
-    build: Callable[..., ZooKeeperLocker],
-) -> None:
+def test_a_session_that_the_servers_make_too_short_for_the_settings_is_refused(build: Build) -> None:
     a = build("a", 3_600.0, period_seconds=900.0)
     with pytest.raises(LockRefused) as refusal:
         a.acquire(threading.Event())
@@ -490,9 +481,7 @@ def test_a_session_that_the_servers_make_too_short_for_the_settings_is_refused(
     assert a.waiters() == []
 
 
-def test_with_a_password_nobody_else_touches_the_nodes(
-    build: Callable[..., ZooKeeperLocker], admin: KazooClient, path: str
-) -> None:
+def test_with_a_password_nobody_else_touches_the_nodes(build: Build, admin: KazooClient, path: str) -> None:
     from kazoo.exceptions import NoAuthError
 
     a, b = build("a", digest="us:secret"), build("b", digest="us:secret")
@@ -516,22 +505,20 @@ def test_with_a_password_nobody_else_touches_the_nodes(
         ({"hosts": "h:1", "port": 1}, "zookeeper.port"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_named(
-    request_for: Callable[..., LockRequest], options: dict[str, object], key: str
-) -> None:
+def test_settings_that_cannot_be_meant_are_named(request_for: RequestFor, options: dict[str, object], key: str) -> None:
     with pytest.raises(LockSettingsError) as failure:
         ZooKeeperLocker(replace(request_for("a"), options=options))
     assert failure.value.key == key
     assert "secret" not in str(failure.value)
 
 
-def test_settings_are_read_from_text(request_for: Callable[..., LockRequest]) -> None:
+def test_settings_are_read_from_text(request_for: RequestFor) -> None:
     options = {"hosts": "h:1,i:2", "connect_timeout": "250"}
     settings = ZooKeeperSettings.of(replace(request_for("a"), options=options))
     assert settings == ZooKeeperSettings("h:1,i:2", "/tandemmq/lock", None, 0.25)
 
 
-def test_a_period_that_no_proof_outlasts_is_refused_with_the_reason(request_for: Callable[..., LockRequest]) -> None:
+def test_a_period_that_no_proof_outlasts_is_refused_with_the_reason(request_for: RequestFor) -> None:
     def locker(lease_seconds: float, period_seconds: float) -> ZooKeeperLocker:
         asked = request_for(
             "a", lock_acquire_sleep_interval_seconds=lease_seconds, lock_keep_alive_period_seconds=period_seconds
@@ -561,9 +548,7 @@ def test_the_default_settings_leave_room_for_renewals_that_fail() -> None:
 
 
 # proves: half-a-tick-before, node-margin
-def test_a_proof_counts_from_the_last_touch_known_to_the_leader(
-    build: Callable[..., ZooKeeperLocker],
-) -> None:
+def test_a_proof_counts_from_the_last_touch_known_to_the_leader(build: Build) -> None:
     clock = ManualClock(0.0)
     a = build("a", 40.0, period_seconds=10.0, clock=clock)
     assert a.try_acquire()
@@ -581,9 +566,7 @@ def test_a_proof_counts_from_the_last_touch_known_to_the_leader(
     assert a.proof().known_at_seconds == 19.0
 
 
-def test_a_renewal_after_a_silence_proves_no_more_than_the_touch_before_it(
-    build: Callable[..., ZooKeeperLocker],
-) -> None:
+def test_a_renewal_after_a_silence_proves_no_more_than_the_touch_before_it(build: Build) -> None:
     # A machine that slept: the settings promise a renewal every half second, and there was none.
     clock = ManualClock(0.0)
     a = build("a", 40.0, clock=clock)
@@ -596,28 +579,17 @@ def test_a_renewal_after_a_silence_proves_no_more_than_the_touch_before_it(
 
 
 # proves: leader-heard-before-write
-def test_a_renewal_syncs_before_it_writes(
-    build: Callable[..., ZooKeeperLocker], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_renewal_syncs_before_it_writes(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without the sync it would be assumed, not known, that our server has lately told the leader of us.
     a = build("a")
     assert a.try_acquire()
-    asked: list[str] = []
-    call = a._session.call
-
-    def noting(verb: str, *arguments: object, **options: Any) -> object:
-        asked.append(verb)
-        return call(verb, *arguments, **options)
-
-    monkeypatch.setattr(a._session, "call", noting)
+    asked = around_calls(monkeypatch, a)
     assert a.keep_alive()
     assert asked == ["sync", "set"]
 
 
 # proves: node-proved-when-taken
-def test_who_cannot_prove_it_yet_after_a_silence_has_it_a_few_polls_later(
-    build: Callable[..., ZooKeeperLocker],
-) -> None:
+def test_who_cannot_prove_it_yet_after_a_silence_has_it_a_few_polls_later(build: Build) -> None:
     clock = ManualClock(0.0)
     a, b = build("a", 40.0, clock=clock), build("b", 40.0, clock=clock)
     assert a.try_acquire()

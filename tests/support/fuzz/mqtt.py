@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tandemmq.broker.protocols.mqtt.packets import (
@@ -68,8 +69,8 @@ class Outcome(NamedTuple):
     slowest_seconds: float
 
 
-def samples(version: Version) -> list[bytes]:
-    """Packets that a client sends after its CONNECT."""
+def samples(version: Version) -> list[Packet]:
+    """Packets that a client sends after its CONNECT: of all kinds, and with all properties."""
     is_5 = version is Version.V5
     properties = _MESSAGE if is_5 else NONE
     reason = Properties(reason_string="so", user=(("a", "b"),)) if is_5 else NONE
@@ -92,29 +93,36 @@ def samples(version: Version) -> list[bytes]:
             Publish("", b"", 1, False, False, 8, Properties(topic_alias=3)),
             Authentication(0x18, Properties(authentication_method="m", authentication_data=b"d")),
         ]
-    return [encode(packet, version) for packet in packets]
+    return packets
 
 
-def greetings(version: Version) -> list[bytes]:
-    """CONNECTs."""
+def greetings(version: Version) -> list[Packet]:
+    """CONNECTs, the second one with all properties."""
     is_5 = version is Version.V5
-    properties = Properties(session_expiry=9, receive_maximum=5, authentication_method="m") if is_5 else NONE
-    will = Will("w", b"gone", 1, True, Properties(will_delay=5, message_expiry=1) if is_5 else NONE)
+    properties = Properties(
+        session_expiry=9, receive_maximum=5, maximum_packet_size=1 << 17, topic_alias_maximum=7,
+        request_problem_information=1, request_response_information=0, user=(("ß", ""),),
+        authentication_method="m", authentication_data=b"\0\xff",
+    )  # fmt: skip
+    will = Will("wß", b"gone", 1, True, replace(_MESSAGE, will_delay=5) if is_5 else NONE)
     return [
-        encode(Connect(version, "client", True, 60, None, None, None, NONE)),
-        encode(Connect(version, "client", False, 60, will, "user", b"password", properties)),
+        Connect(version, "client", True, 60, None, None, None, NONE),
+        Connect(version, "clientß/#", False, 60, will, "üser", b"password", properties if is_5 else NONE),
     ]
 
 
 def run(seed: int, cases: int) -> Outcome:
     """Raises what the parser should not have raised, with the case in a note."""
     dice = random.Random(seed)
-    worlds = [(version, greetings(version), samples(version)) for version in Version]
-    every = [packet for _, hellos, others in worlds for packet in hellos + others]
+    worlds = [
+        tuple([encode(each, version) for each in packets(version)] for packets in (greetings, samples))
+        for version in Version
+    ]
+    every = [packet for hellos, others in worlds for packet in hellos + others]
     packets, slowest = 0, 0.0
     refusals: Counter[str] = Counter()
     for case in range(cases):
-        _, hellos, others = dice.choice(worlds)
+        hellos, others = dice.choice(worlds)
         hello = dice.choice(hellos)
         if dice.random() < 0.3:
             hello = mutated(dice, hello, every)

@@ -1,4 +1,4 @@
-"""Every metric is named in one place, under a name that promtool accepts, and documented."""
+"""Every metric is named in one place, under a name that promtool accepts, and documented; and what a scrape shows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import CollectorRegistry
 
+from tandemmq.broker.admin.destination_metrics import DestinationMetrics
 from tandemmq.broker.admin.metric_table import METRICS, Kind
 from tandemmq.broker.admin.metrics import SAMPLES, StatusCollector
+from tandemmq.broker.admin.set_metrics import ROLES, problems, warnings
+from tandemmq.broker.core.slices import ITEMS, at_once
+from tandemmq.broker.ha.states import Phase, Trouble
+from tandemmq.broker.process.loop_lag import LoopLag
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 
 pytestmark = pytest.mark.promise("metrics-exist")
@@ -86,3 +94,179 @@ def test_promtool_accepts_each_name(
             ["promtool", "check", "metrics"], input=scraped(broker), capture_output=True, text=True, check=False
         )
         assert (found.returncode, found.stdout + found.stderr) == (0, "")
+
+
+# ---- who is master: phase, lock, proof, demotions
+
+
+BARE: dict[str, Any] = {"role": "standby", "epoch": 3, "name": "a", "store": "/data"}
+
+
+def scrape(status: dict[str, Any]) -> list[str]:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(StatusCollector(status))
+    return generate_latest(registry).decode().splitlines()
+
+
+@pytest.mark.parametrize("phase", list(Phase), ids=lambda phase: phase.value)
+def test_exactly_one_phase_is_1(phase: Phase) -> None:
+    lines = [line for line in scrape(BARE | {"phase": phase.value}) if line.startswith("tandemmq_phase{")]
+    assert len(lines) == len(Phase)
+    assert [line for line in lines if line.endswith(" 1.0")] == [f'tandemmq_phase{{phase="{phase.value}"}} 1.0']
+
+
+def test_a_masters_lock_and_proof_are_shown() -> None:
+    lock = {"type": "lease-database", "where": "the table", "proof_age_seconds": 0.2, "proof_holds_seconds": 1.3}
+    lines = scrape(BARE | {"lock": lock, "last_takeover_seconds": 0.21})
+    assert 'tandemmq_lock_info{kind="lease-database",where="the table"} 1.0' in lines
+    assert "tandemmq_lock_proof_age_seconds 0.2" in lines
+    assert "tandemmq_lock_proof_holds_seconds 1.3" in lines
+    assert "tandemmq_last_takeover_seconds 0.21" in lines
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    endless = {"type": "shared-file", "where": "x", "proof_age_seconds": 0.2, "proof_holds_seconds": None}
+    lines = scrape(BARE | {"lock": endless, "last_takeover_seconds": None})
+    assert not any(line.startswith(("tandemmq_lock_proof_holds", "tandemmq_last_takeover")) for line in lines)
+    assert not any(line.startswith("tandemmq_lock_proof_age_seconds ") for line in scrape(BARE))
+
+
+def test_demotions_are_counted_by_trouble_and_those_that_never_were_are_0() -> None:
+    lines = scrape(BARE | {"demotions": {"LOCK_LOST": 2}, "counts": {"handovers_total": 1}})
+    shown = {line for line in lines if line.startswith("tandemmq_demotions_total{")}
+    assert 'tandemmq_demotions_total{trouble="LOCK_LOST"} 2.0' in shown
+    assert 'tandemmq_demotions_total{trouble="DEPOSED"} 0.0' in shown
+    assert len(shown) == len(Trouble)
+    assert "tandemmq_handovers_total 1.0" in lines
+
+
+def test_the_loops_lag_is_a_histogram() -> None:
+    lag = LoopLag()
+    for seconds in (-0.001, 0.0004, 0.02, 0.021, 60.0):
+        lag.note(seconds)
+    lines = scrape(BARE | {"loop_lag_seconds": lag.figures()})
+    shown = dict(line.rsplit(" ", 1) for line in lines if line.startswith("tandemmq_loop_lag_seconds"))
+    assert shown['tandemmq_loop_lag_seconds_bucket{le="0.001"}'] == "2.0"
+    assert shown['tandemmq_loop_lag_seconds_bucket{le="0.02"}'] == "3.0"
+    assert shown['tandemmq_loop_lag_seconds_bucket{le="0.05"}'] == "4.0"
+    assert shown['tandemmq_loop_lag_seconds_bucket{le="5.0"}'] == "4.0"
+    assert shown['tandemmq_loop_lag_seconds_bucket{le="+Inf"}'] == shown["tandemmq_loop_lag_seconds_count"] == "5.0"
+    assert float(shown["tandemmq_loop_lag_seconds_sum"]) == pytest.approx(60.0414)
+    assert lag.max_seconds == 60.0
+
+
+# ---- a node's part in a set
+
+
+PART: dict[str, Any] = {
+    "role": "master",
+    "epoch": 12,
+    "promised": 12,
+    "voters": {"aa": "n1", "bb": "n2", "cc": "n3"},
+    "is_voter": True,
+    "is_whole": True,
+    "has_quorum": True,
+    "problem": "",
+    "zookeeper": None,
+    "elections": 2,
+    "quorum_losses": 1,
+    "followers": {"bb": {"node": "n2", "lag_bytes": 4096}, "cc": {"node": "n3", "lag_bytes": None}},
+}
+
+
+def test_the_part_of_a_master_is_shown() -> None:
+    lines = scrape(BARE | {"replication": PART})
+    roles = [line for line in lines if line.startswith("tandemmq_replication_role{")]
+    assert len(roles) == len(ROLES)
+    assert [line for line in roles if line.endswith(" 1.0")] == ['tandemmq_replication_role{role="master"} 1.0']
+    for line in (
+        "tandemmq_replication_epoch 12.0",
+        "tandemmq_replication_voters 3.0",
+        "tandemmq_replication_is_whole 1.0",
+        "tandemmq_replication_has_quorum 1.0",
+        "tandemmq_replication_has_problem 0.0",
+        "tandemmq_replication_elections_total 2.0",
+        "tandemmq_replication_quorum_losses_total 1.0",
+        'tandemmq_replication_follower_lag_bytes{node="n2",store="bb"} 4096.0',
+    ):
+        assert line in lines
+    assert not any('node="n3"' in line for line in lines), "what is not known is left out"
+
+
+def test_a_broker_without_a_set_shows_nothing_of_one() -> None:
+    assert not any("replication" in line for line in scrape(BARE))
+
+
+LOST = "/data/replication.promise could not be written before: this node takes no part until it is started again"
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_mended_by_a_start"),
+    [("BUG: KeyError('x')", True), (LOST, True), ("FORK: db-3.log parts from the master's at 5", False), ("", False)],
+)
+def test_only_what_a_start_mends_makes_it_unhealthy(problem: str, is_mended_by_a_start: bool) -> None:
+    said = PART | {"problem": problem}
+    assert problems(said) == ([problem] if is_mended_by_a_start else [])
+    assert warnings(said) == ([problem] if problem and not is_mended_by_a_start else [])
+
+
+def test_who_is_not_whole_and_a_directory_that_is_away_are_shown() -> None:
+    shown = warnings(PART | {"is_whole": False, "zookeeper": "no server answered"})
+    assert len(shown) == 2
+    assert "no server answered" in shown[1]
+
+
+# ---- which destinations have metrics of their own, and that their number is bounded
+
+
+def queue(name: str, messages: int = 0) -> dict[str, Any]:
+    return {"name": name, "messages": messages, "unacknowledged": 0, "consumers": 1} | dict.fromkeys(
+        ("enqueued", "dequeued", "dispatched"), 3
+    )
+
+
+TOPIC = {"name": "A.T", "consumers": 2, "durable_subscriptions": 1, "enqueued": 5, "dispatched": 4, "dropped": 1}
+DURABLE = queue("mine", 7) | {"client_id": 'c"1', "topic": "A.T"}
+STATUS: dict[str, Any] = {
+    "queues": [queue("A.Q", 2), queue("B", 3), queue("A.P", 4)],
+    "topics": [TOPIC, TOPIC | {"name": "B.T"}],
+    "subscriptions": [DURABLE],
+}
+
+
+def samples(status: dict[str, Any], *patterns: str, most: int = 10) -> dict[tuple[str, ...], float]:
+    """By name and labels."""
+    text = at_once(DestinationMetrics(patterns, most).text(status)).decode()
+    families = list(text_string_to_metric_families(text))
+    found = {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
+    assert len(found) == sum(len(family.samples) for family in families), "none twice"
+    return found
+
+
+def test_queues_topics_and_subscriptions_that_match_are_shown() -> None:
+    found = samples(STATUS, "A.>")
+    assert found["tandemmq_destination_messages", "queue", "A.Q"] == 2
+    assert found["tandemmq_destination_messages", "queue", "A.P"] == 4
+    assert found["tandemmq_destination_dropped_total", "topic", "A.T"] == 1
+    assert found["tandemmq_destination_messages", "subscription", "A.T", 'c"1:mine'] == 7
+    assert found["tandemmq_destinations_left_out",] == 0
+    assert not any("B" in key or "B.T" in key for key in found)
+    assert ("tandemmq_destination_messages", "topic", "A.T") not in found, "a topic keeps none"
+
+
+def test_beyond_the_bound_they_are_counted() -> None:
+    found = samples(STATUS, ">", most=2)
+    assert {key[2] for key in found if len(key) > 1} == {"A.Q", "B"}, "those that were known first"
+    assert found["tandemmq_destinations_left_out",] == 4
+
+
+@pytest.mark.parametrize(("status", "patterns"), [(STATUS, ()), ({}, (">",))], ids=["not asked for", "no master"])
+def test_nothing_is_shown_where_nothing_is_asked_for_or_known(status: dict[str, Any], patterns: tuple[str]) -> None:
+    assert samples(status, *patterns) == {}
+
+
+def test_very_many_are_told_in_steps() -> None:
+    count = ITEMS * 8
+    status = {"queues": [queue(str(number)) for number in range(count)], "topics": [], "subscriptions": []}
+    steps = DestinationMetrics((">",), count).text(status)
+    assert sum(1 for _ in steps) >= 8 * 2

@@ -1,7 +1,6 @@
 """The admin server as a tool sees it: over a real socket."""
 
 import asyncio
-import json
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,7 +9,7 @@ import aiohttp
 import pytest
 
 from tandemmq.broker.admin import server as admin_server
-from tandemmq.broker.admin.server import HEADER_BYTES_MAX, AdminServer
+from tandemmq.broker.admin.server import HEADER_BYTES_MAX, HEALTH_PAGES, AdminServer
 from tandemmq.broker.core.slices import Work, pieces
 
 MASTER: dict[str, Any] = {"role": "master", "epoch": 3, "name": "a", "store": "/data"}
@@ -87,6 +86,20 @@ async def test_health_is_that_of_the_role_and_its_problems(
     assert found | reply == found
 
 
+LIVE, READY, STANDS_BY = "/health/live", "/health/ready", "/health/standby"
+
+
+@pytest.mark.promise("health")
+@pytest.mark.parametrize(
+    ("role", "well"),
+    [("master", {LIVE, READY}), ("standby", {LIVE, STANDS_BY}), ("starting", {LIVE}), ("demoted", {LIVE})],
+)
+def test_a_promotion_that_takes_its_time_is_no_reason_to_kill_and_a_problem_is_one(role: str, well: set[str]) -> None:
+    for problems, expected in (([], well), (["the storage thread has shown no life for 12 s"], set())):
+        status = {"role": role, "epoch": 3, "problems": problems}
+        assert {page for page, is_well in HEALTH_PAGES.items() if is_well(status)} == expected
+
+
 TAKEOVER = {"total_seconds": 0.25, "lock_seconds": 0.2, "replay_seconds": 0.04, "load_seconds": 0.01}
 PREDICTED = ("tandemmq_takeover_predicted_seconds 0.25", "tandemmq_takeover_predicted_lock_seconds 0.2")
 LAG = {"bytes": 1300, "records": 1, "seconds": None}
@@ -128,30 +141,33 @@ async def test_metrics_show_what_the_status_says(
     assert "tandemmq_standby_lag_seconds" not in names, "never at the end: not known"
 
 
-async def test_two_servers_in_one_process_do_not_share_metrics(server: AdminServer) -> None:
-    other = AdminServer("127.0.0.1", 0, lambda: MASTER | {"epoch": 9})
-    await other.start()
-    try:
-        async with aiohttp.ClientSession() as client, client.get(f"{other.url}/metrics") as answer:
-            assert "tandemmq_epoch 9.0" in await answer.text()
-    finally:
-        await other.stop()
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS"])
-async def test_nothing_but_get_is_answered(client: aiohttp.ClientSession, method: str) -> None:
-    async with client.request(method, "/status", data=None) as answer:
-        assert answer.status == 405
-
-
-async def test_an_unknown_page_is_not_found(client: aiohttp.ClientSession) -> None:
-    async with client.get("/etc/passwd") as answer:
-        assert answer.status == 404
-
-
-async def test_a_header_over_the_bound_is_refused_and_the_next_peer_is_served(
+async def test_a_bound_server_does_not_listen_before_start_and_has_metrics_of_its_own(
     client: aiohttp.ClientSession,
 ) -> None:
+    other = AdminServer("127.0.0.1", 0, lambda: MASTER | {"epoch": 9})
+    other.bind()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(other.address, timeout=5)
+    await other.start()
+    async with client.get(f"{other.url}/metrics") as answer:
+        assert "tandemmq_epoch 9.0" in await answer.text()
+    await other.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(other.address, timeout=5)
+    async with client.get("/metrics") as answer:
+        assert "tandemmq_epoch 3.0" in await answer.text()
+
+
+@pytest.mark.parametrize(
+    ("method", "page", "status"),
+    [("GET", "/etc/passwd", 404), *((each, "/status", 405) for each in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS"))],
+)
+async def test_nothing_else_is_answered(client: aiohttp.ClientSession, method: str, page: str, status: int) -> None:
+    async with client.request(method, page) as answer:
+        assert answer.status == status
+
+
+async def test_a_header_over_the_bound_is_refused_and_the_next_peer_is_served(client: aiohttp.ClientSession) -> None:
     async with client.get("/status", headers={"X-Long": "x" * (HEADER_BYTES_MAX + 1)}) as answer:
         assert answer.status == 400
     async with client.get("/status") as answer:
@@ -163,19 +179,6 @@ async def test_a_taken_port_fails_at_bind_and_names_the_address() -> None:
         port = other.getsockname()[1]
         with pytest.raises(OSError, match=f"admin server: 127.0.0.1:{port}"):
             AdminServer("127.0.0.1", port, lambda: MASTER).bind()
-
-
-async def test_a_bound_server_does_not_listen_before_start() -> None:
-    server = AdminServer("127.0.0.1", 0, lambda: MASTER)
-    server.bind()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(server.address, timeout=5)
-    await server.start()
-    async with aiohttp.ClientSession() as client, client.get(f"{server.url}/status") as answer:
-        assert json.loads(await answer.text()) == MASTER
-    await server.stop()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(server.address, timeout=5)
 
 
 async def is_cut_off(reader: asyncio.StreamReader) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tandemmq.broker.admin.journal_figures import OTHERS, OWNERS_MAX, journal_figures
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.store_pages import StorePages
-from tandemmq.broker.core.slices import Work
+from tandemmq.broker.core.slices import Work, at_once
 from tandemmq.store.operations import AddMessage, Operation, RemoveMessage
 from tandemmq.store.records.commands import encode_add, encode_remove
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
@@ -21,7 +22,7 @@ from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
 from tandemmq.store.tools.check import check
-from tests.support.store.store_harness import KIB, Q
+from tests.support.store.store_harness import KIB, Q, Term
 
 FILE_BYTES = 64 * KIB
 STILL = StoreSettings(
@@ -209,13 +210,6 @@ async def test_two_who_ask_for_a_compaction_get_one(broker: Broker, client: aioh
     assert broker.store.figures.compactions == 1
 
 
-async def test_a_page_of_a_foreign_site_cannot_begin_one(broker: Broker, client: aiohttp.ClientSession) -> None:
-    async with client.post("/store/compact", data={"a": "form"}) as answer:
-        assert answer.status == 415
-    async with client.get("/store/compact") as answer:
-        assert answer.status == 405
-
-
 async def test_who_is_not_master_says_so_and_who_is(broker: Broker, client: aiohttp.ClientSession) -> None:
     broker.let_go()
     for ask in (client.get("/store/why"), client.post("/store/compact", json={})):
@@ -224,3 +218,24 @@ async def test_who_is_not_master_says_so_and_who_is(broker: Broker, client: aioh
             reply = await answer.json()
         assert reply["role"] == "standby"
         assert reply["holder"]["admin"] == "http://127.0.0.1:1"
+
+
+# ---- who has how much in the journal: by name as far as the bound goes
+
+
+def test_the_largest_owners_are_named_and_the_rest_is_one(tmp_path: Path) -> None:
+    term = Term(str(tmp_path))
+    empty = {"files": 1, "files_without_messages": 1, "live_bytes": 0, "owner_bytes": {OTHERS: 0}}
+    assert at_once(journal_figures(term.store)) == empty
+    queues = [Destination(DestinationKind.QUEUE, f"Q.{number}") for number in range(OWNERS_MAX + 3)]
+    for number, queue in enumerate(queues):
+        term.add(queue, b"x" * 100 * (number + 1))
+    term.wait_durable(len(queues))
+    found = at_once(journal_figures(term.store))
+    owned = found["owner_bytes"]
+    assert list(owned) == [f"queue://Q.{number}" for number in range(OWNERS_MAX + 2, 2, -1)] + [OTHERS]
+    assert owned["queue://Q.12"] > owned["queue://Q.3"] > 400
+    assert owned[OTHERS] > 600
+    assert sum(owned.values()) == found["live_bytes"]
+    assert (found["files"], found["files_without_messages"]) == (1, 0)
+    term.close()

@@ -94,6 +94,12 @@ class Bench:
         await client.connect(headers)
         return client
 
+    async def served(self, headers: bytes = b"") -> tuple[Client, Any]:
+        """The only client, connected, and its connection."""
+        client = await self.connected(headers)
+        (connection,) = self.server.connections
+        return client, connection
+
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition():  # noqa: ASYNC110 - what is waited for has no event
@@ -107,6 +113,18 @@ class Bench:
 def new_server(limits: TransportLimits | None = None, port: int = 0, **options: Any) -> Server:
     make_session = partial(StompSession, secret=lambda: "secret", clock=milliseconds, heart_beat_ms_min=20)
     return Server([Connector("stomp", "127.0.0.1", port, make_session, limits or TransportLimits())], **options)
+
+
+@asynccontextmanager
+async def listening(server: Server, engine: Any) -> AsyncIterator[Server]:
+    """It is bound and listens, for the time of a `with`."""
+    server.bind()
+    await server.listen(engine, "ID:t-1")
+    try:
+        yield server
+    finally:
+        await server.abort()
+        server.unbind()
 
 
 @pytest.fixture
@@ -124,16 +142,19 @@ def bench_of() -> Iterator[Any]:
     @asynccontextmanager
     async def open_bench(limits: TransportLimits | None = None, **options: Any) -> AsyncIterator[Bench]:
         bench = Bench(new_server(limits, **options), recording_engine.RecordingEngine())
-        bench.server.bind()
-        await bench.server.listen(bench.engine, "ID:t-1")
-        try:
-            yield bench
-        finally:
-            bench.hang_up()
-            await bench.server.abort()
-            bench.server.unbind()
+        async with listening(bench.server, bench.engine):
+            try:
+                yield bench
+            finally:
+                bench.hang_up()
 
     return open_bench
+
+
+@pytest.fixture
+async def bench(bench_of: Any) -> AsyncIterator[Bench]:
+    async with bench_of() as bench:
+        yield bench
 
 
 def new_websocket_server(
@@ -147,19 +168,10 @@ def new_websocket_server(
     make_session = partial(StompSession, secret=lambda: "secret", clock=lambda: 0, heart_beat_ms_min=20)
     limits = limits or TransportLimits()
     websocket = WebSocketOptions(of_stomp(make_session, limits), origins or Origins(), message_bytes_max, **options)
-    return Server(
-        [
-            Connector(
-                "ws",
-                "127.0.0.1",
-                0,
-                make_session,
-                limits,
-                connections_max=connections_max,
-                websocket=websocket,
-            )
-        ]
+    connector = Connector(
+        "ws", "127.0.0.1", 0, make_session, limits, connections_max=connections_max, websocket=websocket
     )
+    return Server([connector])
 
 
 @pytest.fixture
@@ -169,14 +181,8 @@ def websockets(make_engine: Any) -> Any:
     @asynccontextmanager
     async def serve(*args: Any, **options: Any) -> AsyncIterator[tuple[Server, Any]]:
         engine = make_engine()
-        server = new_websocket_server(*args, **options)
-        server.bind()
-        await server.listen(engine, "ID:t")
-        try:
+        async with listening(new_websocket_server(*args, **options), engine) as server:
             yield server, engine
-        finally:
-            await server.abort()
-            server.unbind()
         assert not server.connections
         assert not engine.memory.used
 

@@ -14,7 +14,9 @@ import pytest
 
 from tandemmq.broker.mqtt.clients import MqttClients
 from tandemmq.broker.net.connectors import make_connector, url_of, urls_of
+from tandemmq.broker.net.known_hosts import KnownHosts
 from tandemmq.broker.net.server import Connector, Server
+from tandemmq.broker.net.told_addresses import MemberConnectors, ToldAddresses
 from tandemmq.broker.net.transport import DEFAULT_LIMITS
 from tandemmq.broker.protocols.mqtt.session import MqttLimits
 from tandemmq.broker.protocols.openwire.handshake import Greeting
@@ -52,24 +54,17 @@ def intervals(greeting: Greeting) -> tuple[int, ...]:
     return terms.send_interval_ms, terms.receive_interval_ms, terms.initial_delay_ms
 
 
-@pytest.mark.parametrize("uri", ["stomp://127.0.0.1:0", "openwire://127.0.0.1:0"])
-def test_without_options_a_connector_has_the_usual_bounds(uri: str) -> None:
-    found = connector(uri)
-    assert found.limits == DEFAULT_LIMITS
-    assert found.connections_max == Connector._field_defaults["connections_max"]
-
-
-def test_without_options_a_stomp_session_has_the_usual_bounds() -> None:
+def test_without_options_a_connector_has_the_usual_bounds() -> None:
+    for uri in ("stomp://127.0.0.1:0", "openwire://127.0.0.1:0"):
+        found = connector(uri)
+        assert found.limits == DEFAULT_LIMITS
+        assert found.connections_max == Connector._field_defaults["connections_max"]
     options = session_options(connector("stomp://127.0.0.1:0").make_session)
     usual = {field.name: field.default for field in fields(StompSession)}  # also of a compiled class
-    assert options["limits"] == Limits()
-    assert options["default_heart_beat"] == usual["default_heart_beat"]
-
-
-def test_without_options_an_openwire_client_is_told_the_usual_bounds() -> None:
-    found, usual = greeting("openwire://127.0.0.1:0"), Greeting("a", "ID:a", "tcp://a:1")
-    assert intervals(found) == intervals(usual)
-    assert (found.frame_bytes_max, found.steals_links) == (usual.frame_bytes_max, usual.steals_links)
+    assert (options["limits"], options["default_heart_beat"]) == (Limits(), usual["default_heart_beat"])
+    told, known = greeting("openwire://127.0.0.1:0"), Greeting("a", "ID:a", "tcp://a:1")
+    assert intervals(told) == intervals(known)
+    assert (told.frame_bytes_max, told.steals_links) == (known.frame_bytes_max, known.steals_links)
 
 
 def test_the_options_of_a_stomp_connector_reach_its_connections() -> None:
@@ -153,14 +148,7 @@ def test_options_of_mqtt_reach_its_sessions(scheme: str) -> None:
     hooks = MqttClients("a", 1, 1, 0)
     mqtt = MqttSettings(max_session_expiry_interval=5_000, receive_maximum=9, topic_alias_maximum=3)
     found = make_connector(
-        settings,
-        BrokerSettings(name="a"),
-        "",
-        lambda: 0,
-        itertools.count(1),
-        None,
-        10.0,
-        mqtt=(mqtt, hooks),
+        settings, BrokerSettings(name="a"), "", lambda: 0, itertools.count(1), None, 10.0, mqtt=(mqtt, hooks)
     )
     make_session, limits = found.make_session, found.limits
     if found.websocket is not None:
@@ -169,3 +157,79 @@ def test_options_of_mqtt_reach_its_sessions(scheme: str) -> None:
         1024, 9, 3, 5, default_keep_alive=60, prefetch=7, takes_dollar_topics=True, steals_client_id=False
     )
     assert limits.heart_beat_grace == 1.5
+
+
+# ---- where clients find all brokers: what is said, and when it changes
+
+
+A, B, C = "aa", "bb", "cc"
+
+
+def member(host: str, *connectors: str) -> MemberConnectors:
+    return MemberConnectors(host, connectors or (f"stomp://{host}:61613", f"openwire://{host}:61616"))
+
+
+def test_what_the_operator_said_stays() -> None:
+    told = ToldAddresses(["tcp://said:1"])
+    assert not told.take([A, B], {A: member("one"), B: member("two")})
+    assert told.plain == told.tls == ["tcp://said:1"]
+
+
+def test_members_are_told_with_the_scheme_that_clients_use() -> None:
+    told = ToldAddresses([])
+    plain, tls = told.plain, told.tls
+    assert told.take(
+        [A, B], {A: member("one"), B: member("two", "nio://two:1", "openwire+ssl://two:2", "nio+ssl://two:3")}
+    )
+    assert plain == ["tcp://one:61616", "tcp://two:1"]
+    assert tls == ["ssl://two:2", "ssl://two:3"]
+
+
+def test_who_is_away_keeps_its_place_and_who_has_no_vote_has_none() -> None:
+    told = ToldAddresses([])
+    assert told.take([A, B, C], {A: member("one"), B: member("two"), C: member("three")})
+    assert not told.take([A, B, C], {A: member("one")})
+    assert told.plain == ["tcp://one:61616", "tcp://two:61616", "tcp://three:61616"]
+    assert told.take([A, B], {A: member("one"), B: member("two"), C: member("three")})
+    assert told.plain == ["tcp://one:61616", "tcp://two:61616"]
+
+
+def test_a_member_that_moved_is_told_anew() -> None:
+    told = ToldAddresses([])
+    told.take([A, B], {A: member("one"), B: member("two")})
+    assert told.take([A, B], {B: member("elsewhere")})
+    assert told.plain == ["tcp://one:61616", "tcp://elsewhere:61616"]
+
+
+def test_one_alone_tells_nothing() -> None:
+    told = ToldAddresses([])
+    assert not told.take([A], {A: member("one")})
+    assert told.plain == []
+
+
+def test_loopback_is_told_on_loopback_only() -> None:
+    told = ToldAddresses([])
+    local = "openwire://127.0.0.1:61616"
+    told.take([A, B], {A: member("one", local), B: member("two")})
+    assert told.plain == ["tcp://two:61616"]
+    told.take([A, B], {A: member("127.0.0.1", local), B: member("127.0.0.1", "openwire://127.0.0.1:61617")})
+    assert told.plain == ["tcp://127.0.0.1:61616", "tcp://127.0.0.1:61617"]
+
+
+# ---- names by which a broker is known, of headers as clients send them
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:61614", "[::1]:61614", "LOCALHOST:1", "broker-a", "mq.example.org", "10.0.0.1"]
+)
+def test_addresses_and_own_names_are_known(host: str) -> None:
+    assert KnownHosts(["MQ.example.org"]).knows(host)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:61614", "", ":1", "[::1", "127.0.0.1.evil.example"])
+def test_other_names_are_not(host: str) -> None:
+    assert not KnownHosts(["mq.example.org"]).knows(host)
+
+
+def test_this_machine_is_known() -> None:
+    assert KnownHosts().knows(socket.gethostname())

@@ -17,7 +17,7 @@ from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.slices import ITEMS, Pace, Work, begin
 from tandemmq.broker.engine import scheduler as module
 from tandemmq.broker.engine.operations import encode_payload
-from tandemmq.broker.engine.scheduler import MANAGEMENT, PUT_OFF_MS, REQUESTS_MAX, Scheduler, is_management
+from tandemmq.broker.engine.scheduler import MANAGEMENT, PUT_OFF_MS, REQUESTS_MAX, Scheduler
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED
@@ -62,12 +62,7 @@ class Harness:
         count = next(owner.count for owner in self.store.owners() if owner.id == self.pending_owner)
         append = self.unwritten.append
         self.scheduler = Scheduler(
-            append,
-            self.route,
-            self.pending_owner,
-            count,
-            self.epoch,
-            Loop(lambda: self.now, start=self.start),
+            append, self.route, self.pending_owner, count, self.epoch, Loop(lambda: self.now, start=self.start)
         )
         self.store.start(self)
 
@@ -191,31 +186,6 @@ def test_a_compressed_body_stays_as_its_producer_compressed_it(harness: Harness,
 
 
 class TestSending:
-    def test_a_delayed_message_comes_when_its_time_has_come(self, harness: Harness) -> None:
-        harness.send(DELAY=500)
-        harness.turn()
-        assert (harness.scheduler.next_due, harness.scheduler.count) == (START + 500, 1)
-        harness.at(499)
-        assert harness.sent == []
-        harness.at(500)
-        (message,) = harness.sent
-        assert (message.message_id, message.destination) == ("ID:client:1:1:1", ORDERS)
-        assert message.properties == {"colour": "red", "scheduledJobId": "ID:client:1:1:1"}
-        assert (message.original_destination, message.persistent, message.timestamp) == (None, True, START)
-        assert (harness.held, harness.scheduler.count, harness.scheduler.next_due) == (0, 0, None)
-
-    def test_it_is_not_pending_before_it_is_durable(self, harness: Harness) -> None:
-        harness.send(DELAY=0)
-        harness.scheduler.tick(harness.now + 10)
-        assert len(harness.unwritten) == 1
-
-    def test_the_earlier_comes_first(self, harness: Harness) -> None:
-        for delay in (300, 100, 200):
-            harness.send(str(delay), DELAY=delay)
-        harness.turn()
-        harness.at(1000)
-        assert harness.bodies == ["100", "200", "300"]
-
     def test_a_repeated_message_comes_so_often_each_with_its_own_id(self, harness: Harness) -> None:
         harness.send(DELAY=5, PERIOD=100, REPEAT=2)
         harness.turn()
@@ -226,14 +196,6 @@ class TestSending:
         assert len(ids | {"ID:client:1:1:1"}) == 4
         assert {(message.properties or {})["scheduledJobId"] for message in harness.sent} == {"ID:client:1:1:1"}
         assert harness.held == 0
-
-    def test_a_cron_entry_goes_on(self, harness: Harness) -> None:
-        harness.send(CRON="* * * * *")
-        harness.turn()
-        for time in range(0, 3 * MINUTE + 1, 500):
-            harness.at(time)
-        assert harness.times == [MINUTE, 2 * MINUTE, 3 * MINUTE]
-        assert harness.held == 1
 
     def test_a_cron_entry_with_repetitions_begins_runs(self, harness: Harness) -> None:
         harness.send(CRON="* * * * *", DELAY=1000, PERIOD=2000, REPEAT=1)
@@ -253,31 +215,6 @@ class TestSending:
         harness.at(5000)
         assert (harness.sent[0].timestamp, harness.sent[0].expiration) == (START + 5000, START + 6000)
 
-    def test_many_at_once_are_read_back_a_few_at_a_time(
-        self, harness: Harness, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "FIRING_MAX", 3)
-        for number in range(20):
-            harness.send(str(number), DELAY=10)
-        harness.turn()
-        harness.now += 10
-        harness.scheduler.tick(harness.now)
-        (page,) = harness.unwritten
-        assert isinstance(page, Page)
-        assert page.keys is not None
-        assert len(page.keys) == 3
-        harness.turn()
-        assert harness.bodies == [str(number) for number in range(20)]
-
-    def test_what_cannot_be_sent_is_tried_again(self, harness: Harness) -> None:
-        harness.send(PERIOD=100, REPEAT=1)
-        harness.turn()
-        harness.refusals = 1
-        harness.at(100)
-        assert (harness.sent, harness.held, len(harness.scheduler._put_off)) == ([], 1, 1)
-        harness.at(100 + PUT_OFF_MS)
-        assert (len(harness.sent), harness.held, len(harness.scheduler._put_off)) == (1, 1, 0)
-
     def test_what_is_to_go_nowhere_is_removed(self, harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
         stray = Message(PENDING, "ID:x:1:1:1", b"", BodyKind.TEXT)
         harness.unwritten.append(AddMessage(stray, (harness.pending_owner,), encode_payload(stray)))
@@ -292,10 +229,6 @@ class TestSending:
         again.properties = {**(again.properties or {}), "scheduledJobId": "ID:x"}
         assert harness.scheduler.take(again) is None
 
-    def test_a_schedule_that_cannot_be_kept_is_refused(self, harness: Harness) -> None:
-        with pytest.raises(ClientError, match="AMQ_SCHEDULED_CRON"):
-            harness.send(CRON="often")
-
     def test_their_number_has_a_bound(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PENDING_MESSAGES_MAX", 2)
         for _ in range(2):
@@ -306,18 +239,6 @@ class TestSending:
 
 
 class TestPromotion:
-    def test_what_was_pending_is_still(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "PAGE_MESSAGES", 3)
-        for number in range(10):
-            harness.send(str(number), DELAY=100 - number)
-        harness.turn()
-        harness.promote()
-        assert (harness.scheduler.count, harness.scheduler.is_loaded) == (10, False)
-        harness.at(50)
-        assert (harness.scheduler.count, harness.scheduler.is_loaded) == (10, True)
-        harness.at(100)
-        assert harness.bodies == [str(number) for number in reversed(range(10))]
-
     def test_what_comes_while_the_old_is_read_is_known_once(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -332,15 +253,6 @@ class TestPromotion:
         harness.at(100)
         assert Counter(harness.bodies) == {"old": 5, "new": 1}
 
-    def test_what_fell_due_meanwhile_comes_once(self, harness: Harness) -> None:
-        harness.send(PERIOD=100, REPEAT=3)
-        harness.turn()
-        harness.promote()
-        harness.at(1050)
-        for time in range(1050, 2000, 10):
-            harness.at(time)
-        assert harness.times == [1050, 1100, 1200, 1300]
-
 
 class TestManagement:
     def ask(self, harness: Harness, action: object, **properties: Any) -> None:
@@ -349,14 +261,6 @@ class TestManagement:
         request.reply_to = REPLIES
         harness.scheduler.manage(request, None)
         harness.turn()
-
-    def test_it_is_one_topic(self) -> None:
-        assert is_management(Destination(DestinationKind.TOPIC, MANAGEMENT))
-        assert not is_management(ORDERS)
-        for kind in DestinationKind:
-            for name in (MANAGEMENT, MANAGEMENT.lower(), f"{MANAGEMENT}.x", f"{MANAGEMENT}x"):
-                is_it = kind is DestinationKind.TOPIC and name == MANAGEMENT
-                assert is_management(Destination(kind, name)) is is_it, (kind, name)
 
     def test_what_is_pending_is_shown(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PAGE_MESSAGES", 2)
@@ -368,14 +272,6 @@ class TestManagement:
         properties = harness.replies[0].properties or {}
         assert (properties["scheduledJobId"], properties["AMQ_SCHEDULED_DELAY"]) == ("ID:client:1:1:2", 100)
         assert (harness.replies[0].original_destination, harness.replies[0].persistent) == (ORDERS, False)
-
-    def test_one_is_removed_by_its_name(self, harness: Harness) -> None:
-        for delay in (100, 200):
-            harness.send(str(delay), DELAY=delay)
-        harness.turn()
-        self.ask(harness, "REMOVE", scheduledJobId="ID:client:1:1:1")
-        harness.at(1000)
-        assert (harness.bodies, harness.held) == (["200"], 0)
 
     def test_all_are_removed_once_all_are_known(self, harness: Harness) -> None:
         for _ in range(3):

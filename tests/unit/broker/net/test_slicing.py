@@ -20,12 +20,6 @@ class Clock:
         return self.now
 
 
-async def until_idle(slices: Slices) -> None:
-    async with asyncio.timeout(10):
-        while not slices.is_idle:  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0)
-
-
 def test_items_come_in_pieces() -> None:
     assert [len(piece) for piece in pieces(range(2 * ITEMS + 1))] == [ITEMS, ITEMS, 1]
     assert list(pieces(())) == []
@@ -72,16 +66,28 @@ async def test_an_outcome_or_an_error_comes_back() -> None:
         await slices.run(wrong())
 
 
-async def test_it_is_idle_when_all_is_done() -> None:
+async def test_an_error_ends_one_work_alone(caplog: pytest.LogCaptureFixture) -> None:
     slices = Slices(asyncio.get_running_loop())
+    seen: list[int] = []
 
-    def work() -> Work[None]:
+    def wrong() -> Work[None]:
         yield
+        raise ValueError("of this work")
+
+    def right() -> Work[None]:
+        for number in range(3):
+            seen.append(number)
+            yield
 
     assert slices.is_idle
-    slices.start(work())
+    slices.start(wrong())
+    slices.start(right())
     assert not slices.is_idle
-    await until_idle(slices)
+    async with asyncio.timeout(10):
+        while not slices.is_idle:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+    assert seen == [0, 1, 2]
+    assert "of this work" in caplog.text
 
 
 def test_steps_are_counted_over_all_loops_of_a_work() -> None:
@@ -101,58 +107,21 @@ def test_a_round_is_made_once_more_if_it_was_asked_for_meanwhile() -> None:
         yield
 
     rounds = Rounds(works.append, make)
-    rounds.ask("a")
-    rounds.ask("b")
-    rounds.ask("a")
-    rounds.ask("a")
+    for key in "abaa":
+        rounds.ask(key)
     for work in works:
         at_once(work)
-    assert made == ["a", "b", "a"]
-    assert len(works) == 2
-    rounds.ask("a")
-    assert len(works) == 3
-
-
-def test_what_is_asked_for_soon_again_and_again_takes_one_round() -> None:
-    works: list[Work[None]] = []
-    made: list[str] = []
-
-    def make(key: str) -> Work[None]:
-        made.append(key)
-        yield
-
-    rounds = Rounds(works.append, make)
+    assert (made, len(works)) == (["a", "b", "a"], 2)
     rounds.ask_soon("a")
     rounds.ask_soon("a")
     rounds.ask("a")
-    assert made == []
-    assert len(works) == 1
-    next(works[0])
+    assert (made, len(works)) == (["a", "b", "a"], 3), "what is asked for soon again and again takes one round"
+    next(works[2])
     rounds.ask_soon("a")
-    at_once(works[0])
-    assert made == ["a", "a"], "what was asked for while it was made takes one more"
+    at_once(works[2])
+    assert made == ["a", "b", "a", "a", "a"], "what was asked for while it was made takes one more"
     rounds.ask_soon("a")
-    assert len(works) == 2
-
-
-async def test_an_error_ends_one_work_alone(caplog: pytest.LogCaptureFixture) -> None:
-    slices = Slices(asyncio.get_running_loop())
-    seen: list[int] = []
-
-    def wrong() -> Work[None]:
-        yield
-        raise ValueError("of this work")
-
-    def right() -> Work[None]:
-        for number in range(3):
-            seen.append(number)
-            yield
-
-    slices.start(wrong())
-    slices.start(right())
-    await until_idle(slices)
-    assert seen == [0, 1, 2]
-    assert "of this work" in caplog.text
+    assert len(works) == 4
 
 
 async def test_after_the_end_no_step_is_made() -> None:

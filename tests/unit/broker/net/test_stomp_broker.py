@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 import stomp
 
+from tandemmq.broker.core.policies import DestinationPolicy, Policies
 from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.slices import at_once
+from tandemmq.broker.engine import flow_control as flow
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.net.server import Server
@@ -19,18 +22,29 @@ from tests.support.store.memory_store import MemoryStore
 
 
 @pytest.fixture
-async def port(make_server: Callable[..., Server]) -> AsyncIterator[int]:
+def policies() -> Policies | None:
+    return None
+
+
+@pytest.fixture
+async def broker(make_server: Callable[..., Server], policies: Policies | None) -> AsyncIterator[tuple[Engine, int]]:
+    """The engine, and the port of its server."""
     server = make_server()
-    store = MemoryStore(asyncio.get_running_loop().call_soon)
-    engine = Engine(
-        store, EngineSettings(), Loop(lambda: time.time_ns() // 1_000_000), on_drained=server.resume_reading_all
-    )
+    loop = asyncio.get_running_loop()
+    store = MemoryStore(loop.call_soon)
+    clock = Loop(lambda: time.time_ns() // 1_000_000, loop.call_later)
+    engine = Engine(store, EngineSettings(), clock, on_drained=server.resume_reading_all, policies=policies)
     store.start(engine)
     server.bind()
     await server.listen(engine, "ID:t-1")
-    yield server.addresses[0][2]
+    yield engine, server.addresses[0][2]
     await server.close()
     server.unbind()
+
+
+@pytest.fixture
+def port(broker: tuple[Engine, int]) -> int:
+    return broker[1]
 
 
 class Listener(stomp.ConnectionListener):  # type: ignore[misc]
@@ -152,16 +166,46 @@ async def test_a_transaction_happens_with_its_commit(port: int, client_class: An
     await asyncio.to_thread(talk)
 
 
-@VERSIONS
-async def test_what_is_refused_leaves_the_connection_open(port: int, client_class: Any, acknowledge: Any) -> None:
-    def talk() -> None:
-        client, listener = connected(client_class, port)
-        client.send("/queue/a.*", "no", headers={"receipt": "r"})
-        listener.until(lambda: bool(listener.errors))
-        assert listener.errors[0].headers["receipt-id"] == "r"
-        assert "queue://a.* has wildcards" in listener.errors[0].body
-        client.send("/queue/a", "yes", headers={"receipt": "s"})
-        listener.until(lambda: listener.receipts == ["s"])
-        client.disconnect()
+# ---- a producer that sends on although there is no room
 
-    await asyncio.to_thread(talk)
+BODY = b"x" * 10_000
+COUNT = 2_000
+
+
+async def opened(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
+    assert (await reader.readuntil(b"\0")).startswith(b"CONNECTED")
+    return reader, writer
+
+
+@pytest.mark.parametrize("policies", [Policies((), DestinationPolicy(memory_limit=50_000))])
+async def test_a_producer_that_sends_on_is_held_back_by_its_socket_and_loses_nothing(
+    broker: tuple[Engine, int],
+) -> None:
+    engine, port = broker
+    _, writer = await opened(port)
+
+    async def produce() -> None:
+        for number in range(COUNT):
+            writer.write(b"SEND\ndestination:/queue/a\nn:%d\n\n%b\0" % (number, BODY))
+            await writer.drain()
+        writer.write(b"DISCONNECT\nreceipt:bye\n\n\0")
+        await writer.drain()
+
+    async with asyncio.timeout(20):
+        producing = asyncio.create_task(produce())
+        # Asked again and again: an engine tells nobody that it stopped reading
+        while not (told := engine.flow.blocked()) or told[0]["is_read"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        # What was read before it was stopped is no more than a piece of input beyond the bound.
+        assert told[0]["bytes"] < flow.BYTES_MAX + (1 << 20)
+        reader, consumer = await opened(port)
+        consumer.write(b"SUBSCRIBE\nid:s\ndestination:/queue/a\n\n\0")
+        for number in range(COUNT):
+            frame = await reader.readuntil(b"\0")
+            assert b"\nn:%d\n" % number in frame
+        await producing
+    consumer.close()
+    writer.close()
+    assert at_once(engine.statistics())["counts"]["sends_waiting"] == 0

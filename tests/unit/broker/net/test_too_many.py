@@ -129,8 +129,7 @@ async def test_a_connector_of_several_addresses_counts_all_of_them(
 
 
 @pytest.mark.parametrize(
-    ("limit", "expected"),
-    [(64, CONNECTIONS_MIN), (256, 256 - RESERVE_MIN), (1024, 768), (65536, 49152)],
+    ("limit", "expected"), [(64, CONNECTIONS_MIN), (256, 256 - RESERVE_MIN), (1024, 768), (65536, 49152)]
 )
 def test_some_descriptors_are_kept_for_the_store(limit: int, expected: int) -> None:
     assert connections_max(limit) == expected

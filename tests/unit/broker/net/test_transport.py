@@ -19,26 +19,24 @@ from tests.support.client.idle_time import IdleTime
 SEND = b"SEND\ndestination:/queue/a\nreceipt:%d\n\n%b\0"
 
 
-async def test_one_turn_of_the_loop_is_one_write(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        client = await bench.connected()
-        (connection,) = bench.server.connections
-        writes: list[bytes] = []
-        transport = connection._transport
+async def test_one_turn_of_the_loop_is_one_write(bench: Any) -> None:
+    client, connection = await bench.served()
+    writes: list[bytes] = []
+    transport = connection._transport
 
-        class Counting:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(transport, name)
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(transport, name)
 
-            def write(self, data: bytes) -> None:
-                writes.append(data)
-                transport.write(data)
+        def write(self, data: bytes) -> None:
+            writes.append(data)
+            transport.write(data)
 
-        connection._transport = Counting()
-        connection.data_received(b"".join(SEND % (i, b"x") for i in range(100)))
-        connection.data_received(SEND % (100, b"x"))
-        await client.frame()
-        assert [data.count(b"RECEIPT") for data in writes] == [101]
+    connection._transport = Counting()
+    connection.data_received(b"".join(SEND % (i, b"x") for i in range(100)))
+    connection.data_received(SEND % (100, b"x"))
+    await client.frame()
+    assert [data.count(b"RECEIPT") for data in writes] == [101]
 
 
 class Written:
@@ -98,104 +96,98 @@ def new_message(body: bytes) -> Message:
     return Message(Destination(DestinationKind.QUEUE, "a"), "ID:m:1:1:1", body, BodyKind.BYTES)
 
 
-async def test_who_is_told_little_does_not_wait_for_those_who_are_told_much(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        large = [f"large {number}" for number in range(8)]
-        connections, written = await watched(bench, [*large, "small"])
-        for name in large:
-            say(connections[name], FLUSH_BYTES_MAX)
-        say(connections["small"], 10)
-        await written.until(lambda: len(written.writes) == 9)
-        names = [name for _, name, _ in written.writes]
-        assert names == ["small", *large], "and each in his turn"
-        assert [len(written.to(name)) for name in large] == [1] * 8
-        turns = [turn for turn, name, _ in written.writes if name != "small"]
-        assert len(set(turns)) == 8, "one of these fills a turn"
+async def test_who_is_told_little_does_not_wait_for_those_who_are_told_much(bench: Any) -> None:
+    large = [f"large {number}" for number in range(8)]
+    connections, written = await watched(bench, [*large, "small"])
+    for name in large:
+        say(connections[name], FLUSH_BYTES_MAX)
+    say(connections["small"], 10)
+    await written.until(lambda: len(written.writes) == 9)
+    names = [name for _, name, _ in written.writes]
+    assert names == ["small", *large], "and each in his turn"
+    assert [len(written.to(name)) for name in large] == [1] * 8
+    turns = [turn for turn, name, _ in written.writes if name != "small"]
+    assert len(set(turns)) == 8, "one of these fills a turn"
 
 
-async def test_who_is_told_much_has_his_turn_however_many_are_told_little(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        small = [f"small {number}" for number in range(20)]
-        connections, written = await watched(bench, ["large", *small])
-        body = SHORT_BYTES_MAX - 1000
-        assert len(small) * body > FLUSH_BYTES_MAX
-        say(connections["large"], FLUSH_BYTES_MAX)
-        for _ in range(10):
-            for name in small:
-                if connections[name].session.pending_bytes == 0:
-                    say(connections[name], body)
-            await asyncio.sleep(0)
-            written.turn += 1
-        (turn,) = written.to("large")
-        assert turn <= 1
-        assert {len(written.to(name)) > 2 for name in small} == {True}, "nor do they wait for one another"
+async def test_who_is_told_much_has_his_turn_however_many_are_told_little(bench: Any) -> None:
+    small = [f"small {number}" for number in range(20)]
+    connections, written = await watched(bench, ["large", *small])
+    body = SHORT_BYTES_MAX - 1000
+    assert len(small) * body > FLUSH_BYTES_MAX
+    say(connections["large"], FLUSH_BYTES_MAX)
+    for _ in range(10):
+        for name in small:
+            if connections[name].session.pending_bytes == 0:
+                say(connections[name], body)
+        await asyncio.sleep(0)
+        written.turn += 1
+    (turn,) = written.to("large")
+    assert turn <= 1
+    assert {len(written.to(name)) > 2 for name in small} == {True}, "nor do they wait for one another"
 
 
-async def test_a_mistake_is_answered_and_ends_the_connection_alone(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        other, client = await bench.connected(), await bench.connected()
-        # More than one read of the loop: what follows the mistake must not reset the connection under the answer.
-        await client.say(b"SENT\nreceipt:5\n\n\0" + b"x" * 300_000)
-        answer = await client.rest()
-        assert answer.lstrip(b"\n").startswith(b"ERROR\nmessage:Unknown STOMP command\\c 'SENT'\n")
-        assert b"receipt-id:5\n" in answer
-        client.hang_up()
-        await other.say(SEND % (1, b""))
-        assert await other.frame() == b"RECEIPT\nreceipt-id:1\n\n"
-        await bench.until(lambda: len(bench.server.connections) == 1)
-        assert bench.engine.events.count("closed") == 1
+async def test_a_mistake_is_answered_and_ends_the_connection_alone(bench: Any) -> None:
+    other, client = await bench.connected(), await bench.connected()
+    # More than one read of the loop: what follows the mistake must not reset the connection under the answer.
+    await client.say(b"SENT\nreceipt:5\n\n\0" + b"x" * 300_000)
+    answer = await client.rest()
+    assert answer.lstrip(b"\n").startswith(b"ERROR\nmessage:Unknown STOMP command\\c 'SENT'\n")
+    assert b"receipt-id:5\n" in answer
+    client.hang_up()
+    await other.say(SEND % (1, b""))
+    assert await other.frame() == b"RECEIPT\nreceipt-id:1\n\n"
+    await bench.until(lambda: len(bench.server.connections) == 1)
+    assert bench.engine.events.count("closed") == 1
 
 
 @pytest.mark.parametrize("says", ["take", "receive", "tell_brokers"])
-async def test_a_session_that_fails_ends_alone(bench_of: Any, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+async def test_a_session_that_fails_ends_alone(bench: Any, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
     """In the middle of what is written to all, of its own turn, and of the last words that are said to all."""
-    async with bench_of() as bench:
-        broken = await bench.connected()
-        (first,) = bench.server.connections
-        good = await bench.connected()
-        (second,) = (each for each in bench.server.connections if each is not first)
-        of_all = getattr(type(first.session), says)
+    broken = await bench.connected()
+    (first,) = bench.server.connections
+    good = await bench.connected()
+    (second,) = (each for each in bench.server.connections if each is not first)
+    of_all = getattr(type(first.session), says)
 
-        def fail(session: Any, *what: Any) -> Any:
-            if session is first.session:
-                raise KeyError("a session has forgotten what it asked for")
-            return of_all(session, *what)
+    def fail(session: Any, *what: Any) -> Any:
+        if session is first.session:
+            raise KeyError("a session has forgotten what it asked for")
+        return of_all(session, *what)
 
-        monkeypatch.setattr(type(first.session), says, fail)
-        if says == "receive":
-            await broken.say(SEND % (1, b""))
-            await bench.until(lambda: len(bench.server.connections) == 1)
-        elif says == "take":
-            first.data_received(SEND % (1, b""))
-        second.data_received(SEND % (1, b""))
-        if says == "tell_brokers":
-            await bench.server.close()
-        assert await good.frame() == b"RECEIPT\nreceipt-id:1\n\n"
-        assert (await broken.rest()).strip() == b""
-
-
-async def test_all_are_told_of_brokers_a_few_in_a_turn(bench_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with bench_of() as bench:
-        for _ in range(3):
-            await bench.connected()
-        told: list[Any] = []
-        sessions = [connection.session for connection in bench.server.connections]
-        monkeypatch.setattr("tandemmq.broker.net.server.TOLD_A_TURN", 2)
-        monkeypatch.setattr(type(sessions[0]), "tell_brokers", lambda session: told.append(session))
-        bench.server.tell_brokers()
-        assert len(told) == 2
-        await bench.until(lambda: len(told) == 3)
-        assert set(map(id, told)) == set(map(id, sessions))
+    monkeypatch.setattr(type(first.session), says, fail)
+    if says == "receive":
+        await broken.say(SEND % (1, b""))
+        await bench.until(lambda: len(bench.server.connections) == 1)
+    elif says == "take":
+        first.data_received(SEND % (1, b""))
+    second.data_received(SEND % (1, b""))
+    if says == "tell_brokers":
+        await bench.server.close()
+    assert await good.frame() == b"RECEIPT\nreceipt-id:1\n\n"
+    assert (await broken.rest()).strip() == b""
 
 
-async def test_a_client_that_vanishes_in_a_frame_is_forgotten(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        client = await bench.connected()
-        await client.say(b"SEND\ndestination:/queue/a\ncontent-length:1000\n\nhalf")
-        client.hang_up()
-        await bench.until(lambda: not bench.server.connections)
-        assert bench.engine.events == ["opened", "closed"]
-        assert not any(isinstance(command, Send) for command in bench.engine.commands)
+async def test_all_are_told_of_brokers_a_few_in_a_turn(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        await bench.connected()
+    told: list[Any] = []
+    sessions = [connection.session for connection in bench.server.connections]
+    monkeypatch.setattr("tandemmq.broker.net.server.TOLD_A_TURN", 2)
+    monkeypatch.setattr(type(sessions[0]), "tell_brokers", lambda session: told.append(session))
+    bench.server.tell_brokers()
+    assert len(told) == 2
+    await bench.until(lambda: len(told) == 3)
+    assert set(map(id, told)) == set(map(id, sessions))
+
+
+async def test_a_client_that_vanishes_in_a_frame_is_forgotten(bench: Any) -> None:
+    client = await bench.connected()
+    await client.say(b"SEND\ndestination:/queue/a\ncontent-length:1000\n\nhalf")
+    client.hang_up()
+    await bench.until(lambda: not bench.server.connections)
+    assert bench.engine.events == ["opened", "closed"]
+    assert not any(isinstance(command, Send) for command in bench.engine.commands)
 
 
 async def test_a_client_that_never_says_connect_is_told_so(bench_of: Any) -> None:
@@ -205,134 +197,118 @@ async def test_a_client_that_never_says_connect_is_told_so(bench_of: Any) -> Non
 
 
 class TestHeartBeats:
-    async def test_a_silent_client_is_hung_up(self, bench_of: Any) -> None:
-        async with bench_of() as bench:
-            client = await bench.client()
-            assert b"heart-beat:0,50\n" in await client.connect(b"heart-beat:50,0\n")
-            assert b"message:No heart-beat for" in await client.rest()
-            await bench.until(lambda: "closed" in bench.engine.events)
+    async def test_a_silent_client_is_hung_up(self, bench: Any) -> None:
+        client = await bench.client()
+        assert b"heart-beat:0,50\n" in await client.connect(b"heart-beat:50,0\n")
+        assert b"message:No heart-beat for" in await client.rest()
+        await bench.until(lambda: "closed" in bench.engine.events)
 
     @pytest.mark.parametrize("event_loop_policy", [IdleTime()], ids=["idle"])
-    async def test_a_client_that_beats_stays(self, bench_of: Any) -> None:
-        async with bench_of() as bench:
-            client = await bench.connected(b"heart-beat:200,0\n")
-            for _ in range(15):
-                await client.say(b"\n")
-                await asyncio.sleep(0.05)
-            await client.say(SEND % (1, b""))
-            assert await client.frame() == b"RECEIPT\nreceipt-id:1\n\n"
+    async def test_a_client_that_beats_stays(self, bench: Any) -> None:
+        client = await bench.connected(b"heart-beat:200,0\n")
+        for _ in range(15):
+            await client.say(b"\n")
+            await asyncio.sleep(0.05)
+        await client.say(SEND % (1, b""))
+        assert await client.frame() == b"RECEIPT\nreceipt-id:1\n\n"
 
-    async def test_the_client_gets_the_signs_of_life_it_asked_for(self, bench_of: Any) -> None:
-        async with bench_of() as bench:
-            client = await bench.connected(b"heart-beat:0,40\n")
-            async with asyncio.timeout(10):
-                assert await client.reader.readexactly(6) == b"\n" * 6
+    async def test_the_client_gets_the_signs_of_life_it_asked_for(self, bench: Any) -> None:
+        client = await bench.connected(b"heart-beat:0,40\n")
+        async with asyncio.timeout(10):
+            assert await client.reader.readexactly(6) == b"\n" * 6
 
 
 class TestAClientThatNeverReads:
-    async def test_deliveries_stop_until_it_reads(self, bench_of: Any) -> None:
-        async with bench_of() as bench:
-            client = await bench.connected()
-            await client.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
-            await bench.until(lambda: bool(bench.engine.subscriptions))
-            (connection,) = bench.server.connections
-            client.writer.transport.pause_reading()
-            connection.data_received(SEND % (1, b"x" * 1_000_000))
-            assert not connection.is_writable, "what the session holds counts before it is written"
-            for number in range(2, 30):
-                connection.data_received(SEND % (number, b"x" * 1_000_000))
-                await asyncio.sleep(0)
-            await bench.until(lambda: connection._is_paused)
-            assert not connection.is_writable
-            before = len(bench.engine.events)
-            client.writer.transport.resume_reading()
-            reading = asyncio.create_task(self._read_receipts(client, 29))
-            await bench.until(lambda: "writable" in bench.engine.events[before:] and connection.is_writable)
-            await reading
-            assert sum(isinstance(command, Send) for command in bench.engine.commands) == 29
+    async def test_deliveries_stop_until_it_reads(self, bench: Any) -> None:
+        client = await bench.connected()
+        await client.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
+        await bench.until(lambda: bool(bench.engine.subscriptions))
+        (connection,) = bench.server.connections
+        client.writer.transport.pause_reading()
+        connection.data_received(SEND % (1, b"x" * 1_000_000))
+        assert not connection.is_writable, "what the session holds counts before it is written"
+        for number in range(2, 30):
+            connection.data_received(SEND % (number, b"x" * 1_000_000))
+            await asyncio.sleep(0)
+        await bench.until(lambda: connection._is_paused)
+        assert not connection.is_writable
+        before = len(bench.engine.events)
+        client.writer.transport.resume_reading()
+        reading = asyncio.create_task(self._read_receipts(client, 29))
+        await bench.until(lambda: "writable" in bench.engine.events[before:] and connection.is_writable)
+        await reading
+        assert sum(isinstance(command, Send) for command in bench.engine.commands) == 29
 
     async def _read_receipts(self, client: Any, count: int) -> None:
         while count:
             frame = await client.frame()
             count -= frame.startswith(b"RECEIPT")
 
-    async def test_it_is_hung_up_when_too_much_piles_up(self, bench_of: Any, caplog: Any) -> None:
+    @pytest.mark.parametrize(
+        ("limits", "why"),
+        [
+            (TransportLimits(unread_bytes_max=1_000_000), "with"),
+            (TransportLimits(unread_seconds_max=0.05, look_seconds=0.02), "after"),
+        ],
+    )
+    async def test_it_is_hung_up_when_too_much_piles_up_or_it_takes_too_long(
+        self, bench_of: Any, caplog: Any, limits: TransportLimits, why: str
+    ) -> None:
         caplog.set_level(logging.WARNING)
-        async with bench_of(TransportLimits(unread_bytes_max=1_000_000)) as bench:
-            client = await bench.connected()
+        async with bench_of(limits) as bench:
+            client, connection = await bench.served()
             client.writer.transport.pause_reading()
-            (connection,) = bench.server.connections
             data = b"".join(b"SEND\ndestination:/queue/a\nreceipt:%0200d\n\n\0" % i for i in range(1000))
-            for _ in range(200):
+            while not (connection.is_closing or (why == "after" and connection._is_paused)):
                 connection.data_received(data)
                 await asyncio.sleep(0)
-                if connection.is_closing:
-                    break
             await bench.until(lambda: not bench.server.connections)
             assert bench.engine.events[-1] == "closed"
-            assert "does not read: hung up with" in caplog.text
-
-    async def test_it_is_hung_up_when_it_takes_too_long(self, bench_of: Any, caplog: Any) -> None:
-        caplog.set_level(logging.WARNING)
-        async with bench_of(TransportLimits(unread_seconds_max=0.05, look_seconds=0.02)) as bench:
-            client = await bench.connected()
-            client.writer.transport.pause_reading()
-            (connection,) = bench.server.connections
-            data = b"".join(b"SEND\ndestination:/queue/a\nreceipt:%0200d\n\n\0" % i for i in range(1000))
-            while not connection._is_paused and not connection.is_closing:
-                connection.data_received(data)
-                await asyncio.sleep(0)
-            await bench.until(lambda: not bench.server.connections)
-            assert "does not read: hung up after" in caplog.text
+            assert f"does not read: hung up {why}" in caplog.text
 
 
-async def test_nothing_more_is_delivered_while_something_is_made_ready(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        await bench.connected()
-        (connection,) = bench.server.connections
-        assert connection.is_writable
-        connection.is_held = True
-        assert not connection.is_writable
+async def test_nothing_more_is_delivered_while_something_is_made_ready(bench: Any) -> None:
+    _, connection = await bench.served()
+    assert connection.is_writable
+    connection.is_held = True
+    assert not connection.is_writable
 
 
-async def test_disconnect_is_answered_before_the_end(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        client = await bench.connected()
-        await client.say(SEND % (1, b"") + b"DISCONNECT\nreceipt:2\n\n\0")
-        assert await client.rest() == b"\nRECEIPT\nreceipt-id:1\n\n\0\nRECEIPT\nreceipt-id:2\n\n\0\n"
-        client.hang_up()
-        await bench.until(lambda: not bench.server.connections)
+async def test_disconnect_is_answered_before_the_end(bench: Any) -> None:
+    client = await bench.connected()
+    await client.say(SEND % (1, b"") + b"DISCONNECT\nreceipt:2\n\n\0")
+    assert await client.rest() == b"\nRECEIPT\nreceipt-id:1\n\n\0\nRECEIPT\nreceipt-id:2\n\n\0\n"
+    client.hang_up()
+    await bench.until(lambda: not bench.server.connections)
 
 
-async def test_who_says_nothing_more_still_hears_the_answers(bench_of: Any) -> None:
+async def test_who_says_nothing_more_still_hears_the_answers(bench: Any) -> None:
     """TCP's half-close; the rest of what it said waits for its turn meanwhile."""
-    async with bench_of() as bench:
-        client = await bench.connected()
-        count = 4_000
-        client.writer.write(b"".join(SEND % (number, b"") for number in range(count)))
-        client.writer.write_eof()
-        answers = await client.rest()
-        assert answers.count(b"RECEIPT") == count
-        await bench.until(lambda: not bench.server.connections)
+    client = await bench.connected()
+    count = 4_000
+    client.writer.write(b"".join(SEND % (number, b"") for number in range(count)))
+    client.writer.write_eof()
+    answers = await client.rest()
+    assert answers.count(b"RECEIPT") == count
+    await bench.until(lambda: not bench.server.connections)
 
 
-async def test_a_sign_of_life_is_not_said_at_half_its_interval(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        client = await bench.client()
-        await client.say(b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:0,1000\n\n\0")
-        await client.frame()
-        (connection,) = bench.server.connections
-        now = asyncio.get_running_loop().time()
-        connection._last_sent = now
-        assert 0.75 < connection._until_look(now) < 1.0
-        connection.session.receive_interval_ms = 400
-        assert connection._until_look(now) == 0.2
-        text = connection.session.pending_bytes
-        connection._last_sent = now - 0.5
-        connection._last_received = asyncio.get_running_loop().time()
-        connection._look()
-        assert connection.session.pending_bytes == text
-        assert connection._last_sent == now - 0.5, "half of it has passed"
-        connection._last_sent = now - 0.9
-        connection._look()
-        assert connection._last_sent > now - 0.9
+async def test_a_sign_of_life_is_not_said_at_half_its_interval(bench: Any) -> None:
+    client = await bench.client()
+    await client.say(b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:0,1000\n\n\0")
+    await client.frame()
+    (connection,) = bench.server.connections
+    now = asyncio.get_running_loop().time()
+    connection._last_sent = now
+    assert 0.75 < connection._until_look(now) < 1.0
+    connection.session.receive_interval_ms = 400
+    assert connection._until_look(now) == 0.2
+    text = connection.session.pending_bytes
+    connection._last_sent = now - 0.5
+    connection._last_received = asyncio.get_running_loop().time()
+    connection._look()
+    assert connection.session.pending_bytes == text
+    assert connection._last_sent == now - 0.5, "half of it has passed"
+    connection._last_sent = now - 0.9
+    connection._look()
+    assert connection._last_sent > now - 0.9

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -26,15 +25,11 @@ AHEAD_MAX = 10 * (COMMANDS_MAX + round(TURN_SECONDS / COMMAND_SECONDS))
 
 
 @pytest.fixture
-def timed_bench(bench_of: Any) -> Any:
+async def timed_bench(bench_of: Any) -> AsyncIterator[Any]:
     """A bench where each command takes ``COMMAND_SECONDS``, on whatever machine."""
 
-    @asynccontextmanager
-    async def open_bench() -> AsyncIterator[Any]:
-        async with bench_of(clock=lambda: len(bench.engine.commands) * COMMAND_SECONDS) as bench:
-            yield bench
-
-    return open_bench
+    async with bench_of(clock=lambda: len(bench.engine.commands) * COMMAND_SECONDS) as bench:
+        yield bench
 
 
 def numbers(commands: list[Any]) -> list[int]:
@@ -42,119 +37,112 @@ def numbers(commands: list[Any]) -> list[int]:
 
 
 async def test_whoever_sends_very_much_lets_others_in_between(timed_bench: Any) -> None:
-    async with timed_bench() as bench:
-        hasty, other = await bench.connected(), await bench.connected()
-        saying = asyncio.create_task(hasty.say(b"".join(SEND % number for number in range(MANY))))
-        await bench.until(lambda: len(bench.engine.commands) > 1000)
-        ahead = []
-        while len(bench.engine.commands) < MANY and len(ahead) < 5:
-            before = len(bench.engine.commands)
-            await other.say(b"SEND\ndestination:/queue/b\nreceipt:r\n\n-1\0")
-            assert await other.frame() == b"RECEIPT\nreceipt-id:r\n\n"
-            ahead.append(len(bench.engine.commands) - before)
-        assert ahead
-        assert max(ahead) < AHEAD_MAX
-        await saying
-        await bench.until(lambda: len(numbers(bench.engine.commands)) == MANY + len(ahead))
-        assert [number for number in numbers(bench.engine.commands) if number >= 0] == list(range(MANY))
+    hasty, other = await timed_bench.connected(), await timed_bench.connected()
+    saying = asyncio.create_task(hasty.say(b"".join(SEND % number for number in range(MANY))))
+    await timed_bench.until(lambda: len(timed_bench.engine.commands) > 1000)
+    ahead = []
+    while len(timed_bench.engine.commands) < MANY and len(ahead) < 5:
+        before = len(timed_bench.engine.commands)
+        await other.say(b"SEND\ndestination:/queue/b\nreceipt:r\n\n-1\0")
+        assert await other.frame() == b"RECEIPT\nreceipt-id:r\n\n"
+        ahead.append(len(timed_bench.engine.commands) - before)
+    assert ahead
+    assert max(ahead) < AHEAD_MAX
+    await saying
+    await timed_bench.until(lambda: len(numbers(timed_bench.engine.commands)) == MANY + len(ahead))
+    assert [number for number in numbers(timed_bench.engine.commands) if number >= 0] == list(range(MANY))
 
 
-async def test_who_gave_the_store_its_share_waits_for_the_next_report_and_others_do_not(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        hasty, other = await bench.connected(), await bench.connected()
-        engine = bench.engine
-        handle = engine.handle
+async def test_who_gave_the_store_its_share_waits_for_the_next_report_and_others_do_not(bench: Any) -> None:
+    hasty, other = await bench.connected(), await bench.connected()
+    engine = bench.engine
+    handle = engine.handle
 
-        def store(connection: Any, command: Any) -> None:
-            handle(connection, command)
-            engine.handed_over += isinstance(command, Send)
+    def store(connection: Any, command: Any) -> None:
+        handle(connection, command)
+        engine.handed_over += isinstance(command, Send)
 
-        engine.handle = store
-        saying = asyncio.create_task(hasty.say(b"".join(SEND % number for number in range(20_000))))
-        rounds = 0
-        while sum(number >= 0 for number in numbers(engine.commands)) < 20_000:
-            await bench.until(lambda: bench.server._outbox._paused)
-            held = len(numbers(engine.commands))
-            assert held - rounds > OPERATIONS_PER_REPORT_MAX * (rounds + 1)
-            await other.say(b"SEND\ndestination:/queue/b\nreceipt:r\n\n-1\0")
-            assert await other.frame() == b"RECEIPT\nreceipt-id:r\n\n"
-            rounds += 1
-            assert len(numbers(engine.commands)) == held + 1, "it waits, and others do not"
-            engine.reports += 1
-            bench.server.resume_reading_all()
-            if sum(number >= 0 for number in numbers(engine.commands)) + OPERATIONS_PER_REPORT_MAX >= 20_000:
-                break
-        await bench.until(lambda: sum(number >= 0 for number in numbers(engine.commands)) == 20_000)
-        assert rounds > 5
-        await saying
-        assert [number for number in numbers(engine.commands) if number >= 0] == list(range(20_000))
+    engine.handle = store
+    saying = asyncio.create_task(hasty.say(b"".join(SEND % number for number in range(20_000))))
+    rounds = 0
+    while sum(number >= 0 for number in numbers(engine.commands)) < 20_000:
+        await bench.until(lambda: bench.server._outbox._paused)
+        held = len(numbers(engine.commands))
+        assert held - rounds > OPERATIONS_PER_REPORT_MAX * (rounds + 1)
+        await other.say(b"SEND\ndestination:/queue/b\nreceipt:r\n\n-1\0")
+        assert await other.frame() == b"RECEIPT\nreceipt-id:r\n\n"
+        rounds += 1
+        assert len(numbers(engine.commands)) == held + 1, "it waits, and others do not"
+        engine.reports += 1
+        bench.server.resume_reading_all()
+        if sum(number >= 0 for number in numbers(engine.commands)) + OPERATIONS_PER_REPORT_MAX >= 20_000:
+            break
+    await bench.until(lambda: sum(number >= 0 for number in numbers(engine.commands)) == 20_000)
+    assert rounds > 5
+    await saying
+    assert [number for number in numbers(engine.commands) if number >= 0] == list(range(20_000))
 
 
 @pytest.mark.parametrize("reason", ["congestion", "stopped"])
-async def test_what_waits_while_nothing_is_to_be_read_goes_on_afterwards(bench_of: Any, reason: str) -> None:
-    async with bench_of() as bench:
-        client = await bench.connected()
-        (connection,) = bench.server.connections
-        engine = bench.engine
-        handle = engine.handle
+async def test_what_waits_while_nothing_is_to_be_read_goes_on_afterwards(bench: Any, reason: str) -> None:
+    client, connection = await bench.served()
+    engine = bench.engine
+    handle = engine.handle
 
-        def handle_until(connection: Any, command: Any) -> None:
-            handle(connection, command)
-            if len(engine.commands) == 500:
-                if reason == "congestion":
-                    engine.is_congested = True
-                else:
-                    connection.stop_reading()
+    def handle_until(connection: Any, command: Any) -> None:
+        handle(connection, command)
+        if len(engine.commands) == 500:
+            if reason == "congestion":
+                engine.is_congested = True
+            else:
+                connection.stop_reading()
 
-        engine.handle = handle_until
-        client.writer.write(b"".join(SEND % number for number in range(5_000)))
-        await bench.until(lambda: len(engine.commands) >= 500)
-        await asyncio.sleep(0.05)
-        held = len(engine.commands)
-        # The slice in which it happened ends, and nothing comes after it.
-        assert held < 5_000
-        await asyncio.sleep(0.05)
-        assert len(engine.commands) == held
-        engine.is_congested = False
-        if reason == "congestion":
-            bench.server.resume_reading_all()
-        else:
-            connection.resume_reading()
-        await bench.until(lambda: len(numbers(engine.commands)) == 5_000)
-        assert numbers(engine.commands) == list(range(5_000))
-
-
-async def test_who_is_to_be_read_no_more_is_not_read_again_by_others(bench_of: Any) -> None:
-    async with bench_of() as bench:
-        client = await bench.connected()
-        (connection,) = bench.server.connections
-        connection.stop_reading()
-        connection.end_reading()
+    engine.handle = handle_until
+    client.writer.write(b"".join(SEND % number for number in range(5_000)))
+    await bench.until(lambda: len(engine.commands) >= 500)
+    await asyncio.sleep(0.05)
+    held = len(engine.commands)
+    # The slice in which it happened ends, and nothing comes after it.
+    assert held < 5_000
+    await asyncio.sleep(0.05)
+    assert len(engine.commands) == held
+    engine.is_congested = False
+    if reason == "congestion":
+        bench.server.resume_reading_all()
+    else:
         connection.resume_reading()
-        client.writer.write(SEND % 1)
-        await asyncio.sleep(0.05)
-        assert numbers(bench.engine.commands) == []
+    await bench.until(lambda: len(numbers(engine.commands)) == 5_000)
+    assert numbers(engine.commands) == list(range(5_000))
+
+
+async def test_who_is_to_be_read_no_more_is_not_read_again_by_others(bench: Any) -> None:
+    client, connection = await bench.served()
+    connection.stop_reading()
+    connection.end_reading()
+    connection.resume_reading()
+    client.writer.write(SEND % 1)
+    await asyncio.sleep(0.05)
+    assert numbers(bench.engine.commands) == []
 
 
 async def test_what_an_error_of_the_broker_ends_is_one_connection(
     timed_bench: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with timed_bench() as bench:
-        client, other = await bench.connected(), await bench.connected()
-        engine = bench.engine
-        handle = engine.handle
+    client, other = await timed_bench.connected(), await timed_bench.connected()
+    engine = timed_bench.engine
+    handle = engine.handle
 
-        def handle_and_fail(connection: Any, command: Any) -> None:
-            if isinstance(command, Send) and command.message.body == b"900":
-                raise RuntimeError("an error of the broker")
-            handle(connection, command)
+    def handle_and_fail(connection: Any, command: Any) -> None:
+        if isinstance(command, Send) and command.message.body == b"900":
+            raise RuntimeError("an error of the broker")
+        handle(connection, command)
 
-        engine.handle = handle_and_fail
-        client.writer.write(b"".join(SEND % number for number in range(1000)))
-        await bench.until(lambda: len(bench.server.connections) == 1)
-        await other.say(b"SEND\ndestination:/queue/b\nreceipt:r\n\n1\0")
-        assert await other.frame() == b"RECEIPT\nreceipt-id:r\n\n"
-        assert engine.events.count("closed") == 1
+    engine.handle = handle_and_fail
+    client.writer.write(b"".join(SEND % number for number in range(1000)))
+    await timed_bench.until(lambda: len(timed_bench.server.connections) == 1)
+    await other.say(b"SEND\ndestination:/queue/b\nreceipt:r\n\n1\0")
+    assert await other.frame() == b"RECEIPT\nreceipt-id:r\n\n"
+    assert engine.events.count("closed") == 1
 
 
 class ManualLoop:

@@ -110,31 +110,17 @@ async def bench(make_engine: Any) -> AsyncIterator[Bench]:
     server.unbind()
 
 
-async def test_who_wakes_gets_a_turn_in_which_nothing_was_received(bench: Bench) -> None:
+async def test_who_wakes_gets_turns_in_which_nothing_was_received_until_it_has_no_more(bench: Bench) -> None:
     bench.session.give(1)
     assert bench.given == [], "not within what it was called by"
-    await bench.turns()
-    assert bench.given == [1]
-    assert bench.session.received == [b""]
-
-
-async def test_to_wake_again_is_no_second_turn(bench: Bench) -> None:
-    bench.session.give(1)
     bench.session.give(2)
     await bench.turns()
     assert bench.given == [1, 2]
-    assert bench.session.received == [b""]
-    bench.session.give(3)
-    await bench.turns()
-    assert bench.given == [1, 2, 3]
-    assert bench.session.received == [b"", b""]
-
-
-async def test_it_is_asked_until_it_has_no_more(bench: Bench) -> None:
+    assert bench.session.received == [b""], "to wake again is no second turn"
     bench.session.give(*range(5 * GIVEN_MAX))
     await bench.turns()
-    assert bench.given == list(range(5 * GIVEN_MAX))
-    assert len(bench.session.received) == 5
+    assert bench.given == [1, 2, *range(5 * GIVEN_MAX)]
+    assert bench.session.received == [b""] * 6
 
 
 async def test_whom_the_engine_has_wait_gets_its_turn_afterwards(bench: Bench) -> None:

@@ -88,16 +88,6 @@ async def test_frames_of_stomp_may_be_split_over_messages_and_joined(websockets:
         peer.hang_up()
 
 
-async def test_bytes_of_frames_may_come_one_by_one(websockets: Any) -> None:
-    async with websockets() as (server, _):
-        peer = await Peer.of(server)
-        for byte in client_frame(PING, b"p") + client_frame(TEXT, CONNECT.encode()):
-            await peer.say(bytes((byte,)))
-        assert await peer.message() == (PONG, b"p")
-        assert (await peer.message())[1].startswith(b"CONNECTED")
-        peer.hang_up()
-
-
 async def test_a_message_may_have_many_fragments_with_pings_between(websockets: Any) -> None:
     text = CONNECT.encode()
     async with websockets() as (server, _):
@@ -148,20 +138,17 @@ async def test_receipts_come_before_the_answer_to_a_close(websockets: Any) -> No
         assert await peer.rest() == b""
 
 
-async def test_a_disconnect_ends_with_our_close(websockets: Any) -> None:
+@pytest.mark.parametrize(
+    ("said_last", "answer"),
+    [("DISCONNECT\nreceipt:bye\n\n\0", "RECEIPT"), ("NONSENSE\n\n\0", "ERROR\nmessage:Unknown STOMP command")],
+)
+async def test_the_last_word_of_stomp_comes_before_our_close(websockets: Any, said_last: str, answer: str) -> None:
     async with websockets() as (server, _), connected(server) as websocket:
-        await websocket.send_str(CONNECT + "DISCONNECT\nreceipt:bye\n\n\0")
+        await websocket.send_str(CONNECT + said_last)
         await said(websocket)
-        assert (await said(websocket)).data.startswith("RECEIPT")
+        assert (await said(websocket)).data.startswith(answer)
         assert (await said(websocket)).type is aiohttp.WSMsgType.CLOSE
         assert websocket.close_code == 1000
-
-
-async def test_an_error_of_stomp_comes_before_the_close(websockets: Any) -> None:
-    async with websockets() as (server, _), connected(server) as websocket:
-        await websocket.send_str("NONSENSE\n\n\0")
-        assert (await said(websocket)).data.startswith("ERROR\nmessage:Unknown STOMP command")
-        assert (await said(websocket)).type is aiohttp.WSMsgType.CLOSE
 
 
 async def test_who_is_silent_is_pinged_and_then_cut_off(websockets: Any) -> None:

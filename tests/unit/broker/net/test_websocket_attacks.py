@@ -107,12 +107,6 @@ async def test_a_slow_handshake_is_cut_off_in_time(websockets: Any) -> None:
         assert engine.events == []  # the engine never heard of it
 
 
-async def test_an_endless_request_is_refused(websockets: Any) -> None:
-    async with websockets() as (server, _):
-        status, _body = await answer_to(server, b"GET / HTTP/1.1\r\nX: " + b"x" * REQUEST_BYTES_MAX)
-        assert status == 431
-
-
 async def test_a_websocket_that_never_says_connect_is_cut_off(websockets: Any) -> None:
     async with websockets(TransportLimits(connect_seconds_max=0.2)) as (server, _):
         peer = await Peer.of(server)
@@ -171,6 +165,7 @@ async def test_a_page_of_a_foreign_site_may_not(websockets: Any, origin: str, ho
         (b"\x16\x03\x01\x02\x00\x01\x00", 400),
         (request(more="Sec-WebSocket-Protocol: wamp.2.json\r\n"), 400),
         (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 426),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * REQUEST_BYTES_MAX, 431),
     ],
 )
 async def test_who_speaks_something_else_is_told_in_http(websockets: Any, sent: bytes, status: int) -> None:

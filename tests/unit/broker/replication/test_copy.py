@@ -8,15 +8,16 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from tandemmq.broker.replication import copy as copy_module
 from tandemmq.broker.replication.copy import PART_SUFFIX, QUARANTINE, Gap, JournalCopy
-from tandemmq.broker.replication.positions import BEFORE_ALL, Position, common_point
+from tandemmq.broker.replication.positions import Position, common_point
 from tandemmq.disk import Disk
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.threads import OS_THREADS, Threads
@@ -38,9 +39,38 @@ def scratch() -> Iterator[Path]:
         yield Path(directory)
 
 
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The directory of the node."""
+    return tmp_path / "own"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> SourceJournal:
+    """The journal of its master, of epoch 1."""
+    return SourceJournal(tmp_path / "source")
+
+
+def but_for(**calls: Callable[..., object]) -> Any:
+    """The real disk, but for these calls."""
+    return SimpleNamespace(**vars(os) | calls)
+
+
+OPENED: list[JournalCopy] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 def open_copy(directory: Path, disk: Any = os, threads: Threads = OS_THREADS) -> JournalCopy:
+    """Closed at the end of the test."""
     directory.mkdir(exist_ok=True)
-    return JournalCopy(JournalFiles(str(directory), cast(Disk, disk), threads.lock), threads)
+    OPENED.append(JournalCopy(JournalFiles(str(directory), cast(Disk, disk), threads.lock), threads))
+    return OPENED[-1]
 
 
 def scanned(directory: Path) -> JournalCopy:
@@ -69,93 +99,57 @@ def content(files: JournalFiles, file: int, end: int) -> bytes:
 # ---- what stands there
 
 
-def test_an_empty_directory_is_before_all(tmp_path: Path) -> None:
-    copy = scanned(tmp_path / "own")
-    assert copy.position == BEFORE_ALL
-    assert copy.standing.lineage == ()
-    assert copy.standing.header is None
-
-
-def test_what_was_received_is_what_stands_there_after_a_start(tmp_path: Path) -> None:
+def test_what_was_received_is_what_stands_there_after_a_start(tmp_path: Path, own: Path) -> None:
     source = SourceJournal(tmp_path / "source", 3)
     source.write("a", "b")
     source.rotate()
     end = source.write("c")
-    copy = copied(source, tmp_path / "own")
+    copy = copied(source, own)
     copy.close()
     assert copy.position == Position(3, *end)
-    again = scanned(tmp_path / "own")
+    again = scanned(own)
     assert again.standing == copy.standing
     assert again.standing.header is not None
     assert again.standing.header.id == SET
     assert again.synced == copy.synced == end
-    assert texts_of(files_in(tmp_path / "own")) == ["a", "b", "c"]
+    assert texts_of(files_in(own)) == ["a", "b", "c"]
 
 
-def test_a_journal_of_no_set_has_epoch_0(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source", 1, is_of_set=False)
+@pytest.mark.parametrize("file", [1, 2])
+def test_bad_bytes_are_damage_and_the_position_is_before_them(tmp_path: Path, source: SourceJournal, file: int) -> None:
+    """Before good ones; or where the last file begins."""
     end = source.write("a")
-    copy = scanned(tmp_path / "source")
-    assert copy.position == Position(0, *end)
-    assert copy.standing.lineage == ((0, *end),)
-    assert copy.standing.header is None
-
-
-def test_bad_bytes_before_good_ones_are_damage_and_the_position_is_before_them(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
-    end = source.write("a")
+    if file == 2:
+        source.rotate()
     source.write("b", "c")
-    with open(source.files.path(1), "r+b") as file:
-        file.seek(end[1] + 20)
-        file.write(b"rotten")
+    with open(source.files.path(file), "r+b") as rotten:
+        rotten.seek(end[1] + 20 if file == 1 else 50)
+        rotten.write(b"rotten")
     copy = scanned(tmp_path / "source")
     assert copy.position == Position(1, *end)
     assert copy.standing.damage is not None
+    assert copy.standing.damage.file == file
 
 
-def test_a_last_file_without_a_good_beginning_is_damage(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
-    end = source.write("a")
-    source.rotate()
-    source.write("b")
-    with open(source.files.path(2), "r+b") as file:
-        file.seek(50)
-        file.write(b"rotten")
-    copy = scanned(tmp_path / "source")
-    assert copy.position == Position(1, *end)
-    assert copy.standing.damage is not None
-    assert copy.standing.damage.file == 2
-
-
-def test_what_the_kernel_has_after_a_failed_sync_does_not_stand_there(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
+def test_what_the_kernel_has_after_a_failed_sync_does_not_stand_there(source: SourceJournal, own: Path) -> None:
+    """A sync that fails once; then the page is clean, and gone when the cache is dropped."""
     source.write("a")
+    synced = 0
 
-    class Forgetful:
-        """A sync that fails once; then the page is clean, and gone when the cache is dropped."""
+    def fdatasync(fd: int) -> None:
+        if synced:
+            raise OSError(errno.EIO, "the disk is broken")
+        os.fdatasync(fd)
 
-        lost: int | None = None
+    def posix_fadvise(*_: int) -> None:
+        if synced:
+            Path(files_in(own).path(1)).write_bytes(content(files_in(own), 1, synced).ljust(LENGTH, b"\0"))
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
-
-        def fdatasync(self, fd: int) -> None:
-            if self.lost is not None:
-                raise OSError(errno.EIO, "the disk is broken")
-            os.fdatasync(fd)
-
-        def posix_fadvise(self, fd: int, offset: int, length: int, advice: int) -> None:
-            if self.lost is not None:
-                Path(files_in(tmp_path / "own").path(1)).write_bytes(
-                    content(files_in(tmp_path / "own"), 1, self.lost).ljust(LENGTH, b"\0")
-                )
-
-    disk = Forgetful()
-    copy = open_copy(tmp_path / "own", disk)
+    copy = open_copy(own, but_for(fdatasync=fdatasync, posix_fadvise=posix_fadvise))
     copy.begin((0, 0), [1], ())
     source.send(copy)
     copy.sync()
-    disk.lost = synced = copy.synced[1]
+    synced = copy.synced[1]
     source.write("b")
     source.send(copy, copy.synced)
     with pytest.raises(OSError, match="broken"):
@@ -163,7 +157,6 @@ def test_what_the_kernel_has_after_a_failed_sync_does_not_stand_there(tmp_path: 
     copy.forget()
     assert copy.scan().position == Position(1, 1, synced)
     assert copy.synced == (1, synced)
-    copy.close()
 
 
 # ---- the cut
@@ -206,63 +199,59 @@ def test_what_is_behind_the_common_point_is_cut_and_kept_for_people(parted: Any)
     assert again.standing == copy.standing
 
 
-def test_files_that_the_master_does_not_have_are_deleted(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
+def test_files_that_the_master_does_not_have_are_deleted(source: SourceJournal, own: Path) -> None:
     source.write("a")
     source.rotate()
     source.write("b")
     source.rotate()
     end = source.write("c")
-    copy = copied(source, tmp_path / "own")
+    copy = copied(source, own)
     copy.begin(end, [2, 3], ())
-    assert list(files_in(tmp_path / "own").list()) == [2, 3]
+    assert list(files_in(own).list()) == [2, 3]
     assert copy.position == Position(1, *end)
     copy.close()
-    assert not (tmp_path / "own" / QUARANTINE).exists()
+    assert not (own / QUARANTINE).exists()
 
 
-def test_a_torn_batch_behind_the_common_point_is_cut_too(tmp_path: Path) -> None:
+def test_a_torn_batch_behind_the_common_point_is_cut_too(tmp_path: Path, source: SourceJournal, own: Path) -> None:
     """What comes next may be shorter, and its bytes from a file have no end record behind them."""
-    source = SourceJournal(tmp_path / "source")
     end = source.write("a")
     long = source.write("b" * 500, "c")
-    shutil.copytree(tmp_path / "source", tmp_path / "own")
-    with open(tmp_path / "own" / "db-1.log", "r+b") as file:
+    shutil.copytree(tmp_path / "source", own)
+    with open(own / "db-1.log", "r+b") as file:
         file.seek(end[1] + 30)
         file.write(b"torn")
         file.seek(long[1] - 60)
         file.write(bytes(80))
-    copy = open_copy(tmp_path / "own")
+    copy = open_copy(own)
     assert copy.scan().position == Position(1, *end)
     copy.begin(end, [1], ())
     other = SourceJournal(tmp_path / "other", 2, former=source, common=end)
     other.send(copy)
     copy.close()
-    assert not any(Path(files_in(tmp_path / "own").path(1)).read_bytes()[end[1] + 5 :])
+    assert not any(Path(files_in(own).path(1)).read_bytes()[end[1] + 5 :])
 
 
-def test_what_is_behind_a_damage_is_kept_for_people_and_cut(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
+def test_what_is_behind_a_damage_is_kept_for_people_and_cut(tmp_path: Path, source: SourceJournal, own: Path) -> None:
     end = source.write("a")
     source.write("b", "c")
-    shutil.copytree(tmp_path / "source", tmp_path / "own")
-    with open(tmp_path / "own" / "db-1.log", "r+b") as file:
+    shutil.copytree(tmp_path / "source", own)
+    with open(own / "db-1.log", "r+b") as file:
         file.seek(end[1] + 20)
         file.write(b"rotten")
-    copy = open_copy(tmp_path / "own")
+    copy = open_copy(own)
     assert copy.scan().damage is not None
-    rotten = Path(files_in(tmp_path / "own").path(1)).read_bytes()
+    rotten = Path(files_in(own).path(1)).read_bytes()
     copy.begin(end, [1], ())
-    assert (tmp_path / "own" / QUARANTINE / f"db-1.1.{end[1]}.cut").read_bytes() == rotten[end[1] :]
+    assert (own / QUARANTINE / f"db-1.1.{end[1]}.cut").read_bytes() == rotten[end[1] :]
     source.send(copy, end)
     copy.sync()
     copy.close()
-    assert scanned(tmp_path / "own").standing.damage is None
-    assert texts_of(files_in(tmp_path / "own")) == ["a", "b", "c"]
+    assert scanned(own).standing.damage is None
+    assert texts_of(files_in(own)) == ["a", "b", "c"]
 
 
-def test_the_own_tail_ends_at_the_position(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
+def test_the_own_tail_ends_at_the_position(tmp_path: Path, source: SourceJournal) -> None:
     end = source.write("a")
     with open(source.files.path(1), "r+b") as file:
         file.seek(end[1])
@@ -281,81 +270,49 @@ def test_the_own_tail_ends_at_the_position(tmp_path: Path) -> None:
 # ---- where it stands after that
 
 
-def three_files(tmp_path: Path) -> JournalCopy:
-    source = SourceJournal(tmp_path / "source")
+def test_who_has_what_the_master_has_not_is_forked(tmp_path: Path, source: SourceJournal) -> None:
+    """Not one who let a file go that was given up: it stands further back than what it knows as final, and the master
+    agrees with all that it has."""
     for _ in range(2):
         source.rotate()
-    return open_copy(tmp_path / "source")
-
-
-def test_who_let_a_file_go_that_was_given_up_is_not_forked(tmp_path: Path) -> None:
-    """It stands further back than what it knows as final, and the master agrees with all that it has."""
-    copy = three_files(tmp_path)
-    final = copy.scan().position[1:]
+    copy = open_copy(tmp_path / "source")
+    file, end = final = copy.scan().position[1:]
+    assert copy.is_forked((file, end - 1), final)
+    assert not copy.is_forked(final, final)
     copy.begin(final, (1, 2), ())
     common = copy.scan().position[1:]
     assert common < final
     assert not copy.is_forked(common, final)
-    copy.close()
-
-
-def test_who_has_what_the_master_has_not_is_forked(tmp_path: Path) -> None:
-    copy = three_files(tmp_path)
-    file, end = copy.scan().position[1:]
-    assert copy.is_forked((file, end - 1), (file, end))
-    assert not copy.is_forked((file, end), (file, end))
-    copy.close()
 
 
 # ---- what comes
 
 
-def test_bytes_in_pieces_reach_the_end_with_the_last_one(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
-    end = source.write("a" * 300)
-    data = content(source.files, 1, end[1])
-    copy = open_copy(tmp_path / "own")
-    copy.begin((0, 0), [1], ())
-    for at in range(0, len(data), 100):
-        assert copy.position == BEFORE_ALL
-        copy.write(1, at, data[at : at + 100], end[1] if at + 100 >= len(data) else 0, LENGTH)
-    assert copy.position == Position(1, *end)
-    copy.close()
-
-
 @pytest.mark.parametrize(("file", "offset"), [(1, 600), (2, 1), (5, 100)])
-def test_bytes_behind_a_gap_are_not_written(tmp_path: Path, file: int, offset: int) -> None:
-    source = SourceJournal(tmp_path / "source")
+def test_bytes_behind_a_gap_are_not_written(source: SourceJournal, own: Path, file: int, offset: int) -> None:
     end = source.write("a")
-    copy = copied(source, tmp_path / "own")
+    copy = copied(source, own)
     assert end[1] < 600
     with pytest.raises(Gap):
         copy.write(file, offset, b"x", offset + 1, LENGTH)
     assert copy.position == Position(1, *end)
-    copy.close()
 
 
-def test_a_file_of_another_length_waits_for_the_one_that_is_prepared(tmp_path: Path, virtual: VirtualTime) -> None:
-    source = SourceJournal(tmp_path / "source")
+def test_a_file_of_another_length_waits_for_the_one_that_is_prepared(
+    source: SourceJournal, own: Path, virtual: VirtualTime
+) -> None:
     source.write("a")
-    released = virtual.threads.event()
+    released, prepared = virtual.threads.event(), []
 
-    class Slow:
+    def slow_open(path: str, flags: int, mode: int = 0o777) -> int:
         """The first prepared file is that which was needed; the next one takes its time."""
+        if path.endswith(".next-replica") and flags & os.O_CREAT:
+            prepared.append(path)
+            if len(prepared) == 2:
+                released.wait()
+        return os.open(path, flags, mode)
 
-        calls = 0
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
-
-        def open(self, path: str, flags: int, mode: int = 0o777) -> int:
-            if path.endswith(".next-replica") and flags & os.O_CREAT:
-                self.calls += 1
-                if self.calls == 2:
-                    released.wait()
-            return os.open(path, flags, mode)
-
-    copy = open_copy(tmp_path / "own", Slow(), virtual.threads)
+    copy = open_copy(own, but_for(open=slow_open), virtual.threads)
     copy.begin((0, 0), [1], ())
     source.send(copy)
 
@@ -365,24 +322,13 @@ def test_a_file_of_another_length_waits_for_the_one_that_is_prepared(tmp_path: P
 
     virtual.threads.thread(release, "later").start()
     copy.write(2, 0, b"x", 0, 2 * LENGTH)
-    assert os.path.getsize(files_in(tmp_path / "own").path(2)) == 2 * LENGTH
-    copy.close()
+    assert os.path.getsize(files_in(own).path(2)) == 2 * LENGTH
 
 
-def test_the_same_bytes_may_come_again(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
-    source.write("a", "b")
-    copy = copied(source, tmp_path / "own")
-    source.send(copy)
-    assert copy.position == Position(1, *source.place)
-    copy.close()
-
-
-def test_a_file_is_synced_before_the_next_one_is_made(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
+def test_a_file_is_synced_before_the_next_one_is_made(source: SourceJournal, own: Path) -> None:
     first = source.write("a")
     source.rotate()
-    copy = open_copy(tmp_path / "own")
+    copy = open_copy(own)
     copy.begin((0, 0), [1, 2], ())
     source.send(copy)
     assert copy.synced == first
@@ -390,20 +336,18 @@ def test_a_file_is_synced_before_the_next_one_is_made(tmp_path: Path) -> None:
     copy.sync()
     assert copy.synced == source.place
     assert not copy.is_dirty
-    copy.close()
 
 
-def test_a_lacking_file_has_its_name_when_all_of_it_is_there(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
+def test_a_lacking_file_has_its_name_when_all_of_it_is_there(source: SourceJournal, own: Path) -> None:
     first = source.write("a", "b")
     source.rotate()
     end = source.write("c")
-    copy = copied(source, tmp_path / "own")
+    copy = copied(source, own)
     data = content(source.files, 1, first[1])
-    os.unlink(files_in(tmp_path / "own").path(1))
+    os.unlink(files_in(own).path(1))
     copy.begin(end, [1, 2], [1])
     copy.write(1, 0, data[:100], 0, LENGTH)
-    assert list(files_in(tmp_path / "own").list()) == [2], "a part is not taken for the whole"
+    assert list(files_in(own).list()) == [2], "a part is not taken for the whole"
     copy.begin(end, [1, 2], [1])  # the link broke
     assert copy.lacking == {1}
     for at in range(0, len(data), 100):
@@ -411,18 +355,17 @@ def test_a_lacking_file_has_its_name_when_all_of_it_is_there(tmp_path: Path) -> 
     assert copy.position == Position(1, *end), "what it has counts up to there only"
     copy.sealed(1, first[1])
     assert not copy.lacking
-    assert list(files_in(tmp_path / "own").list()) == [1, 2]
-    assert not list((tmp_path / "own").glob(f"*{PART_SUFFIX}"))
+    assert list(files_in(own).list()) == [1, 2]
+    assert not list((own).glob(f"*{PART_SUFFIX}"))
     source.write("d")
     source.send(copy, end)
     copy.close()
-    assert texts_of(files_in(tmp_path / "own")) == ["a", "b", "c", "d"]
+    assert texts_of(files_in(own)) == ["a", "b", "c", "d"]
 
 
-def test_a_file_does_not_end_before_its_last_bytes_came(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
+def test_a_file_does_not_end_before_its_last_bytes_came(source: SourceJournal, own: Path) -> None:
     first = source.write("a")
-    copy = open_copy(tmp_path / "own")
+    copy = open_copy(own)
     copy.begin((0, 0), [1], [])
     source.send(copy)
     last = source.write("b")
@@ -430,51 +373,48 @@ def test_a_file_does_not_end_before_its_last_bytes_came(tmp_path: Path) -> None:
         copy.sealed(1, last[1])
     source.send(copy, first)
     copy.sealed(1, last[1])
-    copy.close()
 
 
-def test_a_lacking_file_that_is_given_up_is_lacking_no_more(tmp_path: Path) -> None:
+def test_a_lacking_file_that_is_given_up_is_lacking_no_more(tmp_path: Path, own: Path) -> None:
     source = SourceJournal(tmp_path / "source", 3)
-    copy = copied(source, tmp_path / "own")
+    copy = copied(source, own)
     copy.begin(source.place, [1, 2, 3], [1, 2])
     copy.sealed(1, None)
     assert copy.lacking == {2}
     copy.sealed(2, None)
     assert not copy.lacking
-    copy.close()
 
 
 @pytest.mark.parametrize("is_lacking", [False, True])
-def test_nothing_is_left_of_a_file_that_was_given_up_while_it_came(tmp_path: Path, is_lacking: bool) -> None:
+def test_nothing_is_left_of_a_file_that_was_given_up_while_it_came(
+    source: SourceJournal, own: Path, is_lacking: bool
+) -> None:
     """Without its end, and with others behind it, it would be damage to whoever reads it next."""
-    source = SourceJournal(tmp_path / "source")
     first = source.write("a", "b")
     source.rotate()
     source.write("c")
     if is_lacking:
-        copy = copied(source, tmp_path / "own")
-        os.unlink(files_in(tmp_path / "own").path(1))
+        copy = copied(source, own)
+        os.unlink(files_in(own).path(1))
     else:
-        copy = open_copy(tmp_path / "own")
+        copy = open_copy(own)
     begin = source.place if is_lacking else (0, 0)
     copy.begin(begin, [1, 2], [1] if is_lacking else [])
     copy.write(1, 0, content(source.files, 1, first[1])[:100], 0, LENGTH)
     copy.sealed(1, None)
     source.send(copy, max(begin, first))
     copy.close()
-    assert sorted(path.name for path in (tmp_path / "own").glob("db-*.log*")) == ["db-2.log"]
+    assert sorted(path.name for path in (own).glob("db-*.log*")) == ["db-2.log"]
 
 
-def test_who_lost_its_last_file_by_that_can_still_stand(tmp_path: Path) -> None:
-    source = SourceJournal(tmp_path / "source")
+def test_who_lost_its_last_file_by_that_can_still_stand(source: SourceJournal, own: Path) -> None:
     source.write("a")
-    copy = open_copy(tmp_path / "own")
+    copy = open_copy(own)
     copy.begin((0, 0), [1], [])
     source.send(copy)
     copy.sealed(1, None)
     copy.end_tail()
     assert copy.synced == copy.position[1:]
-    copy.close()
 
 
 # ---- what is left when the power goes, or a call fails
@@ -622,27 +562,15 @@ def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_module, "UNSYNCED_BYTES_MAX", 100)
 
 
-def test_what_comes_in_pieces_is_synced_in_pieces(tmp_path: Path, in_pieces: None) -> None:
+def test_what_comes_in_pieces_is_synced_in_pieces(source: SourceJournal, own: Path, in_pieces: None) -> None:
     """A whole file at once would hold up who else syncs on this disk; nothing more is claimed by it."""
-    source = SourceJournal(tmp_path / "source")
     end = source.write("x" * 1_000)
     data = content(source.files, 1, end[1])
     syncs: list[int] = []
     begun: list[tuple[int, int, int]] = []
 
-    class Counting:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
-
-        def posix_fadvise(self, fd: int, offset: int, length: int, advice: int) -> None:
-            begun.append((offset, length, advice))
-            os.posix_fadvise(fd, offset, length, advice)
-
-        def fdatasync(self, fd: int) -> None:
-            syncs.append(fd)
-            os.fdatasync(fd)
-
-    copy = open_copy(tmp_path / "own", Counting())
+    disk = but_for(posix_fadvise=lambda _, *advised: begun.append(advised), fdatasync=syncs.append)
+    copy = open_copy(own, disk)
     copy.begin((0, 0), [1], ())
     for at in range(0, 200, 50):
         copy.write(1, at, data[at : at + 50], 0, LENGTH)
@@ -650,32 +578,25 @@ def test_what_comes_in_pieces_is_synced_in_pieces(tmp_path: Path, in_pieces: Non
     assert len(syncs) == 3, "two pieces beside what came then, and the end"
     assert begun == [(at, 50, os.POSIX_FADV_DONTNEED) for at in range(0, 200, 50)], "each before its sync"
     assert copy.synced == (0, 0)
-    copy.close()
 
 
-def test_a_sync_that_fails_beside_what_is_written_is_told_by_the_next_one(tmp_path: Path, in_pieces: None) -> None:
+def test_a_sync_that_fails_beside_what_is_written_is_told_by_the_next_one(
+    source: SourceJournal, own: Path, in_pieces: None
+) -> None:
     """The system tells an error to one sync of a descriptor only."""
-    source = SourceJournal(tmp_path / "source")
     end = source.write("x" * 1_000)
     data = content(source.files, 1, end[1])
+    failures = [OSError(errno.EIO, "the disk is broken")]
 
-    class FailsOnce:
-        has_failed = False
+    def fails_once(fd: int) -> None:
+        if failures:
+            raise failures.pop()
+        os.fdatasync(fd)
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
-
-        def fdatasync(self, fd: int) -> None:
-            if not self.has_failed:
-                self.has_failed = True
-                raise OSError(errno.EIO, "the disk is broken")
-            os.fdatasync(fd)
-
-    copy = open_copy(tmp_path / "own", FailsOnce())
+    copy = open_copy(own, but_for(fdatasync=fails_once))
     copy.begin((0, 0), [1], ())
     copy.write(1, 0, data[:100], 0, LENGTH)
     copy.write(1, 100, data[100:], end[1], LENGTH)
     with pytest.raises(OSError, match="broken"):
         copy.sync()
     assert copy.synced == (0, 0)
-    copy.close()

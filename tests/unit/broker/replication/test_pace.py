@@ -55,9 +55,19 @@ RATE = 400 << 20
 LATE = LATE_TIMES * USUAL + 2 * LATE_PART_MAX * LOOK_SECONDS
 
 
-def test_what_takes_as_long_as_before_slows_nothing(timed: Timed) -> None:
-    for _ in range(10):
-        timed.send(RATE, batch=LATE_TIMES * USUAL)
+@pytest.mark.parametrize(
+    ("before", "batch", "times"),
+    [
+        (BATCHES_MIN, LATE_TIMES * USUAL, 10),  # it takes as long as before
+        (BATCHES_MIN, LATE_TIMES * USUAL + LATE_PART_MAX * LOOK_SECONDS / 2, 1),  # a late batch now and then
+        (BATCHES_MIN - 1, 10.0, 1),  # with few batches before nothing is known
+    ],
+)
+def test_what_is_no_reason_slows_nothing(before: int, batch: float, times: int) -> None:
+    timed = Timed(before)
+    timed.pace.seconds_for(PIECE)
+    for _ in range(times):
+        timed.send(RATE, batch=batch)
     assert timed.rate == float("inf")
 
 
@@ -65,17 +75,12 @@ def test_late_batches_make_it_slower_than_it_was(timed: Timed) -> None:
     timed.send(RATE, batch=LATE)
     first = timed.rate
     assert RATE / 2 < first < RATE
+    for _ in range(int(SETTLE_SECONDS / LOOK_SECONDS) - 2):
+        timed.send(RATE, batch=LATE)
+    assert timed.rate == pytest.approx(first, rel=0.05), "what was under way when it slowed down slows it no more"
     timed.now += SETTLE_SECONDS
     timed.send(RATE, batch=10.0)
     assert timed.rate < 0.8 * first
-
-
-def test_what_was_under_way_when_it_slowed_down_slows_it_no_more(timed: Timed) -> None:
-    timed.send(RATE, batch=LATE)
-    first = timed.rate
-    for _ in range(int(SETTLE_SECONDS / LOOK_SECONDS) - 2):
-        timed.send(RATE, batch=LATE)
-    assert timed.rate == pytest.approx(first, rel=0.05)
 
 
 def test_what_was_too_much_is_come_near_to_in_small_steps(timed: Timed) -> None:
@@ -86,21 +91,11 @@ def test_what_was_too_much_is_come_near_to_in_small_steps(timed: Timed) -> None:
     assert SLOWER * RATE * 0.9 < timed.rate < 0.9 * RATE
 
 
-def test_a_late_batch_now_and_then_is_no_reason(timed: Timed) -> None:
-    timed.send(RATE, batch=LATE_TIMES * USUAL + LATE_PART_MAX * LOOK_SECONDS / 2)
-    assert timed.rate == float("inf")
-
-
-def test_it_is_never_slower_than_its_least(timed: Timed) -> None:
+def test_beyond_what_was_too_much_it_is_as_fast_as_it_can(timed: Timed) -> None:
+    """Then it was not the rate; and it is never slower than its least."""
     for _ in range(60):
         timed.send(RATE, batch=10.0)
     assert RATE_MIN <= timed.rate < 1.2 * RATE_MIN
-
-
-def test_beyond_what_was_too_much_it_is_as_fast_as_it_can(timed: Timed) -> None:
-    """Then it was not the rate."""
-    for _ in range(60):
-        timed.send(RATE, batch=10.0)
     for _ in range(250):
         timed.send(RATE)
     assert timed.rate > RATE
@@ -122,13 +117,6 @@ def test_what_batches_take_beside_a_catch_up_is_not_what_is_usual(timed: Timed) 
     assert timed.rate == float("inf"), "another catch-up begins"
     timed.send(RATE, batch=LATE)
     assert timed.rate < RATE
-
-
-def test_with_few_batches_before_nothing_is_known_and_nothing_is_slowed() -> None:
-    timed = Timed(batches=BATCHES_MIN - 1)
-    timed.pace.seconds_for(PIECE)
-    timed.send(RATE, batch=10.0)
-    assert timed.rate == float("inf")
 
 
 def test_what_disturbs_once_after_seconds_without_is_no_reason(timed: Timed) -> None:

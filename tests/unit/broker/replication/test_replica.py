@@ -28,14 +28,6 @@ def write_for_ever(node: SmallNode) -> None:
         node.write(f"lost-{number}")
 
 
-def test_a_set_is_founded_and_everybody_has_what_is_written(whole: SmallSet) -> None:
-    master = whole.elect()
-    for number in range(50):
-        master.write(f"m{number}")
-    whole.until_same()
-    assert master.content() == [f"m{number}" for number in range(50)]
-
-
 def test_what_is_free_elsewhere_is_known_though_nothing_is_written(whole: SmallSet) -> None:
     master = whole.begun()
     for free in (5, 1 << 30):
@@ -44,16 +36,6 @@ def test_what_is_free_elsewhere_is_known_though_nothing_is_written(whole: SmallS
         term = master.replica.term
         assert term is not None
         whole.until(lambda term=term, free=free: term.free_bytes == free, "the master knows")  # type: ignore[misc]
-
-
-def test_a_node_that_was_away_catches_up(whole: SmallSet) -> None:
-    master = whole.elect()
-    away = whole.others(master)[0]
-    away.stop()
-    for number in range(60):
-        master.write(f"{number}-" + "y" * 3_000)
-    away.start()
-    whole.until_same()
 
 
 def test_a_node_that_starts_without_the_directory_is_found_by_those_that_know_it(whole: SmallSet) -> None:

@@ -285,21 +285,17 @@ def test_what_a_former_life_answered_is_kept_by_the_next(case: Case) -> None:
     assert case.ask(case.three, 7, case.here).granted
 
 
-def test_who_never_promised_has_nothing_to_keep(case: Case) -> None:
-    assert case.would(case.three, case.here).yes
-
-
 @pytest.mark.parametrize(("by", "epoch", "frees"), [("two", 5, True), ("three", 5, False), ("two", 4, False)])
-def test_a_resignation_of_whom_it_follows_frees_it(case: Case, by: str, epoch: int, frees: bool) -> None:
-    case.begin(case.two, 5, case.end)
+@pytest.mark.parametrize("is_candidate", [False, True])
+def test_a_resignation_of_whom_it_follows_or_promised_to_frees_it(
+    case: Case, by: str, epoch: int, frees: bool, is_candidate: bool
+) -> None:
+    if is_candidate:
+        assert case.ask(case.two, 5, case.here).granted
+    else:
+        case.begin(case.two, 5, case.end)
     case.say(getattr(case, by), Resign(epoch, None))
     assert case.ask(case.three, 7, case.here).granted is frees
-
-
-def test_a_candidate_that_resigns_frees_whom_it_asked(case: Case) -> None:
-    assert case.ask(case.two, 7, case.here).granted
-    case.say(case.two, Resign(7, None))
-    assert case.ask(case.three, 8, case.here).granted
 
 
 def test_a_node_that_is_not_whole_promises_nothing(case: Case) -> None:

@@ -1,4 +1,7 @@
-"""Stories that broke the first draft of replication, each played by real replicas in one process."""
+"""Stories that broke the first draft of replication, each played by real replicas in one process.
+
+Those that need processes stand in tests/acceptance/test_replicated_stories.py.
+"""
 
 # proves: replication-rules
 
@@ -18,19 +21,10 @@ from tandemmq.journal.errors import Deposed
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.crash.unwilling_disk import UnwillingDisk
 from tests.support.replication.losing_disk import LosingDisk
-from tests.support.replication.small_set import NewSet, SmallNode, SmallSet
+from tests.support.replication.small_set import NewSet, SmallNode, SmallSet, T
 from tests.support.replication.source_journal import SourceJournal
 
-pytestmark = pytest.mark.promise("quorum-keeps-confirmed")
-
-
-def lose(node: SmallNode) -> None:
-    """Its disk is replaced by an empty one."""
-    node.stop()
-    for path in node.directory.iterdir():
-        if path.is_file():
-            path.unlink()
-    node.start()
+pytestmark = pytest.mark.promise("quorum-keeps-confirmed", "set-has-one-master")
 
 
 def write_until_deposed(node: SmallNode) -> int:
@@ -97,33 +91,6 @@ def test_who_came_while_the_disk_failed_is_met_when_it_works_again(whole: SmallS
     disk.is_unwilling = False
     whole.until(lambda: c.name in b.replica.status()["links"], "b dials it again")
     assert b.replica.state.promise.lives[c.replica.store] == c.replica.state.promise.life
-
-
-def test_a_replaced_disk_is_no_voice(whole: SmallSet) -> None:
-    """B's disk is replaced, A pauses: B and C must not elect, for b is on A and B's old disk only."""
-    a = whole.elect()
-    b, c = whole.others(a)
-    c.stop()
-    a.write("b")
-    whole.until_same(a, b)
-    a.stop()
-    lose(b)
-    c.start()
-    for _ in range(2):
-        whole.until(lambda: b.name in c.replica.status()["links"], "they are connected")
-        assert not b.replica.is_voter
-    whole.until(lambda: _asks(c), "it stands")
-    assert c.replica.term is None
-    a.start()
-    again = whole.begun("d")
-    assert again.content() == ["b", "d"]
-    assert again is a
-
-
-def _asks(node: SmallNode) -> bool:
-    """Whether it asked for votes at least three times; it wants the mastership all the time."""
-    node.replica.try_acquire()
-    return node.replica.candidate.rounds >= 3
 
 
 @pytest.mark.parametrize("how", ["lost", "copied"])
@@ -257,35 +224,6 @@ def test_one_unconfirmed_batch_ahead_and_gone_blocks_nobody(whole: SmallSet) -> 
     assert list((a.directory / QUARANTINE).iterdir())
 
 
-def test_a_link_that_works_one_way_is_enough_for_the_side_that_can_dial(whole: SmallSet) -> None:
-    a = whole.begun()
-    b, c = whole.others(a)
-    whole.switch.cut |= {(a.name, c.name), (c.name, a.name)}  # C reaches B, and A does not
-    for number in range(5):
-        a.write(f"{number}")
-    assert a.content() == b.content()
-    whole.switch.heal()
-    whole.until_same()
-
-
-def test_weight_decides_among_those_who_are_as_far_and_never_blocks(whole: SmallSet) -> None:
-    a = whole.begun()
-    b, c = whole.others(a)
-    b.weight = 5
-    b.stop()
-    b.start()
-    whole.until_same()
-    b.stop()
-    a.write("b")
-    whole.until(lambda: c.content() == ["a", "b"], "it has it")
-    a.stop()
-    b.start()
-    later = whole.elect(b, c)
-    assert later is c, "the heavy one is behind"
-    later.write("c")
-    assert later.content() == ["a", "b", "c"]
-
-
 def test_without_a_directory_a_master_goes_on_and_another_is_elected(whole: SmallSet) -> None:
     """All sessions ended at once, the servers emptied, then out of reach."""
     a = whole.begun()
@@ -300,19 +238,6 @@ def test_without_a_directory_a_master_goes_on_and_another_is_elected(whole: Smal
     later = whole.elect(*whole.others(a))
     later.write("c")
     assert later.content() == ["a", "b", "c"]
-
-
-def test_a_half_open_link_is_left_and_the_set_goes_on(whole: SmallSet) -> None:
-    """What the master says is lost on its way to one follower; the other way works."""
-    a = whole.begun()
-    b, _ = whole.others(a)
-    whole.switch.cut.add((a.name, b.name))
-    for number in range(5):
-        a.write(f"{number}")
-    whole.until(lambda: b.replica.leader() is None, "it hears nothing, and says so")
-    a.write("b")
-    whole.switch.heal()
-    whole.until_same()
 
 
 class FailingOnce:
@@ -338,3 +263,88 @@ def test_a_follower_whose_disk_fails_once_follows_again(make: NewSet) -> None:
     whole.until(lambda: not disk.fails, "it failed")
     a.write("c")
     whole.until_same()
+
+
+# ---- who may lead
+
+
+def nobody_is_elected(whole: SmallSet, *nodes: SmallNode) -> bool:
+    """Though all of them want to be, for a while."""
+    until = whole.threads.monotonic() + 4 * T
+    while whole.threads.monotonic() < until:
+        if any(node.replica.try_acquire() for node in nodes):
+            return False
+        whole.threads.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("what", ["disk", "promise"])
+def test_who_lost_what_it_had_elects_nobody(whole: SmallSet, what: str) -> None:
+    """b is on A and B. B loses its disk, or its promise; A is away. C, which lacks b, must not lead by B's vote."""
+    a = whole.elect()
+    b, c = whole.others(a)
+    a.write("before")
+    whole.switch.isolate(c.name)
+    a.write("b")
+    b.stop()
+    for path in b.directory.iterdir():
+        if what == "disk" or path.name == FILE_NAME:
+            path.unlink()
+    whole.switch.isolate(a.name)
+    whole.switch.cut -= {pair for pair in whole.switch.cut if a.name not in pair}
+    b.start()
+    assert nobody_is_elected(whole, b, c)
+    a.leave()
+    whole.switch.heal()
+    again = whole.elect(a, c)
+    again.write("after")
+    whole.until_same()
+    assert again.content() == ["before", "b", "after"]
+
+
+@pytest.mark.parametrize("is_both_ways", [True, False])
+def test_who_does_not_hear_the_master_disturbs_nobody(whole: SmallSet, is_both_ways: bool) -> None:
+    """C reaches B, and A reaches B. C would stand, and is as far as B; B hears a master with a quorum, and says no."""
+    a = whole.elect()
+    b, c = whole.others(a)
+    a.write("before")
+    whole.until_same()
+    epoch = a.epoch
+    whole.switch.cut.add((a.name, c.name))
+    if is_both_ways:
+        whole.switch.cut.add((c.name, a.name))
+    number, before = 0, c.replica.candidate.rounds
+
+    def has_asked() -> bool:
+        nonlocal number
+        number += 1
+        a.write(f"m{number}")
+        assert not c.replica.try_acquire()
+        return c.replica.candidate.rounds >= before + 3
+
+    whole.until(has_asked, "it asked three times")
+    assert (a.epoch, a.replica.is_ours) == (epoch, True)
+    leaders = [node.replica.leader() for node in (a, b, c)]
+    assert [leader and leader.node for leader in leaders] == [a.name, a.name, None]
+    whole.switch.heal()
+    whole.until_same()
+    a.write("after")
+
+
+def test_of_equals_the_heavier_leads_and_no_weight_blocks(whole: SmallSet) -> None:
+    first = whole.begun()
+    light, heavy = whole.others(first)
+    heavy.stop()
+    heavy.weight = 10
+    heavy.start()
+    whole.until(lambda: heavy.replica.status()["master"], "it follows")
+    for node in (light, heavy):
+        node.replica.try_acquire()  # from now on each would be master
+    first.stop()
+    second = whole.elect(light, heavy)
+    assert second is heavy
+    second.write("b")
+    whole.until_same(light, heavy)
+    # The heavier one is there, and is not wanted: the lighter one leads.
+    heavy.leave()
+    whole.elect(light).write("c")

@@ -19,12 +19,13 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.replication.messages import Alive, Bytes, Have, Hello, Message, Refused, Status, encode
-from tandemmq.broker.replication.network import Link, Listener, Network
+from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.tcp import THREAD_NAME, UNPROVED_MAX, Tls, join_address, split_address
 from tests.support.broker.replication_links import Node, RawPeer, eventually, hello_of, store_id
 from tests.support.security.authority import Authority
 
 Make = Callable[..., Node]
+Peers = Callable[..., RawPeer]
 
 
 @pytest.fixture
@@ -44,8 +45,13 @@ def make() -> Iterator[Make]:
         assert node.up == []
 
 
+@pytest.fixture(autouse=True)
+def _all_that_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
 @pytest.fixture
-def peers() -> Iterator[Callable[..., RawPeer]]:
+def peers() -> Iterator[Peers]:
     made: list[RawPeer] = []
 
     def peer(*arguments: Any, **keywords: Any) -> RawPeer:
@@ -57,17 +63,17 @@ def peers() -> Iterator[Callable[..., RawPeer]]:
         each.close()
 
 
+def started(make: Make, *numbers: int, **settings: Any) -> list[Node]:
+    nodes = [make(number, **settings) for number in numbers]
+    for node in nodes:
+        node.start()
+    return nodes
+
+
 def dialed(mine: Node, theirs: Node) -> tuple[Link, Link]:
     """Their ends of the link that ``mine`` keeps to ``theirs``."""
     mine.network.dial({theirs.store: theirs.address})
     return mine.wait_link(theirs.store, is_ours=True), theirs.wait_link(mine.store, is_ours=False)
-
-
-def test_it_is_what_the_replica_asks_for(make: Make) -> None:
-    node = make(1)
-    network: Network = node.network
-    listener: Listener = node
-    assert network.start(listener).startswith("127.0.0.1:")
 
 
 def test_two_members_talk_both_ways(make: Make) -> None:
@@ -89,15 +95,13 @@ def test_two_members_talk_both_ways(make: Make) -> None:
 
 
 def test_each_side_keeps_a_link_of_its_own(make: Make) -> None:
-    a, b = make(1), make(2)
-    a.start(), b.start()
+    a, b = started(make, 1, 2)
     dialed(a, b)
     dialed(b, a)
     assert len(a.up) == len(b.up) == 2
 
 
 def test_a_member_of_another_set_is_refused_until_it_is_of_ours(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
     a, b = make(1), make(2)
     a.said, b.said = replace(a.said, set="a" * 32), replace(b.said, set="b" * 32)
     a.start(), b.start()
@@ -111,7 +115,6 @@ def test_a_member_of_another_set_is_refused_until_it_is_of_ours(make: Make, capl
 @pytest.mark.parametrize("why", ["the security tokens differ", "restored from a backup", "store .* was dialed"])
 def test_who_is_not_the_one_to_talk_to_is_refused(make: Make, caplog: pytest.LogCaptureFixture, why: str) -> None:
     """Each other reason: test_handshake.py."""
-    caplog.set_level(logging.INFO)
     a, b = make(1, token=b"one" if "token" in why else b"other"), make(2, token=b"other")
     b.refuses = why if "backup" in why else None
     a.start(), b.start()
@@ -123,10 +126,9 @@ def test_who_is_not_the_one_to_talk_to_is_refused(make: Make, caplog: pytest.Log
 # ---- links that come and go
 
 
-def test_a_newer_link_takes_the_place_of_an_older_one(make: Make, peers: Callable[..., RawPeer]) -> None:
+def test_a_newer_link_takes_the_place_of_an_older_one(make: Make, peers: Peers) -> None:
     """The older one is half-open: its host lost its power, and nobody tells."""
-    a = make(1)
-    a.start()
+    (a,) = started(make, 1)
     first = peers(a.address, hello_of(2, life=4)).greet()
     older = a.wait_link(store_id(2), is_ours=False)
     second = peers(a.address, hello_of(2, life=4)).greet()
@@ -140,9 +142,8 @@ def test_a_newer_link_takes_the_place_of_an_older_one(make: Make, peers: Callabl
         first.read()
 
 
-def test_an_earlier_life_is_refused_and_a_later_one_takes_over(make: Make, peers: Callable[..., RawPeer]) -> None:
-    a = make(1)
-    a.start()
+def test_an_earlier_life_is_refused_and_a_later_one_takes_over(make: Make, peers: Peers) -> None:
+    (a,) = started(make, 1)
     peers(a.address, hello_of(2, life=4)).greet()
     with pytest.raises(AssertionError, match=r"life 4 of store .* is connected; this is life 3"):
         peers(a.address, hello_of(2, life=3)).greet()
@@ -153,19 +154,15 @@ def test_an_earlier_life_is_refused_and_a_later_one_takes_over(make: Make, peers
     assert {(link.member.node, link.member.life) for link in a.up} == {("b2", 5), ("b3", 3)}
 
 
-def test_the_link_of_ours_to_an_earlier_life_ends_when_a_later_one_comes(
-    make: Make, peers: Callable[..., RawPeer]
-) -> None:
-    a, b = make(1), make(2)
-    a.start(), b.start()
+def test_the_link_of_ours_to_an_earlier_life_ends_when_a_later_one_comes(make: Make, peers: Peers) -> None:
+    a, b = started(make, 1, 2)
     ours, _ = dialed(a, b)
     peers(a.address, hello_of(2, life=2)).greet()
     eventually(lambda: ("down", ours, "a newer link takes its place") in a.events)
 
 
 def test_a_link_that_was_closed_is_down_at_both_ends_and_dialed_again(make: Make) -> None:
-    a, b = make(1), make(2)
-    a.start(), b.start()
+    a, b = started(make, 1, 2)
     ours, theirs = dialed(a, b)
     ours.close("enough")
     ours.close("twice")
@@ -180,8 +177,7 @@ def test_a_link_that_was_closed_is_down_at_both_ends_and_dialed_again(make: Make
 
 
 def test_what_was_sent_before_the_end_arrives(make: Make) -> None:
-    a, b = make(1), make(2)
-    a.start(), b.start()
+    a, b = started(make, 1, 2)
     ours, theirs = dialed(a, b)
     ours.send(Alive(5, 5, 500))
     a.network.end()
@@ -191,8 +187,7 @@ def test_what_was_sent_before_the_end_arrives(make: Make) -> None:
 
 
 def test_who_is_not_to_be_dialed_any_more_is_not_linked(make: Make) -> None:
-    a, b = make(1), make(2)
-    a.start(), b.start()
+    a, b = started(make, 1, 2)
     ours, _ = dialed(a, b)
     a.network.dial({b.store: b.address})
     a.network.dial({})
@@ -226,8 +221,7 @@ def test_a_port_that_changes(make: Make) -> None:
 
 
 def test_an_address_that_changes_leaves_the_link_until_there_is_another_one(make: Make) -> None:
-    a, b = make(1), make(2)
-    a.start(), b.start()
+    a, b = started(make, 1, 2)
     ours, _ = dialed(a, b)
     a.network.dial({b.store: "127.0.0.1:1"})
     eventually(lambda: a.network._targets[b.store].failures > 1)
@@ -247,9 +241,7 @@ def test_port_0_and_a_port_that_is_taken(make: Make) -> None:
 
 
 def test_names_are_resolved_and_what_is_none_is_told(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    a, b = make(1), make(2)
-    a.start(), b.start()
+    a, b = started(make, 1, 2)
     port = split_address(b.address)[1]
     a.network.dial({b.store: f"localhost:{port}", store_id(3): "no-such-host.invalid:1", store_id(4): "nonsense"})
     a.wait_link(b.store, is_ours=True)
@@ -281,9 +273,8 @@ def test_over_ipv6(make: Make) -> None:
 # ---- peers that do not behave
 
 
-def test_who_says_nothing_is_let_go(make: Make, peers: Callable[..., RawPeer]) -> None:
-    a = make(1, handshake_seconds_max=0.1)
-    a.start()
+def test_who_says_nothing_is_let_go(make: Make, peers: Peers) -> None:
+    (a,) = started(make, 1, handshake_seconds_max=0.1)
     peer = peers(a.address, hello_of(2))
     with pytest.raises(EOFError):
         peer.read()
@@ -291,9 +282,7 @@ def test_who_says_nothing_is_let_go(make: Make, peers: Callable[..., RawPeer]) -
 
 
 def test_who_accepts_and_says_nothing_is_let_go(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    a = make(1, handshake_seconds_max=0.1)
-    a.start()
+    (a,) = started(make, 1, handshake_seconds_max=0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         a.network.dial({store_id(2): join_address(*silent.getsockname())})
         eventually(lambda: "no handshake in time" in caplog.text)
@@ -302,9 +291,8 @@ def test_who_accepts_and_says_nothing_is_let_go(make: Make, caplog: pytest.LogCa
 @pytest.mark.parametrize(
     "noise", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, encode(Status()), encode(Alive(1, 1, 500))]
 )
-def test_who_speaks_something_else_is_refused(make: Make, peers: Callable[..., RawPeer], noise: bytes) -> None:
-    a = make(1)
-    a.start()
+def test_who_speaks_something_else_is_refused(make: Make, peers: Peers, noise: bytes) -> None:
+    (a,) = started(make, 1)
     peer = peers(a.address, hello_of(2))
     peer.sock.sendall(noise)
     assert isinstance(peer.read(), Refused)
@@ -314,11 +302,8 @@ def test_who_speaks_something_else_is_refused(make: Make, peers: Callable[..., R
 @pytest.mark.parametrize(
     "message", [struct.pack(">II", 1 << 30, 0), encode(hello_of(2)), encode(Refused("I am tired")), b"\0" * 9]
 )
-def test_a_member_that_says_what_cannot_be_meant_is_down(
-    make: Make, peers: Callable[..., RawPeer], message: bytes
-) -> None:
-    a = make(1)
-    a.start()
+def test_a_member_that_says_what_cannot_be_meant_is_down(make: Make, peers: Peers, message: bytes) -> None:
+    (a,) = started(make, 1)
     peer = peers(a.address, hello_of(2)).greet()
     link = a.wait_link(store_id(2), is_ours=False)
     peer.sock.sendall(encode(Alive(1, 1, 500)) + message)
@@ -326,9 +311,8 @@ def test_a_member_that_says_what_cannot_be_meant_is_down(
     assert a.received_on(link) == [Alive(1, 1, 500)]
 
 
-def test_a_message_that_cannot_be_handled_ends_that_link_alone(make: Make, peers: Callable[..., RawPeer]) -> None:
-    a = make(1)
-    a.start()
+def test_a_message_that_cannot_be_handled_ends_that_link_alone(make: Make, peers: Peers) -> None:
+    (a,) = started(make, 1)
 
     def fails(link: Link, message: Message) -> None:
         if message == Status():
@@ -344,9 +328,8 @@ def test_a_message_that_cannot_be_handled_ends_that_link_alone(make: Make, peers
     eventually(lambda: a.received_on(kept) == [Alive(1, 1, 500)])
 
 
-def test_too_many_who_prove_nothing(make: Make, peers: Callable[..., RawPeer]) -> None:
-    a = make(1)
-    a.start()
+def test_too_many_who_prove_nothing(make: Make, peers: Peers) -> None:
+    (a,) = started(make, 1)
     silent = [peers(a.address, hello_of(2)) for _ in range(UNPROVED_MAX)]
     peers(a.address, hello_of(2)).greet()
     with pytest.raises(EOFError):
@@ -354,8 +337,7 @@ def test_too_many_who_prove_nothing(make: Make, peers: Callable[..., RawPeer]) -
 
 
 def test_a_host_that_is_gone_is_noticed_by_the_kernel(make: Make) -> None:
-    a, b = make(1), make(2)
-    a.start(), b.start()
+    a, b = started(make, 1, 2)
     for link in dialed(a, b):
         sock = link.sock  # type: ignore[attr-defined]
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
@@ -364,9 +346,8 @@ def test_a_host_that_is_gone_is_noticed_by_the_kernel(make: Make) -> None:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
-def test_a_link_may_be_closed_by_who_is_told_of_it(make: Make, peers: Callable[..., RawPeer]) -> None:
-    a = make(1)
-    a.start()
+def test_a_link_may_be_closed_by_who_is_told_of_it(make: Make, peers: Peers) -> None:
+    (a,) = started(make, 1)
     a.on_message = lambda link, message: link.close("I have heard enough")
     peer = peers(a.address, hello_of(2)).greet()
     peer.send(Alive(1, 1, 500), Alive(1, 2, 500), Alive(1, 3, 500))
@@ -395,9 +376,8 @@ def tls_of(authority: Authority) -> Tls:
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
-def test_a_peer_that_does_not_read(make: Make, peers: Callable[..., RawPeer], tls: Tls, is_encrypted: bool) -> None:
-    a = make(1, tls=tls if is_encrypted else None)
-    a.start()
+def test_a_peer_that_does_not_read(make: Make, peers: Peers, tls: Tls, is_encrypted: bool) -> None:
+    (a,) = started(make, 1, tls=tls if is_encrypted else None)
     peer = peers(a.address, hello_of(2), tls=tls.client if is_encrypted else None).greet()
     link = a.wait_link(store_id(2), is_ours=False)
     sent = chunks(24)
@@ -419,12 +399,9 @@ def test_a_peer_that_does_not_read(make: Make, peers: Callable[..., RawPeer], tl
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_who_waits_for_a_slow_peer_hears_when_it_has_read_or_ended(
-    make: Make, peers: Callable[..., RawPeer], reads: bool
-) -> None:
+def test_who_waits_for_a_slow_peer_hears_when_it_has_read_or_ended(make: Make, peers: Peers, reads: bool) -> None:
     """It says nothing meanwhile: only its socket tells that it has taken something."""
-    a = make(1)
-    a.start()
+    (a,) = started(make, 1)
     peer = peers(a.address, hello_of(2)).greet()
     link = a.wait_link(store_id(2), is_ours=False)
     sent = chunks(24)
@@ -445,8 +422,7 @@ def test_who_waits_for_a_slow_peer_hears_when_it_has_read_or_ended(
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
 def test_many_threads_send_much_both_ways(make: Make, tls: Tls, is_encrypted: bool) -> None:
-    a, b = (make(number, tls=tls if is_encrypted else None) for number in (1, 2))
-    a.start(), b.start()
+    a, b = started(make, 1, 2, tls=tls if is_encrypted else None)
     ours, theirs = dialed(a, b)
 
     def send(link: Link, epoch: int) -> None:
@@ -469,9 +445,8 @@ def test_many_threads_send_much_both_ways(make: Make, tls: Tls, is_encrypted: bo
             assert all(set(message.data) == {epoch} for message in mine)
 
 
-def test_a_batch_goes_to_several_members_as_it_is(make: Make, peers: Callable[..., RawPeer]) -> None:
-    a = make(1)
-    a.start()
+def test_a_batch_goes_to_several_members_as_it_is(make: Make, peers: Peers) -> None:
+    (a,) = started(make, 1)
     others = [peers(a.address, hello_of(number)).greet() for number in (2, 3, 4, 5)]
     eventually(lambda: len(a.up) == 4)
     [batch] = chunks(1)
@@ -486,17 +461,6 @@ def test_a_batch_goes_to_several_members_as_it_is(make: Make, peers: Callable[..
 
 
 # ---- TLS
-
-
-def test_with_tls(make: Make, tls: Tls) -> None:
-    a, b = make(1, tls=tls), make(2, tls=tls)
-    a.start(), b.start()
-    ours, theirs = dialed(a, b)
-    assert isinstance(ours.sock, ssl.SSLSocket)  # type: ignore[attr-defined]
-    theirs.send(Alive(1, 1, 500))
-    eventually(lambda: a.received_on(ours) == [Alive(1, 1, 500)])
-    ours.close("enough")
-    eventually(lambda: ("down", theirs, "the other side ended the connection") in b.events)
 
 
 def in_small_pieces(address: str) -> str:
@@ -522,8 +486,7 @@ def in_small_pieces(address: str) -> str:
 
 
 def test_with_tls_in_small_pieces(make: Make, tls: Tls) -> None:
-    a, b = make(1, tls=tls), make(2, tls=tls)
-    a.start(), b.start()
+    a, b = started(make, 1, 2, tls=tls)
     a.network.dial({b.store: in_small_pieces(b.address)})
     ours, theirs = a.wait_link(b.store, is_ours=True), b.wait_link(a.store, is_ours=False)
     for number in range(20):
@@ -535,7 +498,6 @@ def test_with_tls_in_small_pieces(make: Make, tls: Tls) -> None:
 def test_a_certificate_of_somebody_else_is_refused(
     make: Make, tls: Tls, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
     a, b = make(1, tls=tls), make(2, tls=tls_of(Authority(tmp_path, "other")))
     a.start(), b.start()
     a.network.dial({b.store: b.address})
@@ -545,7 +507,6 @@ def test_a_certificate_of_somebody_else_is_refused(
 
 @pytest.mark.parametrize("who", [1, 2])
 def test_who_speaks_no_tls_is_refused(make: Make, tls: Tls, caplog: pytest.LogCaptureFixture, who: int) -> None:
-    caplog.set_level(logging.INFO)
     a, b = (make(number, tls=tls if number == who else None, handshake_seconds_max=0.3) for number in (1, 2))
     a.start(), b.start()
     a.network.dial({b.store: b.address})
@@ -556,7 +517,7 @@ def test_who_speaks_no_tls_is_refused(make: Make, tls: Tls, caplog: pytest.LogCa
 # ---- the end
 
 
-def test_the_end_is_the_end(make: Make, peers: Callable[..., RawPeer]) -> None:
+def test_the_end_is_the_end(make: Make, peers: Peers) -> None:
     a = make(1)
     address = a.start()
     peer = peers(a.address, hello_of(2)).greet()

@@ -1,15 +1,17 @@
 """A term: its lease, what it waits for, who deposes it, and how its voters change."""
 
-# proves: term
+# proves: an-epoch-has-one-writer, term
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from tandemmq.broker.replication.authority import SetAuthority
 from tandemmq.broker.replication.errors import ChangeRefused
 from tandemmq.broker.replication.marks import NOWHERE
 from tandemmq.broker.replication.messages import Alive, Bytes, FinalUpTo, Have
@@ -205,12 +207,6 @@ def test_who_left_has_nothing_more_to_say(case: Case) -> None:
         case.settle(FIRST, not_asked)
 
 
-def test_a_look_that_fails_ends_the_waiting(case: Case) -> None:
-    case.begin()
-    with pytest.raises(AssertionError, match="it does not wait"):
-        case.settle(FIRST, not_asked)
-
-
 def test_without_a_lease_nothing_is_confirmed(case: Case) -> None:
     case.begin()
     case.follow(2)
@@ -249,19 +245,19 @@ def test_once_deposed_nothing_is_written_or_confirmed(case: Case) -> None:
     assert case.term.has_ended.is_set()
 
 
-def test_a_term_that_nobody_took_is_not_begun_later(case: Case) -> None:
+def test_a_term_that_nobody_took_is_not_begun_later_and_who_has_begun_ends_it_himself(
+    case: Case, tmp_path: Path
+) -> None:
     case.term.end_unbegun()
     assert case.term.has_ended.is_set()
     with pytest.raises(Deposed):
         case.term.begin(tuple)
     assert not case.term.has_begun
-
-
-def test_who_has_begun_ends_it_himself(case: Case) -> None:
-    case.begin()
-    case.term.end_unbegun()
-    assert not case.term.is_over
-    assert not case.term.has_ended.is_set()
+    other = Case(tmp_path)
+    other.begin()
+    other.term.end_unbegun()
+    assert (other.term.is_over, other.term.has_ended.is_set()) == (False, False)
+    other.term.end()
 
 
 # ---- followers
@@ -391,3 +387,27 @@ def test_a_change_that_is_given_up_may_be_followed_by_another(case: Case) -> Non
     case.term.give_up_change()
     with pytest.raises(ChangeRefused):  # the header may be there
         case.term.propose(VOTERS.add(FOUR, "n4"))
+
+
+# ---- an epoch has one writer: whoever comes late, or again, gets none
+
+
+def of(term: Any) -> SetAuthority:
+    return SetAuthority(cast(Any, SimpleNamespace(term=term)))
+
+
+def test_an_epoch_has_one_writer(case: Case) -> None:
+    with pytest.raises(Deposed):
+        of(None).first_file(4)
+    with pytest.raises(Deposed):
+        of(case.term).first_file(EPOCH)
+    assert of(case.term).first_file(4) == EPOCH
+    case.begin()
+    with pytest.raises(Deposed):
+        of(case.term).first_file(4)
+
+
+def test_an_epoch_that_is_over_is_not_begun(case: Case) -> None:
+    case.term.depose()
+    with pytest.raises(Deposed):
+        of(case.term).first_file(4)

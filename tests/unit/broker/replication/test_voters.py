@@ -1,17 +1,20 @@
-"""How many are enough, and what they have all reached."""
+"""How many are enough, what they have all reached, and how far a term has come by that."""
 
-# proves: more-than-half, reached-by-a-quorum
+# proves: first-batch-makes-final, more-than-half, reached-by-a-quorum
 
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandemmq.broker.replication.marks import NOWHERE, Marks, Place
 from tandemmq.broker.replication.positions import Position
 from tandemmq.broker.replication.voters import Voters, quorum_th
+from tandemmq.config.replication import Sync, sync_of
 
 pytestmark = pytest.mark.promise("set-is-managed")
 
@@ -73,7 +76,107 @@ def test_the_greatest_value_that_a_quorum_reaches(values: list[tuple[int, int, i
     assert quorum_th(positions, quorum) == max(reached, default=None)
 
 
-def test_too_few_values_reach_nothing() -> None:
-    assert quorum_th([5, 6], 3) is None
-    assert quorum_th([5, 6, 7], 3) == 5
-    assert quorum_th([7], 1) == 7
+# ---- how far a term has come, against the rule counted out by hand
+
+
+OWN = STORES[0]
+SYNCS = ["local_mem", "local_disk", "remote_mem", "remote_disk", "quorum_mem", "quorum_disk", "local_disk,remote_mem"]
+places = st.tuples(st.integers(1, 3), st.integers(1, 5))
+lists = st.integers(1, 5).map(lambda count: Voters(tuple(STORES[:count]), {}))
+events = st.one_of(
+    st.tuples(st.just("wrote"), places),
+    st.tuples(st.just("sync"), places),
+    st.tuples(st.just("have"), st.sampled_from(STORES[1:]), places, st.booleans()),
+    st.tuples(st.just("change"), lists),
+)
+
+
+class Counted:
+    """The rules, place by place."""
+
+    def __init__(self, voters: Voters, sync: Sync) -> None:
+        self.voters, self.sync = voters, sync
+        self.written = self.synced = self.confirmed = self.final = NOWHERE
+        self.first: Place | None = None
+        self.haves: list[tuple[str, Place, bool]] = []
+
+    def has(self, store: str, place: Place, *, on_disk: bool, own: Place) -> bool:
+        if store == OWN:
+            return own >= place
+        return any(who == store and have >= place and (disk or not on_disk) for who, have, disk in self.haves)
+
+    def is_with_quorum(self, place: Place, *, on_disk: bool, own: Place) -> bool:
+        count = sum(self.has(store, place, on_disk=on_disk, own=own) for store in self.voters.ids)
+        return 2 * count > len(self.voters.ids)
+
+    def count(self) -> None:
+        if self.first is None:
+            return
+        for place in [(file, end) for file in range(1, 4) for end in range(1, 6) if (file, end) <= self.written]:
+            if place >= self.first and self.is_with_quorum(place, on_disk=True, own=self.synced):
+                self.final = max(self.final, place)
+            own = self.synced if self.sync.local_disk else self.written
+            remote = self.sync.remote
+            if own >= place and (
+                remote == "none" or self.is_with_quorum(place, on_disk=remote == "disk", own=self.written)
+            ):
+                self.confirmed = max(self.confirmed, place)
+
+
+@given(lists, st.sampled_from(SYNCS), st.lists(events, max_size=25))
+def test_the_marks_are_what_a_quorum_has(voters: Voters, sync: str, happened: list[Any]) -> None:
+    marks, counted = Marks(OWN, voters, sync_of(sync)), Counted(voters, sync_of(sync))
+    for kind, *rest in happened:
+        match kind:
+            case "wrote" if rest[0] > marks.written:
+                marks.wrote(rest[0])
+                counted.written = rest[0]
+                counted.first = counted.first or rest[0]
+            case "sync" if marks.synced < rest[0] <= marks.written:
+                marks.sync(rest[0])
+                counted.synced = rest[0]
+            case "have":
+                store, place, on_disk = rest
+                marks.have(store, place, on_disk=on_disk)
+                counted.haves.append((store, place, on_disk))
+            case "change":
+                marks.change(rest[0])
+                counted.voters = rest[0]
+        counted.count()
+        assert (marks.final, marks.confirmed) == (counted.final, counted.confirmed)
+
+
+def three(sync: str = "quorum_disk") -> Marks:
+    return Marks(OWN, Voters(tuple(STORES[:3]), {}), sync_of(sync))
+
+
+def test_nothing_of_former_epochs_is_final_before_the_first_batch() -> None:
+    marks = three()
+    marks.have(STORES[1], (3, 500), on_disk=True)
+    marks.have(STORES[2], (3, 500), on_disk=True)
+    marks.wrote((5, 100))
+    marks.sync((5, 100))
+    assert marks.final == NOWHERE
+    marks.have(STORES[1], (5, 100), on_disk=True)
+    assert marks.final == (5, 100)
+
+
+def test_what_was_in_a_memory_does_not_count_when_its_link_is_lost() -> None:
+    marks = three("quorum_mem")
+    marks.wrote((5, 100))
+    marks.have(STORES[1], (5, 200), on_disk=False)
+    marks.lost(STORES[1])
+    marks.wrote((5, 200))
+    assert marks.confirmed == (5, 100)
+    marks.have(STORES[1], (5, 200), on_disk=False)
+    assert marks.confirmed == (5, 200)
+
+
+def test_what_is_on_a_disk_stays_there() -> None:
+    marks = three()
+    marks.have(STORES[1], (5, 100), on_disk=True)
+    marks.lost(STORES[1])
+    marks.wrote((5, 100))
+    marks.sync((5, 100))
+    assert marks.final == (5, 100)
+    assert marks.places() == {STORES[1]: (5, 100)}

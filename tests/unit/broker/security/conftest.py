@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
+from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.security.rights import Grant, Rights
+from tandemmq.store.records.message import Destination
 from tests.support.security.authority import Authority
+
+
+class RuledAccess(OpenAccess):
+    """Everybody is who he says, is in the groups of that name, and may do what ``rights`` say."""
+
+    has_rights = True
+
+    def __init__(self, groups: Mapping[str, frozenset[str]], rights: Sequence[Grant]) -> None:
+        super().__init__(is_everywhere=True)
+        self._groups = groups
+        self.rights = Rights(rights)
+
+    def connect(self, credentials: Credentials, then: Callable[[Principal | ClientError], None]) -> None:
+        assert credentials.login is not None
+        then(Principal(credentials.login, self._groups.get(credentials.login, frozenset())))
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        self.rights.check(principal, operation, destination)
+
+    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        return self.rights.is_granted(principal, operation, destination)
 
 
 @pytest.fixture

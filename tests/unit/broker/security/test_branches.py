@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
-from tandemmq.broker.core.commands import XAER_RMFAIL, Abort, Begin, ClientError, Command, Commit, Prepare, Recover
-from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.core.commands import XAER_RMFAIL, Abort, Begin, Command, Commit, Prepare, Recover
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.security.rights import Grant, Rights
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
 from tests.unit.broker.engine.conftest import ORDERS
+from tests.unit.broker.security.conftest import RuledAccess
 from tests.unit.broker.security.test_connection_ids import Secured
 
 pytestmark = pytest.mark.promise("xa-branches")
@@ -29,24 +28,9 @@ RIGHTS = [
 GROUPS = {"alice": SHOPS, "rita": READERS, "bob": SHOPS, "root": ADMINS, "eve": frozenset[str]()}
 
 
-class SmallAccess(OpenAccess):
-    """Everybody is who he says, and may do what RIGHTS say, once they hold."""
-
-    def __init__(self) -> None:
-        super().__init__(is_everywhere=True)
-        self.rights = Rights(RIGHTS)
-
-    def connect(self, credentials: Credentials, then: Callable[[Principal | ClientError], None]) -> None:
-        assert credentials.login is not None
-        then(Principal(credentials.login, GROUPS[credentials.login]))
-
-    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
-        self.rights.check(principal, operation, destination)
-
-
 class SecuredHarness(Secured):
     def __init__(self) -> None:
-        self.access = SmallAccess()
+        self.access = RuledAccess(GROUPS, RIGHTS)
         super().__init__(EngineSettings())
 
     def come(self, name: str) -> Any:

@@ -83,6 +83,7 @@ async def test_who_knows_the_password_gets_in_with_its_groups(made: Logins) -> N
 @pytest.mark.parametrize("passcode", ["wrong", "", None, "right ", "x" * 2_000_000])
 async def test_a_wrong_password_is_refused(made: Logins, passcode: str | None) -> None:
     assert refusal_text(await connect(made, "alice", passcode)) == WRONG
+    assert refusal_text(await connect(made, None, "right")) == WRONG.replace("alice", "")  # nothing without a name
 
 
 async def test_a_name_that_nobody_has_is_refused_in_the_same_words_and_costs_as_much(
@@ -90,10 +91,6 @@ async def test_a_name_that_nobody_has_is_refused_in_the_same_words_and_costs_as_
 ) -> None:
     assert refusal_text(await connect(made, "eve", "right")) == WRONG.replace("alice", "eve")
     assert tries == ["right"]
-
-
-async def test_a_password_is_nothing_without_a_name(made: Logins) -> None:
-    assert refusal_text(await connect(made, None, "right")) == WRONG.replace("alice", "")
 
 
 async def test_a_certificate_gets_in_as_its_user_and_another_one_is_anonymous(made: Logins) -> None:

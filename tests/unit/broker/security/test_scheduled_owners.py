@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, Send
+from tandemmq.broker.core.commands import AckMode, ErrorKind, Send
 from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.engine.scheduler import MANAGEMENT
+from tandemmq.broker.security.rights import Grant
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tests.unit.broker.security.conftest import RuledAccess
+from tests.unit.broker.security.test_connection_ids import Secured
 from tests.unit.broker.security.test_durable_owners import Harness
 
-MANAGEMENT = Destination(DestinationKind.TOPIC, "ActiveMQ.Scheduler.Management")
-ANSWERS = Destination(DestinationKind.QUEUE, "answers")
+TOPIC = Destination(DestinationKind.TOPIC, MANAGEMENT)
 LATER = Destination(DestinationKind.QUEUE, "later")
 
 
@@ -41,22 +44,17 @@ class Asking:
         self.harness.turn()
 
     def schedules(self, body: str, **forged: Any) -> None:
-        self._say(
-            LATER,
-            {"AMQ_SCHEDULED_DELAY": 60_000, "AMQ_SCHEDULED_PERIOD": 60_000, "AMQ_SCHEDULED_REPEAT": 1} | forged,
-            body,
-        )
+        schedule = {"AMQ_SCHEDULED_DELAY": 60_000, "AMQ_SCHEDULED_PERIOD": 60_000, "AMQ_SCHEDULED_REPEAT": 1}
+        self._say(LATER, schedule | forged, body)
 
     def sees(self) -> list[str]:
         before = len(self.client.bodies)
-        self._say(MANAGEMENT, {"AMQ_SCHEDULER_ACTION": "BROWSE"})
+        self._say(TOPIC, {"AMQ_SCHEDULER_ACTION": "BROWSE"})
         return sorted(self.client.bodies[before:])
 
     def removes(self, job: str | None = None) -> None:
-        if job is None:
-            self._say(MANAGEMENT, {"AMQ_SCHEDULER_ACTION": "REMOVEALL"})
-        else:
-            self._say(MANAGEMENT, {"AMQ_SCHEDULER_ACTION": "REMOVE", "scheduledJobId": job})
+        one = {"AMQ_SCHEDULER_ACTION": "REMOVE", "scheduledJobId": job}
+        self._say(TOPIC, {"AMQ_SCHEDULER_ACTION": "REMOVEALL"} if job is None else one)
 
 
 @pytest.fixture
@@ -95,3 +93,74 @@ def test_nobody_is_told_whose_it_is(harness: Harness) -> None:
     harness.wait(61)
     for message in (reader.session.delivered[-1].message, ann.client.session.delivered[-1].message):
         assert not any(name.startswith("tandemmqScheduled") for name in message.properties or {})
+
+
+# ---- under the one name that rights are given for
+
+
+EVERYBODY, WRITERS, OPERATORS = frozenset(("all",)), frozenset(("writers",)), frozenset(("operators",))
+RIGHTS = (
+    Grant(DestinationKind.QUEUE, ">", EVERYBODY, EVERYBODY, EVERYBODY),
+    Grant(DestinationKind.TOPIC, MANAGEMENT.lower(), EVERYBODY, EVERYBODY, EVERYBODY),
+    Grant(DestinationKind.TOPIC, f"{MANAGEMENT}.x", EVERYBODY, EVERYBODY, EVERYBODY),
+    Grant(DestinationKind.TOPIC, MANAGEMENT, WRITERS | OPERATORS, WRITERS | OPERATORS, OPERATORS),
+)
+GROUPS = {"eve": EVERYBODY, "wim": EVERYBODY | WRITERS, "ops": EVERYBODY | OPERATORS}
+
+
+@pytest.fixture
+def ruled() -> Secured:
+    """A message of ops waits for its time."""
+    harness = Secured(EngineSettings())
+    harness.access = RuledAccess(GROUPS, RIGHTS)
+    harness.begin_term()
+    harness.user("ops", None).send("waits", properties={"AMQ_SCHEDULED_DELAY": 1000})
+    harness.turn()
+    return harness
+
+
+def remove_all(client: Any, destination: Destination) -> None:
+    message = client.message("", destination, properties={"AMQ_SCHEDULER_ACTION": "REMOVEALL"})
+    client.handle(Send(message, None, "asked"))
+
+
+def waiting(ruled: Secured) -> int:
+    ruled.engine.tick(ruled.now)
+    ruled.turn()
+    return ruled.counts["scheduled"]
+
+
+def test_who_may_not_write_there_is_refused(ruled: Secured) -> None:
+    client = ruled.user("eve", None)
+    remove_all(client, TOPIC)
+    assert [error.kind for error in client.session.errors] == [ErrorKind.SECURITY]
+    assert waiting(ruled) == 1
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        Destination(DestinationKind.TEMP_QUEUE, MANAGEMENT),
+        Destination(DestinationKind.TEMP_TOPIC, MANAGEMENT),
+        Destination(DestinationKind.QUEUE, MANAGEMENT),
+        Destination(DestinationKind.TOPIC, MANAGEMENT.lower()),
+        Destination(DestinationKind.TOPIC, f"{MANAGEMENT}.x"),
+        Destination(DestinationKind.TOPIC, f"{MANAGEMENT},x"),
+    ],
+    ids=str,
+)
+def test_by_another_name_nothing_is_done(ruled: Secured, destination: Destination) -> None:
+    client = ruled.user("eve", None)
+    remove_all(client, destination)
+    ruled.turn()
+    assert waiting(ruled) == 1
+
+
+def test_who_has_the_right_removes_them(ruled: Secured) -> None:
+    waiting(ruled)
+    client = ruled.user("ops", None)
+    remove_all(client, TOPIC)
+    ruled.turn()
+    assert client.receipts == ["asked"]
+    assert waiting(ruled) == 0
+    assert ruled.stored() == 0

@@ -3,55 +3,36 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import tandemmq.broker.engine.advisories
-from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
+from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.commands import AckMode, AddDestination, ErrorKind, RemoveDestination
-from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import message_of
-from tandemmq.broker.security.rights import Grant, Rights
+from tandemmq.broker.security.rights import Grant
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import ORDERS, advisor
+from tests.unit.broker.security.conftest import RuledAccess
 from tests.unit.broker.security.test_connection_ids import Secured
 
 pytestmark = pytest.mark.promise("temporary-destinations")
 
 EVERYBODY = frozenset({"*"})
 OPERATORS = frozenset({"operators"})
-RIGHTS = Rights(
-    [
-        Grant(DestinationKind.QUEUE, "orders", EVERYBODY, EVERYBODY, EVERYBODY),
-        Grant(DestinationKind.QUEUE, "sales", OPERATORS, OPERATORS, OPERATORS),
-        Grant(DestinationKind.TOPIC, "ActiveMQ.Advisory.>", OPERATORS),
-    ]
-)
+RIGHTS = [
+    Grant(DestinationKind.QUEUE, "orders", EVERYBODY, EVERYBODY, EVERYBODY),
+    Grant(DestinationKind.QUEUE, "sales", OPERATORS, OPERATORS, OPERATORS),
+    Grant(DestinationKind.TOPIC, "ActiveMQ.Advisory.>", OPERATORS),
+]
 SALES = Destination(DestinationKind.QUEUE, "sales")
 
 
-class Ruled(OpenAccess):
-    """Everybody is who he says, root is an operator, and the rights above hold."""
-
-    has_rights = True
-
-    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
-        assert credentials.login is not None
-        then(Principal(credentials.login, OPERATORS if credentials.login == "root" else frozenset()))
-
-    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
-        RIGHTS.check(principal, operation, destination)
-
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        return RIGHTS.is_granted(principal, operation, destination)
-
-
 class Harness(Secured):
-    access = Ruled()
+    access = RuledAccess({"root": OPERATORS}, RIGHTS)
 
     def come(self, name: str, *topics: str) -> Any:
         """``name`` connects, and listens to advisories, as Java clients do."""

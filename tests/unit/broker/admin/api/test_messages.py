@@ -131,14 +131,6 @@ def test_what_consumers_hold_is_left_to_them(operator: Operator, clients: Client
     assert operator.bodies(name) == ["a"]
 
 
-def test_a_queue_without_consumers_is_emptied_at_once(operator: Operator, clients: Clients, name: str) -> None:
-    clients.send(name, *"abc")
-    assert operator.change("POST", f"destinations/queue/{name}/purge", {})["counts"] == {"deleted": 3}
-    assert operator.queue(name)["messages"] == 0
-    clients.send(name, "d")
-    assert clients.answer(name, 1) == ["d"]
-
-
 def test_what_is_deleted_stays_deleted_and_the_rest_comes_as_if_never_delivered(
     operator: Operator, clients: Clients, name: str
 ) -> None:
@@ -151,12 +143,18 @@ def test_what_is_deleted_stays_deleted_and_the_rest_comes_as_if_never_delivered(
     assert clients.answer(name, 2) == ["c", "d"]
 
 
-def test_dead_letters_go_back_with_all_they_had(operator: Operator, clients: Clients, name: str) -> None:
-    clients.send(name, "a", "b", colour="red")
-    (id, _) = [row["id"] for row in operator.get(f"destinations/queue/{name}/messages")["items"]]
-    assert clients.answer(name, 2, "NACK") == ["a", "b"]
+def dead_letters(operator: Operator, clients: Clients, name: str, *bodies: str, **headers: str) -> str:
+    """Have so many messages refused; the queue where they are then."""
+    clients.send(name, *bodies, **headers)
+    assert clients.answer(name, len(bodies), "NACK") == list(bodies)
     dead = f"ActiveMQ.DLQ.Queue.{name}"
-    wait_until(lambda: operator.queue(dead)["messages"] == 2, "both are dead letters")
+    wait_until(lambda: operator.queue(dead)["messages"] == len(bodies), "all are dead letters")
+    return dead
+
+
+def test_dead_letters_go_back_with_all_they_had(operator: Operator, clients: Clients, name: str) -> None:
+    dead = dead_letters(operator, clients, name, "a", "b", colour="red")
+    (id, _) = [row["id"] for row in operator.get(f"destinations/queue/{dead}/messages")["items"]]
     assert operator.queue(dead)["is_dead_letter_queue"]
 
     would = operator.change("POST", of(dead, "retry"), {"dry_run": True, "all": True})
@@ -172,10 +170,7 @@ def test_dead_letters_go_back_with_all_they_had(operator: Operator, clients: Cli
 
 
 def test_a_trial_stops_when_its_message_dies_again(operator: Operator, clients: Clients, name: str) -> None:
-    clients.send(name, *"abcde")
-    clients.answer(name, 5, "NACK")
-    dead = f"ActiveMQ.DLQ.Queue.{name}"
-    wait_until(lambda: operator.queue(dead)["messages"] == 5, "all are dead letters")
+    dead = dead_letters(operator, clients, name, *"abcde")
     refusing = threading.Thread(target=clients.answer, args=(name, 1, "NACK"))
     refusing.start()
     task = operator.change("POST", of(dead, "retry"), {"all": True, "canary": True, "wait": 30})
@@ -186,10 +181,7 @@ def test_a_trial_stops_when_its_message_dies_again(operator: Operator, clients: 
 
 
 def test_a_trial_stops_when_nobody_consumes(operator: Operator, clients: Clients, name: str) -> None:
-    clients.send(name, "a", "b")
-    clients.answer(name, 2, "NACK")
-    dead = f"ActiveMQ.DLQ.Queue.{name}"
-    wait_until(lambda: operator.queue(dead)["messages"] == 2, "both are dead letters")
+    dead = dead_letters(operator, clients, name, "a", "b")
     task = operator.change("POST", of(dead, "retry"), {"all": True, "canary": True, "canary_wait": 0.5})
     assert (task["state"], task["counts"]) == ("stopped", {"retried": 1})
     assert "were not consumed in" in task["notes"][0]
@@ -197,10 +189,7 @@ def test_a_trial_stops_when_nobody_consumes(operator: Operator, clients: Clients
 
 def test_after_trials_that_went_well_all_others_follow(operator: Operator, clients: Clients, name: str) -> None:
     bodies = [f"m{number}" for number in range(15)]
-    clients.send(name, *bodies)
-    clients.answer(name, 15, "NACK")
-    dead = f"ActiveMQ.DLQ.Queue.{name}"
-    wait_until(lambda: operator.queue(dead)["messages"] == 15, "all are dead letters")
+    dead = dead_letters(operator, clients, name, *bodies)
     found: list[str] = []
     taking = threading.Thread(target=lambda: found.extend(clients.answer(name, 15)))
     taking.start()
@@ -211,10 +200,7 @@ def test_after_trials_that_went_well_all_others_follow(operator: Operator, clien
 
 
 def test_a_task_goes_on_beside_its_caller_and_can_be_stopped(operator: Operator, clients: Clients, name: str) -> None:
-    clients.send(name, *(f"m{number}" for number in range(40)))
-    clients.answer(name, 40, "NACK")
-    dead = f"ActiveMQ.DLQ.Queue.{name}"
-    wait_until(lambda: operator.queue(dead)["messages"] == 40, "all are dead letters")
+    dead = dead_letters(operator, clients, name, *(f"m{number}" for number in range(40)))
     status, task = operator.ask("POST", of(dead, "retry"), {"all": True, "rate": 5, "wait": 0})
     assert (status, task["state"]) == (202, "running")
     id = task["id"]

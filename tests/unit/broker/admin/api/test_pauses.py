@@ -1,4 +1,4 @@
-"""What operators paused stays paused over terms, and over the death of a broker."""
+"""What operators paused stays paused over terms; and backups by the API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import BATCH_MAX, InProcessClient
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
-from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.broker_process import BrokerProcess, tandemmq
 from tests.support.store.memory_store import MemoryStore
 from tests.unit.broker.admin.api.conftest import Clients, Operator
 
@@ -127,28 +127,39 @@ async def test_clients_do_not_reach_it(terms: Terms) -> None:
             await stranger.do(command)
 
 
-def test_a_pause_survives_kill_9(tmp_path: Path) -> None:
-    broker = BrokerProcess(tmp_path / "data", "a").start()
-    broker.wait_role("master")
+# ---- a backup by the API: into the directory that the settings say, by a process of its own
+
+
+def test_a_backup_is_made_restored_and_served(tmp_path: Path) -> None:
+    backups = tmp_path / "backups"
+    backups.mkdir()
+    broker = BrokerProcess(tmp_path / "data", "a", "--set", f"admin.backup_directory={backups}").start()
     try:
-        clients = Clients(broker)
-        clients.send("orders", "1")
-        clients.send("others", "1")
-        Operator(broker).change("POST", "destinations", {"kind": "queue", "name": "empty"})
-        Operator(broker).change("POST", "destinations/queue/empty/pause", {"consumers": True, "producers": False})
-        Operator(broker).change("POST", "destinations/queue/orders/pause", {"consumers": True, "producers": True})
-        broker.kill()
-        broker.start()
         broker.wait_role("master")
-        row = Operator(broker).queue("orders")
-        assert (row["consumers_paused"], row["producers_paused"]) == (True, True)
-        row = Operator(broker).queue("empty")
-        assert (row["consumers_paused"], row["producers_paused"]) == (True, False)
-        assert clients.answer("others", 1) == ["1"]
-        Operator(broker).change("POST", "destinations/queue/orders/resume", {"consumers": True, "producers": True})
-        broker.kill()
-        broker.start()
-        broker.wait_role("master")
-        assert clients.answer("orders", 1) == ["1"]
+        operator = Operator(broker)
+        Clients(broker).send("orders", "a", "b")
+        task = operator.change("POST", "backup", {"name": "monday", "wait": 30})
+        assert (task["state"], task["counts"]["messages"]) == ("done", 2)
+        again = operator.change("POST", "backup", {"name": "monday", "wait": 30})
+        assert again["state"] == "failed"
+        assert "is not empty" in again["error"]
     finally:
         broker.stop()
+    done = tandemmq("restore", str(backups / "monday"), "--data", str(tmp_path / "again"))
+    assert done.returncode == 0, done.stderr
+    restored = BrokerProcess(tmp_path / "again", "b").start()
+    try:
+        restored.wait_role("master")
+        assert Clients(restored).answer("orders", 2) == ["a", "b"]
+    finally:
+        restored.stop()
+
+
+def test_where_nothing_was_set_none_is_made(broker: BrokerProcess, operator: Operator) -> None:
+    status, answer = operator.ask("POST", "backup", {"name": "monday"})
+    assert (status, "admin.backup_directory" in answer["error"]) == (409, True)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "/etc/x", ".hidden", "a\n"])
+def test_it_goes_nowhere_else(operator: Operator, name: str) -> None:
+    assert operator.ask("POST", "backup", {"name": name})[0] == 400

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.protocols.mqtt import answers
@@ -28,7 +31,6 @@ from tandemmq.broker.protocols.mqtt.properties import NONE, USER_PROPERTIES_MAX,
 from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason, has_return_code, return_code
 from tandemmq.broker.protocols.mqtt.requests import FILTERS_MAX
 from tests.support.fuzz import mqtt as fuzz
-from tests.support.protocols.mqtt.any_packets import connects, packets, publishes
 from tests.support.protocols.mqtt.client_packets import ServerPacket, decode, decode_all, encode, framed
 from tests.support.prove import SEED
 
@@ -173,7 +175,8 @@ def test_a_sample_is_read_in_any_pieces(version: Version | None, data: str, expe
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
 def test_any_packets_come_out_as_they_went_in_however_they_were_cut(version: Version, data: st.DataObject) -> None:
-    expected: list[Packet] = [data.draw(connects(version)), *data.draw(st.lists(packets(version), max_size=4))]
+    following = data.draw(st.permutations(fuzz.samples(version)))
+    expected = [data.draw(st.sampled_from(fuzz.greetings(version))), *following]
     stream = b"".join(encode(packet, version) for packet in expected)
     assert parse([stream]) == expected
     assert parse(single_bytes(stream)) == expected
@@ -182,14 +185,6 @@ def test_any_packets_come_out_as_they_went_in_however_they_were_cut(version: Ver
     parser = PacketParser(PACKET_BYTES_MAX)
     assert fetch(parser, [*pieces, b"\x30\x7f"]) == expected
     assert parser.unfinished_bytes == 2
-
-
-def test_packets_wait_until_they_are_fetched() -> None:
-    parser = parser_of(V3_1_1)
-    for _ in range(3):
-        parser.feed(b"\xc0\0\x40\2\0\1")
-    assert len(fetch(parser, [b""])) == 6
-    assert parser.next_packet() is None
 
 
 def connect(rest: str, flags: str = "02", level: str = "05", name: str = "0004 4D515454") -> str:
@@ -351,16 +346,6 @@ def test_a_mistake_has_its_reason_code(cut, version: Version | None, data: str, 
     assert caught.value.text
 
 
-@pytest.mark.parametrize("level", VERSIONS)
-def test_the_version_of_a_connect_with_a_mistake_is_known(level: Version) -> None:
-    parser = PacketParser(PACKET_BYTES_MAX)
-    name = "0006 4D5149736470" if level is V3_1 else "0004 4D515454"
-    parser.feed(bytes.fromhex(connect("0001", "1E", f"{level:02X}", name)))
-    with pytest.raises(MqttError):
-        parser.next_packet()
-    assert parser.version is level
-
-
 @pytest.mark.parametrize("first", ["00", "20", "36", "38", "90", "83", "10"])
 def test_what_no_client_may_send_is_refused_before_it_is_whole(first: str) -> None:
     for rest in ("", "FF", "FFFF7F", "7F0001"):
@@ -393,35 +378,22 @@ def test_the_limit_may_change_between_two_packets() -> None:
     assert isinstance(parser.next_packet(), Publish)
 
 
-def test_a_large_packet_in_many_pieces_costs_no_more_than_its_bytes() -> None:
-    payload = bytes(8 << 20)
-    whole = encode(Publish("a", payload, 1, False, False, 1, NONE))
-    parser = parser_of(V5, 16 << 20)
-    # Were it parsed, or copied, with each piece, it would not be done in time.
-    found = fetch(parser, [whole[at : at + 512] for at in range(0, len(whole), 512)])
-    assert len(found) == 1
-    assert isinstance(found[0], Publish)
-    assert found[0].payload == payload
-
-
-def test_no_packet_has_more_filters_than_the_limit() -> None:
-    filters = tuple(Filter("a", 0, False, False, 0) for _ in range(FILTERS_MAX))
-    assert parse([encode(Subscribe(1, filters, NONE))], V5) == [Subscribe(1, filters, NONE)]
-    names = ("a",) * FILTERS_MAX
-    assert parse([encode(Unsubscribe(1, names, NONE))], V5) == [Unsubscribe(1, names, NONE)]
-    for packet in (Subscribe(1, (*filters, filters[0]), NONE), Unsubscribe(1, (*names, "a"), NONE)):
-        with pytest.raises(MqttError) as caught:
-            parse([encode(packet)], V5)
-        assert caught.value.reason is Reason.QUOTA_EXCEEDED
-
-
-def test_no_packet_has_more_user_properties_than_the_limit() -> None:
-    user = (("a", "b"),) * USER_PROPERTIES_MAX
-    packet = Publish("a", b"", 0, False, False, 0, Properties(user=user))
-    assert parse([encode(packet)], V5) == [packet]
-    packet.properties = Properties(user=(*user, ("a", "b")))
+@pytest.mark.parametrize(
+    ("packet", "most"),
+    [
+        (lambda count: Subscribe(1, (Filter("a", 0, False, False, 0),) * count, NONE), FILTERS_MAX),
+        (lambda count: Unsubscribe(1, ("a",) * count, NONE), FILTERS_MAX),
+        (
+            lambda count: Publish("a", b"", 0, False, False, 0, Properties(user=(("a", "b"),) * count)),
+            USER_PROPERTIES_MAX,
+        ),
+    ],
+    ids=["SUBSCRIBE", "UNSUBSCRIBE", "user properties"],
+)
+def test_no_packet_has_more_parts_than_the_limit(packet: Callable[[int], Packet], most: int) -> None:
+    assert parse([encode(packet(most))], V5) == [packet(most)]
     with pytest.raises(MqttError) as caught:
-        parse([encode(packet)], V5)
+        parse([encode(packet(most + 1))], V5)
     assert caught.value.reason is Reason.QUOTA_EXCEEDED
 
 
@@ -436,106 +408,80 @@ def test_a_password_is_not_shown() -> None:
 # ---- what a server sends
 
 
-def test_connack_says_what_its_version_can_say() -> None:
-    assert answers.connack(V3_1_1, session_present=True).hex() == "20020100"
-    assert answers.connack(V3_1, session_present=True).hex() == "20020000"
-    assert answers.connack(V5, session_present=True).hex() == "2003010000"
-    assert answers.connack(V3_1_1, session_present=True, reason=Reason.NOT_AUTHORIZED).hex() == "20020005"
-    assert answers.connack(V5, session_present=True, reason=Reason.NOT_AUTHORIZED).hex() == "2003008700"
-    properties = Properties(assigned_client_id="x", receive_maximum=5, shared_subscription_available=0)
-    packet = ServerPacket(PacketType.CONNACK, [0], 0, properties)
-    assert decode_all(answers.connack(V5, properties=properties)) == [packet]
+CODES = [0, 1, 2, 0x87]
+REFUSED, SAID = Reason.NOT_AUTHORIZED, Properties(reason_string="x", user=(("a", "b"), ("a", "c")))
+
+
+@pytest.mark.parametrize(
+    ("answer", "data"),
+    [
+        (answers.connack(V3_1_1, session_present=True), "20020100"),
+        (answers.connack(V3_1, session_present=True), "20020000"),
+        (answers.connack(V5, session_present=True), "2003010000"),
+        (answers.connack(V3_1_1, session_present=True, reason=REFUSED), "20020005"),
+        (answers.connack(V5, session_present=True, reason=REFUSED), "2003008700"),
+        (answers.acknowledgement(V3_1_1, PacketType.PUBACK, 258), "40020102"),
+        (answers.acknowledgement(V5, PacketType.PUBREC, 258), "50020102"),
+        (answers.acknowledgement(V5, PacketType.PUBREL, 258), "62020102"),
+        (answers.acknowledgement(V5, PacketType.PUBCOMP, 258, 0x92), "7003010292"),
+        (answers.acknowledgement(V3_1_1, PacketType.PUBACK, 258, 0x87), "40020102"),
+        (answers.suback(V3_1_1, 10, CODES), "9006000a00010280"),  # MQTT-3.9.3-2: no failure but 0x80
+        (answers.suback(V5, 10, CODES), "9007000a0000010287"),
+        (answers.unsuback(V3_1_1, 10, [0, 0x11]), "b002000a"),
+        (answers.unsuback(V5, 10, [0, 0x11]), "b005000a000011"),
+        (answers.PINGRESP, "d000"),
+        (answers.disconnect(Reason.NORMAL_DISCONNECTION), "e000"),
+        (answers.disconnect(Reason.SESSION_TAKEN_OVER), "e0018e"),
+    ],
+)
+def test_an_answer_says_what_its_version_can_say_in_as_few_bytes_as_it_may(answer: bytes, data: str) -> None:
+    assert answer.hex() == data
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "codes", "packet_id"),
+    [
+        (answers.connack(V5, properties=SAID), PacketType.CONNACK, [0], 0),
+        (answers.acknowledgement(V5, PacketType.PUBACK, 258, 0x87, SAID), PacketType.PUBACK, [0x87], 258),
+        (answers.suback(V5, 10, CODES, SAID), PacketType.SUBACK, CODES, 10),
+        (answers.unsuback(V5, 10, [0], SAID), PacketType.UNSUBACK, [0], 10),
+        (answers.disconnect(Reason.SERVER_MOVED, SAID), PacketType.DISCONNECT, [0x9D], 0),
+    ],
+)
+def test_an_answer_has_properties(answer: bytes, kind: PacketType, codes: list[int], packet_id: int) -> None:
+    assert decode_all(answer) == [ServerPacket(kind, codes, packet_id, SAID)]
 
 
 def test_mqtt_3_has_return_codes_for_some_refusals() -> None:
-    codes = {reason: return_code(reason) for reason in Reason if has_return_code(reason)}
-    assert codes.pop(Reason.SUCCESS) == 0
-    assert codes == {
-        Reason.UNSUPPORTED_PROTOCOL_VERSION: 1,
-        Reason.CLIENT_IDENTIFIER_NOT_VALID: 2,
-        Reason.SERVER_UNAVAILABLE: 3,
-        Reason.SERVER_BUSY: 3,
-        Reason.SERVER_SHUTTING_DOWN: 3,
-        Reason.QUOTA_EXCEEDED: 3,
-        Reason.USE_ANOTHER_SERVER: 3,
-        Reason.SERVER_MOVED: 3,
-        Reason.CONNECTION_RATE_EXCEEDED: 3,
-        Reason.BAD_USER_NAME_OR_PASSWORD: 4,
-        Reason.BAD_AUTHENTICATION_METHOD: 4,
-        Reason.NOT_AUTHORIZED: 5,
-        Reason.BANNED: 5,
+    names: dict[int, set[str]] = {}
+    for reason in Reason:
+        if has_return_code(reason):
+            names.setdefault(return_code(reason), set()).add(reason.name)
+    assert names == {
+        0: {"SUCCESS"},
+        1: {"UNSUPPORTED_PROTOCOL_VERSION"},
+        2: {"CLIENT_IDENTIFIER_NOT_VALID"},
+        3: {"SERVER_UNAVAILABLE", "SERVER_BUSY", "SERVER_SHUTTING_DOWN", "QUOTA_EXCEEDED"}
+        | {"USE_ANOTHER_SERVER", "SERVER_MOVED", "CONNECTION_RATE_EXCEEDED"},
+        4: {"BAD_USER_NAME_OR_PASSWORD", "BAD_AUTHENTICATION_METHOD"},
+        5: {"NOT_AUTHORIZED", "BANNED"},
     }
     assert return_code(Reason.UNSPECIFIED_ERROR) == 3
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@given(data=st.data())
-@settings(max_examples=100)
-def test_what_is_published_to_a_client_reads_as_it_was_written(version: Version, data: st.DataObject) -> None:
-    packet = data.draw(publishes(version))
-    ids = data.draw(st.lists(st.integers(1, (1 << 28) - 1), max_size=3).map(tuple))
-    if ids and version is V5:
-        packet.properties = Properties(subscription_ids=ids)
-    head = answers.publish_head(
-        version,
-        text(packet.topic),
-        len(packet.payload),
-        packet.qos,
-        packet.packet_id,
-        packet.retain,
-        packet.dup,
-        packet.properties,
-    )
-    expected = ServerPacket(
-        PacketType.PUBLISH,
-        [],
-        packet.packet_id,
-        packet.properties,
-        False,
-        packet.topic,
-        packet.payload,
-        packet.qos,
-        packet.retain,
-        packet.dup,
-    )
-    assert decode(head + packet.payload + b"behind", version) == (expected, b"behind")
-
-
-def test_acknowledgements_are_as_short_as_they_may_be() -> None:
-    assert answers.acknowledgement(V3_1_1, PacketType.PUBACK, 258).hex() == "40020102"
-    assert answers.acknowledgement(V5, PacketType.PUBREC, 258).hex() == "50020102"
-    assert answers.acknowledgement(V5, PacketType.PUBREL, 258).hex() == "62020102"
-    assert answers.acknowledgement(V5, PacketType.PUBCOMP, 258, 0x92).hex() == "7003010292"
-    assert answers.acknowledgement(V3_1_1, PacketType.PUBACK, 258, 0x87).hex() == "40020102"
-    properties = Properties(reason_string="no")
-    packet = ServerPacket(PacketType.PUBACK, [0x87], 258, properties)
-    assert decode_all(answers.acknowledgement(V5, PacketType.PUBACK, 258, 0x87, properties)) == [packet]
-
-
-def test_suback_and_unsuback_have_the_codes_of_their_version() -> None:
-    codes = [0, 1, 2, 0x87]
-    # MQTT-3.9.3-2 of 3.1.1: no failure but 0x80
-    assert answers.suback(V3_1_1, 10, codes).hex() == "9006000a00010280"
-    assert answers.suback(V5, 10, codes).hex() == "9007000a0000010287"
-    assert answers.unsuback(V3_1_1, 10, [0, 0x11]).hex() == "b002000a"
-    assert answers.unsuback(V5, 10, [0, 0x11]).hex() == "b005000a000011"
-    properties = Properties(reason_string="x", user=(("a", "b"), ("a", "c")))
-    assert decode_all(answers.suback(V5, 10, codes, properties)) == [
-        ServerPacket(PacketType.SUBACK, codes, 10, properties)
-    ]
-    assert decode_all(answers.unsuback(V5, 10, [0], properties)) == [
-        ServerPacket(PacketType.UNSUBACK, [0], 10, properties)
-    ]
-
-
-def test_the_rest_of_what_a_server_says() -> None:
-    assert answers.PINGRESP.hex() == "d000"
-    assert answers.disconnect(Reason.NORMAL_DISCONNECTION).hex() == "e000"
-    assert answers.disconnect(Reason.SESSION_TAKEN_OVER).hex() == "e0018e"
-    properties = Properties(server_reference="other:1883")
-    assert decode_all(answers.disconnect(Reason.SERVER_MOVED, properties)) == [
-        ServerPacket(PacketType.DISCONNECT, [0x9D], 0, properties)
-    ]
+@pytest.mark.parametrize("ids", [(), (1,), (300, (1 << 28) - 1)])
+def test_what_is_published_to_a_client_reads_as_it_was_written(version: Version, ids: tuple[int, ...]) -> None:
+    for packet in fuzz.samples(version):
+        if not isinstance(packet, Publish):
+            continue
+        if ids and version is V5:
+            packet.properties = replace(packet.properties, subscription_ids=ids)
+        size, flags = len(packet.payload), (packet.retain, packet.dup, packet.properties)
+        head = answers.publish_head(version, text(packet.topic), size, packet.qos, packet.packet_id, *flags)
+        fields = packet.topic, packet.payload, packet.qos, packet.retain, packet.dup
+        expected = ServerPacket(PacketType.PUBLISH, [], packet.packet_id, packet.properties, False, *fields)
+        assert decode(head + packet.payload + b"behind", version) == (expected, b"behind")
 
 
 def test_a_stranger_gets_commands_or_a_reason_code_and_nothing_else() -> None:

@@ -16,14 +16,13 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Will,
 )
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.mqtt.session import CONNECT_BYTES_MAX
 from tandemmq.broker.protocols.session import COMMANDS_MAX
-from tests.support.broker.mqtt_wire import ALL, V5, MqttLimits, Pieces, payloads, types
+from tests.support.broker.mqtt_wire import ALL, V5, MqttLimits, MqttWire, Pieces, payloads, types
 from tests.support.protocols.mqtt.client_packets import decode_all, encode
 
 pytestmark = pytest.mark.promise("mqtt-conforms")
 
-OLD = (Version.V3_1, Version.V3_1_1)
+LONG = ("x" * 513, "/" * 200)
 
 
 @pytest.mark.parametrize("pieces", Pieces)
@@ -54,20 +53,28 @@ def test_connack_says_what_the_broker_takes(make):
 
 
 def test_a_client_without_an_id_is_given_one_that_others_cannot_guess(make):
-    """MQTT-3.1.3-6, 3.2.2-16."""
-    one = make().connect("").properties.assigned_client_id
-    other = make().connect("").properties.assigned_client_id
-
+    """MQTT-3.1.3-6, 3.1.3-7 (3.1.1), 3.2.2-16."""
+    one, other = (make().connect("").properties.assigned_client_id for _ in range(2))
     assert one
     assert other
     assert one != other
-
-
-def test_a_client_without_an_id_has_a_clean_session_before_mqtt_5(make):
-    """MQTT-3.1.3-7, 3.1.3-8."""
     assert make(version=Version.V3_1_1).connect("").codes == [0]
-    wire = make(version=Version.V3_1_1)
-    assert wire.connect("", clean=False).codes == [2]
+
+
+@pytest.mark.parametrize(
+    ("version", "said", "code"),
+    [
+        (Version.V3_1_1, {"client_id": "", "clean": False}, 2),  # MQTT-3.1.3-8
+        # such ids cannot name a queue
+        *((version, {"client_id": each}, code) for version, code in ((Version.V3_1_1, 2), (V5, 0x85)) for each in LONG),
+        (V5, {"authentication_method": "SCRAM-SHA-1"}, 0x8C),  # MQTT 5.0, 4.12
+        (Version.V3_1_1, {"username": "u", "password": b"\xff"}, 4),
+        (V5, {"username": "u", "password": b"\xff"}, 0x86),
+    ],
+)
+def test_a_connect_that_asks_for_what_there_is_not_is_refused(make, version, said, code):
+    wire = make(version=version)
+    assert wire.connect(**said).codes == [code]
     assert wire.is_closed
 
 
@@ -80,14 +87,6 @@ def test_client_ids_may_have_any_characters(make, client_id):
 
     again = make()
     assert again.connect(client_id, clean=False).session_present
-
-
-@pytest.mark.parametrize("version", [Version.V3_1_1, V5])
-@pytest.mark.parametrize("client_id", ["x" * 513, "/" * 200])
-def test_a_client_id_that_cannot_name_a_queue_is_refused(make, version, client_id):
-    wire = make(version=version)
-    assert wire.connect(client_id).codes == [0x85 if version is V5 else 2]
-    assert wire.is_closed
 
 
 def test_a_second_connect_ends_the_connection(come):
@@ -136,57 +135,21 @@ def test_what_waits_for_connack_is_counted(make, harness):
     assert wire.session.unfinished_bytes == 0
 
 
-def test_a_connect_is_not_longer_than_one_can_be(make):
-    wire = make()
-    wire.receive(b"\x10" + b"\xff\xff\x7f" + b"\0" * 10)
-    assert wire.is_closed
-    assert CONNECT_BYTES_MAX < 0x1FFFFF
-
-
-def test_an_authentication_method_is_not_known(make):
-    """MQTT 5.0, 4.12."""
-    wire = make()
-    assert wire.connect(authentication_method="SCRAM-SHA-1").codes == [0x8C]
-    assert wire.is_closed
-
-
-@pytest.mark.parametrize("version", [Version.V3_1_1, V5])
-def test_a_password_is_text(make, version):
-    wire = make(version=version)
-    assert wire.connect(username="u", password=b"\xff").codes == [0x86 if version is V5 else 4]
-
-
-def test_an_unknown_version_is_answered_so(make):
-    """MQTT-3.1.2-2."""
-    wire = make(version=Version.V3_1_1)
-    wire.receive(b"\x10\x0e\x00\x04MQTT\x09\x02\x00\x00\x00\x02me")
-    assert [each.codes for each in wire.heard()] == [[1]]
-    assert wire.is_closed
-
-
-def test_a_wrong_connect_of_mqtt_5_is_answered(make):
-    wire = make()
-    wire.receive(b"\x10\x0f\x00\x04MQTT\x05\x03\x00\x00\x00\x00\x02me")  # the reserved flag
-    assert [(each.type, each.codes) for each in wire.heard()] == [(PacketType.CONNACK, [0x81])]
-    assert wire.is_closed
-
-
 @pytest.mark.parametrize(
-    "rest",
+    ("rest", "codes"),
     [
-        b"MQTT\x04\x03\x00\x00\x00\x02me",  # the reserved flag
-        b"MQTT\x04\x42\x00\x00\x00\x02me\x00\x01p",  # a password without a user name
-        b"MQTT\x04\x0a\x00\x00\x00\x02me",  # QoS of no will
-        b"MQTT\x04\x06\x00\x00\x00\x02me\x00\x01#\x00\x00",  # a wildcard as the topic of the will
-        b"MQTT\x04\x02\x00\x00\x00\x02m",  # cut off
-        b"MQTT\x04\x02\x00\x00\x00\x02\xff\xff",  # not UTF-8
+        (b"MQTT\x09\x02\x00\x00\x00\x02me", [1]),  # an unknown version: MQTT-3.1.2-2
+        (b"MQTT\x05\x03\x00\x00\x00\x00\x02me", [0x81]),  # the reserved flag, in MQTT 5
+        # MQTT-3.1.4-1 of 3.1.1: without a word
+        (b"MQTT\x04\x03\x00\x00\x00\x02me", []),  # the reserved flag
+        (b"MQTT\x04\x06\x00\x00\x00\x02me\x00\x01#\x00\x00", []),  # a wildcard as the topic of the will
+        (b"MQTT\x04\x02\x00\x00\x00\x02m", []),  # cut off
     ],
 )
-def test_a_wrong_connect_of_mqtt_3_1_1_ends_the_connection_without_a_word(make, rest):
-    """MQTT-3.1.4-1 of 3.1.1."""
-    wire = make(version=Version.V3_1_1)
+def test_a_wrong_connect_ends_the_connection_with_what_its_version_can_say(make, rest, codes):
+    wire = make(version=V5 if rest[4] == 5 else Version.V3_1_1)
     wire.receive(b"\x10" + bytes([len(rest) + 2]) + b"\x00\x04" + rest)
-    assert wire.heard() == []
+    assert [(each.type, each.codes) for each in wire.heard()] == [(PacketType.CONNACK, [code]) for code in codes]
     assert wire.is_closed
 
 
@@ -263,32 +226,21 @@ def test_a_later_connection_takes_over(make, lasting, hooks, version):
 WILL = Will("w", b"gone", 1, False, NONE)
 
 
-@pytest.mark.parametrize("version", ALL)
-def test_a_will_is_told_when_the_client_is_cut_off(come, hooks, version):
-    wire = come(will=WILL, version=version)
-    wire.vanish()
-    assert hooks.left_[0].will == WILL
-
-
-@pytest.mark.parametrize("version", ALL)
-def test_a_client_that_leaves_in_order_has_no_will(come, hooks, version):
-    """MQTT-3.14.4-3."""
-    wire = come(will=WILL, version=version)
-    wire.disconnect()
-    assert hooks.left_[0].will is None
-
-
-def test_a_client_may_leave_with_its_will(come, hooks):
-    wire = come(will=WILL)
-    wire.disconnect(reason=4)
-    assert hooks.left_[0].will == WILL
-
-
-def test_a_client_that_breaks_the_protocol_has_a_will(come, hooks):
-    wire = come(will=WILL)
-    wire.receive(b"\x00\x00")
-    assert hooks.left_[0].will == WILL
-    assert not hooks.left_[0].is_noted
+@pytest.mark.parametrize(
+    ("end", "versions", "is_told"),
+    [
+        (MqttWire.vanish, ALL, True),
+        (MqttWire.disconnect, ALL, False),  # MQTT-3.14.4-3
+        (lambda wire: wire.disconnect(reason=4), [V5], True),
+        (lambda wire: wire.receive(b"\0\0"), ALL, True),  # a packet of no type
+    ],
+    ids=["vanishes", "leaves", "leaves with its will", "breaks the protocol"],
+)
+def test_a_will_is_told_unless_its_client_leaves_in_order(come, hooks, end, versions, is_told):
+    for number, version in enumerate(versions):
+        end(come(str(number), will=WILL, version=version))
+        assert hooks.left_[number].will == (WILL if is_told else None)
+        assert not hooks.left_[number].is_noted
 
 
 @pytest.mark.parametrize("version", ALL)
@@ -310,20 +262,13 @@ def test_the_room_of_a_will_is_given_back(come, hooks, leaves):
     assert hooks.will_bytes == 0
 
 
-def test_disconnect_may_change_how_long_the_session_lives(come, hooks):
+@pytest.mark.parametrize("expiry", [0, 5])
+def test_disconnect_may_change_how_long_the_session_lives(come, hooks, expiry):
     """MQTT 5.0, 3.14.2.2.2."""
-    wire = come(expiry=100)
-    wire.disconnect(expiry=5)
-    assert hooks.left_[0].expiry == 5
+    come(expiry=100).disconnect(expiry=expiry)
+    assert hooks.left_[0].expiry == expiry
     assert hooks.left_[0].state is not None
     assert hooks.left_[0].is_noted
-
-
-def test_disconnect_may_end_the_session(come, hooks):
-    wire = come(expiry=100)
-    wire.disconnect(expiry=0)
-    assert hooks.left_[0].expiry == 0
-    assert hooks.left_[0].state is not None
 
 
 def test_a_session_that_is_over_is_not_resumed(make, come):
@@ -341,18 +286,13 @@ def test_a_session_that_ends_with_its_connection_does_not_begin_to_last(come):
     assert [each.codes for each in wire.disconnect(expiry=5)] == [[0x82]]
 
 
-def test_nothing_counts_behind_disconnect(come, harness):
+def test_what_was_published_before_disconnect_is_answered_and_nothing_counts_behind(come):
     wire = come()
     other = come("other", to="t")
-    wire.say(Disconnect(0, NONE), Publish("t", b"late", 0, False, False, 0, NONE))
-    assert payloads(other.heard()) == []
-
-
-def test_what_was_published_before_disconnect_is_answered(come):
-    wire = come()
-    heard = wire.say(Publish("t", b"x", 1, False, False, 3, NONE), Disconnect(0, NONE))
-    assert types(heard) == ["PUBACK"]
+    early, late = (Publish("t", payload, 1, False, False, 3, NONE) for payload in (b"early", b"late"))
+    assert types(wire.say(early, Disconnect(0, NONE), late)) == ["PUBACK"]
     assert wire.is_closed
+    assert payloads(other.heard()) == ["early"]
 
 
 def test_a_connection_that_ends_before_connack_leaves_nothing(make, hooks):

@@ -1,4 +1,4 @@
-"""Topic names and filters, and the destinations they are."""
+"""Topic names and filters, the destinations they are, and the names of durable subscriptions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.core.names import is_wildcard, split
+from tandemmq.broker.protocols.mqtt.durable_names import durable_name, gathering
 from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason
 from tandemmq.broker.protocols.mqtt.topics import check_filter, check_topic, destination_of, matches, share_of, topic_of
 from tandemmq.store.records.message import DestinationKind
@@ -126,44 +127,56 @@ def test_a_malformed_shared_subscription_is_refused(text: str) -> None:
     assert caught.value.reason is Reason.TOPIC_FILTER_INVALID
 
 
+PLAYER = "sport/tennis/player1"
 MATCHES = [
-    ("sport/tennis/player1/#", "sport/tennis/player1"),
-    ("sport/tennis/player1/#", "sport/tennis/player1/ranking"),
-    ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon"),
-    ("sport/#", "sport"),
-    ("sport/tennis/+", "sport/tennis/player1"),
-    ("sport/+", "sport/"),
-    ("+/+", "/finance"),
-    ("/+", "/finance"),
-    ("#", "/finance"),
-    ("$SYS/#", "$SYS/monitor/Clients"),
-    ("$SYS/monitor/+", "$SYS/monitor/Clients"),
-    ("a/$b/#", "a/$b/c"),
-    ("ACCOUNTS", "ACCOUNTS"),
-]
-NO_MATCHES = [
-    ("sport/tennis/+", "sport/tennis/player1/ranking"),
-    ("sport/+", "sport"),
-    ("+", "/finance"),
-    ("sport/tennis/#", "sport"),
-    ("sport/tennis/#", "sport/golf/player1"),
-    ("#", "$SYS/monitor/Clients"),
-    ("+/monitor/Clients", "$SYS/monitor/Clients"),
-    ("ACCOUNTS", "Accounts"),
-    ("/finance", "finance"),
-    ("finance/", "finance"),
+    (f"{PLAYER}/#", [PLAYER, f"{PLAYER}/ranking", f"{PLAYER}/score/wimbledon"], []),
+    ("sport/#", ["sport"], []),
+    ("sport/tennis/#", [], ["sport", "sport/golf/player1"]),
+    ("sport/tennis/+", [PLAYER], [f"{PLAYER}/ranking"]),
+    ("sport/+", ["sport/"], ["sport"]),
+    ("+/+", ["/finance"], []),
+    ("/+", ["/finance"], []),
+    ("+", [], ["/finance"]),
+    ("#", ["/finance"], ["$SYS/monitor/Clients"]),
+    ("+/monitor/Clients", [], ["$SYS/monitor/Clients"]),
+    ("$SYS/#", ["$SYS/monitor/Clients"], []),
+    ("$SYS/monitor/+", ["$SYS/monitor/Clients"], []),
+    ("a/$b/#", ["a/$b/c"], []),
+    ("ACCOUNTS", ["ACCOUNTS"], ["Accounts"]),
+    ("/finance", [], ["finance"]),
+    ("finance/", [], ["finance"]),
 ]
 
 
-@pytest.mark.parametrize(("topic_filter", "topic"), MATCHES)
-def test_a_filter_matches(topic_filter: str, topic: str) -> None:
+@pytest.mark.parametrize(("topic_filter", "matched", "others"), MATCHES)
+def test_a_filter_matches(topic_filter: str, matched: list[str], others: list[str]) -> None:
     check_filter(topic_filter)
-    check_topic(topic)
-    assert matches(topic_filter, topic)
+    for topic in (*matched, *others):
+        check_topic(topic)
+        assert matches(topic_filter, topic) is (topic in matched), topic
 
 
-@pytest.mark.parametrize(("topic_filter", "topic"), NO_MATCHES)
-def test_a_filter_does_not_match(topic_filter: str, topic: str) -> None:
-    check_filter(topic_filter)
-    check_topic(topic)
-    assert not matches(topic_filter, topic)
+# ---- names of durable subscriptions, as ActiveMQ gives them
+
+
+@pytest.mark.parametrize("topic_filter", ["a", "a/+/b", "#", "a:b", "a b"])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_name_tells_its_filter_and_its_qos(topic_filter: str, qos: int) -> None:
+    name = durable_name(qos, topic_filter)
+    assert gathering([name]) == {topic_filter: (name, qos)}
+
+
+def test_names_as_activemq_gives_them() -> None:
+    assert (durable_name(1, "a/b"), durable_name(2, "a/#")) == ("AT_LEAST_ONCE:a/b", "EXACTLY_ONCE:a/#")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "mine", "AT_LEAST_ONCE", "AT_LEAST_ONCE:", "AT_MOST_ONCE:a", "AT_LEAST_ONCE:a/#/b", "EXACTLY_ONCE:a+"]
+)
+def test_other_names_are_of_other_clients(name: str) -> None:
+    assert gathering([name]) == {}
+
+
+def test_of_two_for_one_filter_the_higher_qos_counts() -> None:
+    names = ["AT_LEAST_ONCE:a", "EXACTLY_ONCE:a"]
+    assert gathering(names) == gathering(names[::-1]) == {"a": ("EXACTLY_ONCE:a", 2)}

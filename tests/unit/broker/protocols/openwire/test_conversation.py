@@ -16,7 +16,6 @@ from tandemmq.broker.core.commands import (
     Command,
     Commit,
     Connect,
-    Disconnect,
     ErrorKind,
     Prepare,
     ProtocolFailure,
@@ -48,7 +47,6 @@ from tests.support.protocols.openwire.peer import (
     connected,
     opened,
     sent,
-    text,
 )
 
 pytestmark = pytest.mark.promise("jms-works-unmodified")
@@ -107,36 +105,21 @@ def test_what_only_brokers_say_ends_the_connection() -> None:
     refusal(connected(), schema.MessageDispatch(9, True, CONSUMER), ErrorKind.GENERAL, is_fatal=True)
 
 
-def test_a_client_says_that_it_fails_over() -> None:
-    peer = Peer()
-    peer.shake_hands()
-    assert not peer.session.is_fault_tolerant
-    assert peer.say(schema.ConnectionControl(0, False, fault_tolerant=True)) == []
-    assert peer.session.is_fault_tolerant
-
-
-@pytest.mark.parametrize("fails_over", [False, True])
-def test_who_fails_over_is_told_of_all_brokers_at_connect_and_at_a_handover(fails_over: bool) -> None:
+@pytest.mark.parametrize("says", [None, "ConnectionInfo", "ConnectionControl"])
+def test_who_fails_over_is_told_at_connect_and_at_a_handover_where_the_brokers_are_now(says: str | None) -> None:
     """A Java client's first connection says it in ConnectionInfo alone."""
-    peer = Peer(Greeting("b1", "ID:broker-1", "tcp://b1:61616", failover_uris=("tcp://a:1", "tcp://b:2")))
-    peer.shake_hands()
-    connect = one(Connect, peer.say(schema.ConnectionInfo(1, True, CONNECTION_ID, "me", fault_tolerant=fails_over)))
-    peer.session.connected(connect, "ID:session")
-    peer.session.tell_brokers()
-    told = [each.connected_brokers for each in peer.hear_all() if isinstance(each, schema.ConnectionControl)]
-    assert told == (["tcp://a:1,tcp://b:2"] * 2 if fails_over else [])
-
-
-def test_who_fails_over_is_told_where_the_brokers_are_now() -> None:
     uris = ["tcp://a:1"]
     peer = Peer(Greeting("b1", "ID:broker-1", "tcp://b1:61616", failover_uris=uris))
     peer.shake_hands()
-    connect = one(Connect, peer.say(schema.ConnectionInfo(1, True, CONNECTION_ID, "me", fault_tolerant=True)))
-    peer.session.connected(connect, "ID:session")
+    if says == "ConnectionControl":
+        assert peer.say(schema.ConnectionControl(0, False, fault_tolerant=True)) == []
+    info = schema.ConnectionInfo(1, True, CONNECTION_ID, "me", fault_tolerant=says == "ConnectionInfo")
+    peer.session.connected(one(Connect, peer.say(info)), "ID:session")
     uris[:] = ["tcp://a:1", "tcp://c:3"]
     peer.session.tell_brokers()
     told = [each.connected_brokers for each in peer.hear_all() if isinstance(each, schema.ConnectionControl)]
-    assert told == ["tcp://a:1", "tcp://a:1,tcp://c:3"]
+    assert told == (["tcp://a:1", "tcp://a:1,tcp://c:3"] if says else [])
+    assert peer.session.is_fault_tolerant is (says is not None)
 
 
 @pytest.mark.parametrize(
@@ -225,44 +208,27 @@ def test_a_producer_is_added_and_removed() -> None:
 
 
 def test_a_consumer_says_all_that_it_wants() -> None:
-    peer = connected()
     wanted = schema.ConsumerInfo(
-        4,
-        True,
-        CONSUMER,
-        destination=Destination(DestinationKind.TOPIC, "T?consumer.priority=5"),
-        prefetch_size=100,
-        selector="colour = 'red'",
-        subscription_name="durable",
-        no_local=True,
-        exclusive=True,
-        retroactive=True,
+        4, True, CONSUMER, False, Destination(DestinationKind.TOPIC, "T?consumer.priority=5"), prefetch_size=100,
+        selector="colour = 'red'", subscription_name="durable", no_local=True, exclusive=True, retroactive=True,
         priority=127,
-    )
-    asked = only(peer, wanted, Subscribe)
-    assert asked.ack is AckMode.RANGE
-    assert (asked.id, asked.destination) == ("1:1", Destination(DestinationKind.TOPIC, "T"))
+    )  # fmt: skip
+    asked = only(connected(), wanted, Subscribe)
+    assert (asked.id, asked.destination, asked.ack) == ("1:1", Destination(DestinationKind.TOPIC, "T"), AckMode.RANGE)
     assert (asked.prefetch, asked.selector, asked.durable_name) == (100, "colour = 'red'", "durable")
-    assert asked.no_local
-    assert asked.is_exclusive
-    assert asked.is_retroactive
+    assert (asked.no_local, asked.is_exclusive, asked.is_retroactive, asked.is_browser) == (True, True, True, False)
     assert asked.priority == 127
-    assert not asked.is_browser
 
 
 def test_only_queues_are_browsed_and_only_topics_have_durable_subscriptions() -> None:
     for destination in (QUEUE, TOPIC):
-        asked = only(
-            connected(),
-            schema.ConsumerInfo(4, True, CONSUMER, True, destination, prefetch_size=0, subscription_name="durable"),
+        wanted = schema.ConsumerInfo(
+            4, True, CONSUMER, True, destination, prefetch_size=0, selector="", subscription_name="durable"
         )
-        assert asked.is_browser == (destination is QUEUE)
-        assert asked.durable_name == (None if destination is QUEUE else "durable")
-        assert asked.prefetch == 0
-
-
-def test_an_empty_selector_is_none() -> None:
-    assert only(connected(), schema.ConsumerInfo(4, True, CONSUMER, destination=QUEUE, selector="")).selector is None
+        asked = only(connected(), wanted)
+        is_queue = destination is QUEUE
+        assert (asked.is_browser, asked.durable_name) == (is_queue, None if is_queue else "durable")
+        assert (asked.prefetch, asked.selector) == (0, None), "an empty selector is none"
 
 
 def test_the_advisory_consumer_needs_no_session() -> None:
@@ -318,17 +284,6 @@ def test_an_empty_session_ends_at_once() -> None:
     peer = connected()
     assert peer.say(schema.RemoveInfo(20, True, SessionId(CONNECTION, 1), -1)) == []
     assert peer.hear() == schema.Response(correlation_id=20)
-
-
-def test_a_connection_takes_all_its_consumers_with_it() -> None:
-    peer = opened()
-    for tag, message in enumerate(sent(peer, 1, 2), 1):
-        peer.deliver(tag, message)
-    consumer, disconnect = peer.say(schema.RemoveInfo(20, True, CONNECTION_ID, 100))
-    assert isinstance(consumer, Unsubscribe)
-    assert consumer.seen == 1
-    assert isinstance(disconnect, Disconnect)
-    assert disconnect.receipt == 20
 
 
 def test_a_durable_subscription_is_deleted_by_its_name() -> None:
@@ -424,12 +379,6 @@ def test_a_poison_acknowledgement_in_a_transaction_dooms_it() -> None:
     assert failure.transaction == LOCAL.key
     assert "transaction" in failure.error.message
     assert not failure.error.is_fatal
-
-
-def test_a_message_of_a_removed_producer_is_refused() -> None:
-    peer = opened()
-    only(peer, schema.RemoveInfo(4, False, PRODUCER))
-    refusal(peer, text(1, command_id=5, is_awaited=True), ErrorKind.GENERAL)
 
 
 # ---- what the broker ends

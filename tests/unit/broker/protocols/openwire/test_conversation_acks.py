@@ -28,6 +28,8 @@ from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.protocols.commands import one
 from tests.support.protocols.openwire.peer import CONNECTION, CONSUMER, LOCAL, QUEUE, TOPIC, Peer, ack, sent
 
+KINDS = AckType.STANDARD, AckType.DELIVERED, AckType.POISON, AckType.EXPIRED
+
 
 def holding(count: int, *, is_restored: bool = False, **options: Any) -> tuple[Peer, list[Message]]:
     """A consumer to which messages were dispatched, under the tags 1, 2, 3 ..."""
@@ -120,12 +122,6 @@ def test_a_range_must_have_as_many_as_it_says() -> None:
     assert (asked.first, asked.tag) == (2, 4)
 
 
-def test_a_message_is_acknowledged_once() -> None:
-    peer, messages = holding(2)
-    only(peer, ack(AckType.STANDARD, messages[0], messages[0], 1))
-    assert messages[0].message_id in unmatched(peer, ack(AckType.STANDARD, messages[0], messages[0], 1))
-
-
 def test_individual_acknowledgements_are_in_any_order_and_may_come_twice() -> None:
     peer, messages = holding(3)
     for tag in (2, 3, 1):
@@ -150,29 +146,28 @@ def test_a_redelivery_is_the_clients_own_affair() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "text"),
+    ("type", "cause", "text"),
     [
-        (None, "Poison acknowledgement"),
-        (Throwable("java.lang.Throwable", "exceeds redelivery policy limit"), None),
-        (Throwable("java.lang.Throwable", None), "java.lang.Throwable"),
+        (AckType.EXPIRED, None, "expired"),
+        (AckType.POISON, None, "Poison acknowledgement"),
+        (
+            AckType.POISON,
+            Throwable("java.lang.Throwable", "exceeds redelivery policy limit"),
+            "java.lang.Throwable: exceeds redelivery policy limit",
+        ),
+        (AckType.POISON, Throwable("java.lang.Throwable", None), "java.lang.Throwable"),
     ],
 )
-def test_poison_goes_to_the_dead_letters_with_its_cause(cause: Throwable | None, text: str | None) -> None:
+def test_what_expired_and_poison_are_given_up_with_their_cause(
+    type: AckType, cause: Throwable | None, text: str
+) -> None:
     peer, messages = holding(3)
-    command = ack(AckType.POISON, messages[0], messages[1], 2)
+    command = ack(type, messages[0], messages[1], 2)
     command.poison_cause = cause
     asked = only(peer, command, GiveUp)
-    assert (asked.id, asked.first, asked.tag, asked.is_expired) == ("1:1", 1, 2, False)
-    assert asked.cause == (text or "java.lang.Throwable: exceeds redelivery policy limit")
+    assert (asked.id, asked.first, asked.tag, asked.is_expired) == ("1:1", 1, 2, type is AckType.EXPIRED)
+    assert text in asked.cause
     assert "dispatched list" in unmatched(peer, command)
-
-
-def test_what_expired_at_the_client_is_given_up_as_such() -> None:
-    peer, messages = holding(2)
-    asked = only(peer, ack(AckType.EXPIRED, messages[0], messages[1], 2), GiveUp)
-    assert asked.is_expired
-    assert (asked.first, asked.tag) == (1, 2)
-    assert "expired" in asked.cause
 
 
 def test_an_acknowledgement_of_no_known_type_is_refused() -> None:
@@ -184,14 +179,16 @@ def test_an_acknowledgement_of_no_known_type_is_refused() -> None:
 # ---- what nobody remembers
 
 
-@pytest.mark.parametrize("type", [AckType.STANDARD, AckType.DELIVERED, AckType.POISON, AckType.EXPIRED])
-def test_acknowledgements_of_deliveries_before_a_failover_are_ignored(type: AckType) -> None:
-    _, messages = holding(1)
+@pytest.mark.parametrize("type", KINDS)
+def test_acknowledgements_of_deliveries_before_a_failover_or_of_a_consumer_that_left_are_ignored(type: AckType) -> None:
+    former, messages = holding(1)
     peer, _ = holding(0)
     assert is_passed_over(peer, ack(type, messages[0], messages[0], 1))
+    former.say(schema.RemoveInfo(8, False, CONSUMER, -1))
+    assert is_passed_over(former, ack(type, messages[0], messages[0], 1))
 
 
-@pytest.mark.parametrize("type", [AckType.STANDARD, AckType.DELIVERED, AckType.POISON, AckType.EXPIRED])
+@pytest.mark.parametrize("type", KINDS)
 def test_acknowledgements_of_what_was_never_dispatched_are_refused(type: AckType) -> None:
     peer, messages = holding(2)
     stranger = Message(QUEUE, f"{CONNECTION}:1:1:99")
@@ -200,7 +197,7 @@ def test_acknowledgements_of_what_was_never_dispatched_are_refused(type: AckType
         assert ":1:1:99" in unmatched(peer, ack(type, stranger, messages[1], 1))
 
 
-@pytest.mark.parametrize("type", [AckType.STANDARD, AckType.DELIVERED, AckType.POISON, AckType.EXPIRED])
+@pytest.mark.parametrize("type", KINDS)
 def test_an_acknowledgement_from_before_a_failover_may_come_after_new_dispatches(type: AckType) -> None:
     """A thread of the client that was late with it: it takes nothing, and is no error that ends a consumer."""
     peer, messages = holding(2, is_restored=True)
@@ -212,12 +209,6 @@ def test_an_acknowledgement_from_before_a_failover_may_come_after_new_dispatches
         assert is_passed_over(peer, ack(type, None, messages[1], 3))
     asked = only(peer, ack(AckType.STANDARD, messages[0], messages[1], 2))
     assert (asked.first, asked.tag) == (1, 2)
-
-
-def test_acknowledgements_of_a_consumer_that_left_are_passed_over() -> None:
-    peer, messages = holding(1)
-    peer.say(schema.RemoveInfo(8, False, CONSUMER, -1))
-    assert is_passed_over(peer, ack(AckType.STANDARD, messages[0], messages[0], 1))
 
 
 # ---- topics and browsers

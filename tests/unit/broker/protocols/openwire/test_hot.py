@@ -21,15 +21,7 @@ PRODUCER = ProducerId("ID:a-1-2-1:1", 3, 4)
 CONSUMER = ConsumerId("ID:b-1-2-1:1", 5, 6)
 MESSAGE = MessageId(None, PRODUCER, 7, 8)
 ACK = MessageAck(
-    9,
-    True,
-    Destination(DestinationKind.QUEUE, "Q"),
-    None,
-    CONSUMER,
-    AckType.STANDARD,
-    MESSAGE,
-    MESSAGE,
-    1,
+    9, True, Destination(DestinationKind.QUEUE, "Q"), None, CONSUMER, AckType.STANDARD, MESSAGE, MESSAGE, 1
 )
 
 

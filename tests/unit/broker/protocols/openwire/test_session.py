@@ -23,6 +23,7 @@ from tandemmq.broker.core.commands import (
     Recover,
     Send,
     Subscribe,
+    Unsubscribe,
 )
 from tandemmq.broker.protocols.openwire import consumers, schema
 from tandemmq.broker.protocols.openwire.codec import STORED
@@ -59,22 +60,15 @@ from tests.support.protocols.openwire.vectors import vectors
 # ---- the handshake
 
 
-def test_the_broker_greets_before_it_heard_anything() -> None:
+def test_the_broker_greets_before_it_heard_anything_and_names_itself_as_soon_as_the_client_greeted() -> None:
     peer = Peer()
     assert peer.session.pending_bytes > 0
-    greeting = peer.hear(schema.WireFormatInfo)
-    assert greeting.version == 11
+    assert peer.hear(schema.WireFormatInfo).version == 11
     assert peer.session.pending_bytes == 0
-
-
-def test_the_broker_names_itself_as_soon_as_the_client_greeted() -> None:
-    peer = Peer()
-    peer.hear_all()
     assert peer.say(info()) == []
     heard = peer.hear(schema.BrokerInfo)
     assert (heard.broker_name, heard.broker_id, heard.broker_url) == ("b1", BrokerId("ID:broker-1"), "tcp://b1:61616")
-    assert not heard.fault_tolerant_configuration
-    assert heard.peer_broker_infos == ()
+    assert (heard.fault_tolerant_configuration, heard.peer_broker_infos) == (False, ())
 
 
 @pytest.mark.parametrize(("theirs", "agreed"), [(12, 11), (11, 11), (10, 10), (6, 6), (1, 1)])
@@ -85,8 +79,10 @@ def test_the_lower_version_is_spoken(theirs: int, agreed: int) -> None:
 
 
 def test_a_connection_without_greeting_is_no_connection() -> None:
-    peer = Peer()
-    assert not peer.session.is_connected
+    """One that greeted is: a failover client's backup transport greets and waits (openwire.md 16.5)."""
+    peer, spare = Peer(), Peer()
+    spare.shake_hands()
+    assert (peer.session.is_connected, spare.session.is_connected) == (False, True)
     failure = one(ProtocolFailure, peer.say(schema.KeepAliveInfo()))
     assert failure.error.is_fatal
     assert "came before WireFormatInfo" in failure.error.message
@@ -97,13 +93,6 @@ def test_nothing_is_said_to_a_client_that_did_not_greet() -> None:
     peer.session.take()
     peer.session.fail(ClientError("No CONNECT came"))
     assert peer.session.take() == b""
-
-
-def test_a_spare_connection_is_as_good_as_connected() -> None:
-    """A failover client's backup transport greets and waits (openwire.md 16.5)."""
-    peer = Peer()
-    peer.shake_hands()
-    assert peer.session.is_connected
 
 
 @pytest.mark.parametrize(
@@ -414,14 +403,10 @@ def test_what_another_protocol_sent_is_shown_and_acknowledged_like_all_others() 
     id = heard.message.message_id
     assert id is not None
     assert id.text_view == "a name of its own"
-    command = one(
-        Ack,
-        peer.say(
-            schema.MessageAck(
-                1, False, QUEUE, None, CONSUMER, 2, first_message_id=id, last_message_id=id, message_count=1
-            )
-        ),
+    acknowledged = schema.MessageAck(
+        1, False, QUEUE, None, CONSUMER, 2, first_message_id=id, last_message_id=id, message_count=1
     )
+    command = one(Ack, peer.say(acknowledged))
     assert (command.id, command.tag) == ("1:1", 1)
 
 
@@ -445,22 +430,14 @@ def in_group(number: int, group: str | None, sequence: int = 0, kind: BodyKind =
 def test_the_first_message_of_a_group_is_called_so() -> None:
     messages = [in_group(1, "a"), in_group(2, "a", 7), in_group(3, None), in_group(4, "b"), in_group(5, "a", 1)]
     assert firsts(opened(), *messages) == [True, False, False, True, True]
+    closed = in_group(1, "a"), in_group(2, "a", -1), in_group(3, "a")
+    assert firsts(opened(), *closed) == [True, False, True], "a group that was closed begins anew"
+    assert firsts(opened(), in_group(1, "a", kind=BodyKind.BLOB)) == [False], "the bytes of a blob are left alone"
 
 
-def test_a_group_that_was_closed_begins_anew() -> None:
-    assert firsts(opened(), in_group(1, "a"), in_group(2, "a", -1), in_group(3, "a")) == [True, False, True]
-
-
-def test_topics_and_browsers_have_no_groups() -> None:
+def test_topics_browsers_and_old_clients_have_no_groups() -> None:
     for options in ({"destination": TOPIC}, {"destination": TOPIC, "subscription_name": "durable"}, {"browser": True}):
         assert firsts(opened(**options), in_group(1, "a"), in_group(2, "a")) == [False, False]
-
-
-def test_the_bytes_of_a_blob_are_left_alone() -> None:
-    assert firsts(opened(), in_group(1, "a", kind=BodyKind.BLOB)) == [False]
-
-
-def test_old_clients_know_nothing_of_first_messages() -> None:
     for version, expected in ((9, [False]), (10, [True])):
         peer = Peer()
         peer.connect(version)
@@ -504,9 +481,12 @@ def test_a_pull_that_found_nothing_and_a_browser_that_saw_all_are_told_so() -> N
 
 def test_a_client_that_removes_its_connection_hangs_up_itself() -> None:
     peer = opened()
-    commands = peer.say(schema.RemoveInfo(9, True, ConnectionId(CONNECTION), -1))
-    assert described(commands) == ["Unsubscribe", "Disconnect"]
-    disconnect = commands[-1]
+    for tag, message in enumerate(sent(peer, 1, 2), 1):
+        peer.deliver(tag, message)
+    peer.hear_all()
+    consumer, disconnect = peer.say(schema.RemoveInfo(9, True, ConnectionId(CONNECTION), 100))
+    assert isinstance(consumer, Unsubscribe)
+    assert consumer.seen == 1
     assert isinstance(disconnect, Disconnect)
     assert disconnect.is_awaited
     peer.session.receipt(disconnect.receipt)

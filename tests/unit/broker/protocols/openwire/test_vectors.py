@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.protocols.openwire.codec import message_of, stored_frame
-from tandemmq.broker.protocols.openwire.frames import FrameCutter
 from tandemmq.broker.protocols.openwire.schema import ActiveMQBytesMessage, Command, WireFormatInfo, WireMessage
 from tandemmq.broker.protocols.openwire.types import (
     DESCRIPTIONS,
@@ -86,20 +85,6 @@ def test_long_boolean_streams_are_counted_as_java_counts_them() -> None:
         for vector in named(name):
             info = vector.wire_format().decode(vector.frames[0])
             assert [peer.broker_name for peer in info.peer_broker_infos] == ["n"] * peers
-
-
-@pytest.mark.parametrize("piece", [1, 3, 4, 5, 7, 1000, 1 << 20])
-def test_however_the_stream_is_cut_the_same_frames_come_out(piece: int) -> None:
-    frames = [frame for vector in vectors() for frame in vector.frames]
-    stream = b"".join(frames)
-    cutter = FrameCutter()
-    found = []
-    for start in range(0, len(stream), piece):
-        cutter.feed(stream[start : start + piece])
-        while (frame := cutter.next_frame()) is not None:
-            found.append(frame)
-    assert found == frames
-    assert cutter.pending_bytes == 0
 
 
 def test_a_message_of_any_form_becomes_the_frame_that_the_store_keeps() -> None:

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, Connect, Undeliverable
+from tandemmq.broker.core.commands import AckMode, Undeliverable
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED
 from tandemmq.broker.protocols.openwire.types import MessageId
 from tandemmq.broker.protocols.stomp.destinations import write_destination
-from tandemmq.broker.protocols.stomp.frames import V12, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.frames import V12, Limits
 from tandemmq.broker.protocols.stomp.messages import KEPT_BYTES_MAX, QUICK_BYTES_MAX, QUICK_MAP_BYTES_MAX, encode_once
-from tandemmq.broker.protocols.stomp.session import SHARED_BODY_BYTES_MIN, StompSession
+from tandemmq.broker.protocols.stomp.session import SHARED_BODY_BYTES_MIN
 from tandemmq.store.records.frames import accept_frame
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.properties import encode_properties
-from tests.support.protocols.commands import one
 from tests.support.protocols.openwire.peer import PRODUCER, QUEUE
+from tests.support.protocols.stomp_peer import StompPeer
 
 LIMIT = 100_000
 Sent = Callable[[int], tuple[Message, bytes, bytes]]
@@ -47,34 +47,16 @@ def bytes_of(length: int) -> tuple[Message, bytes, bytes]:
     return sent(schema.ActiveMQBytesMessage, length.to_bytes(4, "big") + stream), body, stream
 
 
-class Client:
-    def __init__(self, transformation: str = "", limit: int = LIMIT) -> None:
-        self.was_prepared = False
-        self.session = StompSession("ID:a", lambda: 5, Limits(frame_bytes_max=limit), secret=lambda: "secret")
-        command = one(Connect, self.session.receive(b"CONNECT\naccept-version:1.2\n\n\0"))
-        self.session.connected(command, "ID:a")
-        header = f"transformation:{transformation}\n" if transformation else ""
-        self.session.receive(f"SUBSCRIBE\nid:0\ndestination:/queue/a\n{header}\n\0".encode())
-        self.session.take()
-
-    def sees(self, message: Message) -> tuple[dict[str, str], bytes]:
-        prepare = self.session.deliver("0", 1, message, 0, AckMode.AUTO)
-        self.was_prepared = prepare is not None
-        if prepare is not None:
-            assert self.session.take() == b""
-            prepare()
-            assert self.session.deliver("0", 1, message, 0, AckMode.AUTO) is None
-        parser = FrameParser(Limits())
-        parser.feed(self.session.take().replace(b"MESSAGE\n", b"SEND\n"))
-        frame = parser.next_frame()
-        assert frame is not None
-        return frame[1], frame[2]
+def client_of(transformation: str = "", limit: int = LIMIT) -> StompPeer:
+    client = StompPeer(limits=Limits(frame_bytes_max=limit))
+    client.subscribe(*([f"transformation:{transformation}"] if transformation else []))
+    return client
 
 
 @pytest.mark.parametrize("make", [a_text, bytes_of])
 def test_a_body_within_the_limit_comes_inflated(make: Sent) -> None:
     message, body, _ = make(LIMIT - 4)
-    headers, seen = Client().sees(message)
+    headers, seen = client_of().sees(message)
     assert seen == body
     assert not headers.keys() & {"content-encoding", "transformation-error"}
 
@@ -83,7 +65,7 @@ def test_a_body_within_the_limit_comes_inflated(make: Sent) -> None:
 @pytest.mark.parametrize("length", [QUICK_BYTES_MAX - 4, QUICK_BYTES_MAX + 1, 12 * QUICK_BYTES_MAX])
 def test_what_takes_long_is_made_ready_beside_the_loop(make: Sent, length: int) -> None:
     message, body, _ = make(length)
-    client = Client(limit=100 << 20)
+    client = client_of(limit=100 << 20)
     _, seen = client.sees(message)
     assert seen == body
     assert client.was_prepared is (length > QUICK_BYTES_MAX)
@@ -93,7 +75,7 @@ def test_what_takes_long_is_made_ready_beside_the_loop(make: Sent, length: int) 
 def test_a_map_is_written_beside_the_loop_unless_it_is_short(is_compressed: bool) -> None:
     for length in (10, QUICK_MAP_BYTES_MAX):
         entries = encode_properties({"a": "b" * length})
-        client = Client("jms-map-json")
+        client = client_of("jms-map-json")
         content = zlib.compress(entries) if is_compressed else entries
         _, seen = client.sees(sent(schema.ActiveMQMapMessage, content, is_compressed=is_compressed))
         assert b"b" * length in seen
@@ -102,7 +84,7 @@ def test_a_map_is_written_beside_the_loop_unless_it_is_short(is_compressed: bool
 
 def test_a_large_frame_is_taken_in_pieces_that_are_not_copied() -> None:
     body = b"x" * SHARED_BODY_BYTES_MIN
-    client = Client()
+    client = client_of()
     for number in range(3):
         message = Message(QUEUE, f"ID:b:1:1:{number}", body if number == 1 else b"short")
         assert client.session.deliver("0", number, message, 0, AckMode.AUTO) is None
@@ -116,7 +98,7 @@ def test_a_large_frame_is_taken_in_pieces_that_are_not_copied() -> None:
 @pytest.mark.parametrize("make", [a_text, bytes_of])
 def test_a_longer_one_comes_as_it_was_sent_and_no_more_of_it_is_inflated(make: Sent, length: int) -> None:
     message, _, stream = make(length)
-    client = Client()
+    client = client_of()
     tracemalloc.start()
     headers, seen = client.sees(message)
     _, peak = tracemalloc.get_traced_memory()
@@ -129,7 +111,7 @@ def test_a_longer_one_comes_as_it_was_sent_and_no_more_of_it_is_inflated(make: S
 
 def test_a_longer_map_comes_without_a_body_and_says_why() -> None:
     entries = encode_properties({"a": "b" * 2 * LIMIT})
-    headers, seen = Client("jms-map-json").sees(sent(schema.ActiveMQMapMessage, zlib.compress(entries)))
+    headers, seen = client_of("jms-map-json").sees(sent(schema.ActiveMQMapMessage, zlib.compress(entries)))
     assert seen == b""
     assert f"{LIMIT} " in headers["transformation-error"]
 
@@ -137,7 +119,7 @@ def test_a_longer_map_comes_without_a_body_and_says_why() -> None:
 @pytest.mark.parametrize("make", [schema.ActiveMQTextMessage, schema.ActiveMQBytesMessage])
 @pytest.mark.parametrize("content", [b"", b"\0\0", b"\0\0\0\5", b"\0\0\0\5not zlib"])
 def test_what_cannot_be_inflated_is_told_to_nobody(make: Any, content: bytes) -> None:
-    client = Client()
+    client = client_of()
     with pytest.raises(Undeliverable):
         client.sees(sent(make, content))
 

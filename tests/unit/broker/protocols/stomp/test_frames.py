@@ -68,19 +68,12 @@ SAMPLES: list[tuple[str, Dialect, bytes, list[Frame]]] = [
 
 
 @pytest.mark.parametrize(("dialect", "data", "expected"), [s[1:] for s in SAMPLES], ids=[s[0] for s in SAMPLES])
-class TestSamples:
-    def test_a_sample_is_read_whole(self, dialect: Dialect, data: bytes, expected: list[Frame]) -> None:
-        assert parse([data], dialect) == expected
-
-    def test_a_sample_is_read_byte_by_byte(self, dialect: Dialect, data: bytes, expected: list[Frame]) -> None:
-        assert parse(single_bytes(data), dialect) == expected
-
-    def test_bytes_behind_a_sample_are_kept(self, dialect: Dialect, data: bytes, expected: list[Frame]) -> None:
-        assert parse([data + b"\nTRAIL\nx:", b"y\n\n\0"], dialect) == [*expected, ("TRAIL", {"x": "y"}, b"")]
-
-    def test_a_sample_is_read_in_any_two_pieces(self, dialect: Dialect, data: bytes, expected: list[Frame]) -> None:
-        for cut in range(len(data)):
-            assert parse([data[:cut], data[cut:]], dialect) == expected
+def test_a_sample_is_read_in_any_pieces(dialect: Dialect, data: bytes, expected: list[Frame]) -> None:
+    assert parse([data], dialect) == expected
+    assert parse(single_bytes(data), dialect) == expected
+    for cut in range(len(data)):
+        assert parse([data[:cut], data[cut:]], dialect) == expected
+    assert parse([data + b"\nTRAIL\nx:", b"y\n\n\0"], dialect) == [*expected, ("TRAIL", {"x": "y"}, b"")]
 
 
 MISTAKES: list[tuple[str, Dialect, bytes, str]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -90,43 +91,29 @@ def test_the_forms_are_xstreams(xml: bytes, json: bytes, entries: dict[str, Any]
     assert (read_xml(xml), read_json(json)) == (entries, entries)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"<map>",
-        b"<string>a</string>",
-        b"<map><entry><string>k</string></entry></map>",
-        b"<map><entry><string>k</string><java.net.URL>http://a</java.net.URL></entry></map>",
-        b"<map><entry><string>k</string><int>2147483648</int></entry></map>",
-        b"<map><entry><string>k</string><byte-array>!</byte-array></entry></map>",
-        b"<map><entry><string>k</string><int>" + b"9" * 5000 + b"</int></entry></map>",
-        b'<!DOCTYPE map [<!ENTITY a "aaaa">]><map><entry><string>k</string><string>&a;</string></entry></map>',
-        b"<map><entry><string>k</string>" * 40,
-        b"<map>" + b" " * DOCUMENT_BYTES_MAX + b"</map>",
-    ],
-)
-def test_no_other_xml_is_read(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"\w"):
-        read_xml(data)
+XML_ENTRY, JSON_ENTRY = b"<map><entry><string>k</string>", b'{"map":{"entry":'
+NO_XML = [
+    *(b"", b"<map>", b"<string>a</string>", XML_ENTRY + b"</entry></map>", XML_ENTRY * 40),
+    XML_ENTRY + b"<java.net.URL>http://a</java.net.URL></entry></map>",
+    XML_ENTRY + b"<int>2147483648</int></entry></map>",
+    XML_ENTRY + b"<byte-array>!</byte-array></entry></map>",
+    XML_ENTRY + b"<int>" + b"9" * 5000 + b"</int></entry></map>",
+    b'<!DOCTYPE map [<!ENTITY a "aaaa">]>' + XML_ENTRY + b"<string>&a;</string></entry></map>",
+    b"<map>" + b" " * DOCUMENT_BYTES_MAX + b"</map>",
+]
+NO_JSON = [
+    *(b"", b"{}", JSON_ENTRY + b"[[]]}}", b'{"object":{}}', b"[" * 100_000, b" " * (DOCUMENT_BYTES_MAX + 1)),
+    JSON_ENTRY + b'{"int":1,"string":"k"}}}',
+    JSON_ENTRY + b'{"string":["k"]}}}',
+    JSON_ENTRY + b'{"string":"k","int":1.5}}}',
+    (JSON_ENTRY + b'{"string":"k","map":') * 40,
+    b'{"map":' * 40 + b"1" + b"}" * 40,
+]
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"{}",
-        b'{"map":{"entry":[[]]}}',
-        b'{"map":{"entry":{"int":1,"string":"k"}}}',
-        b'{"map":{"entry":{"string":["k"]}}}',
-        b'{"object":{}}',
-        b'{"map":{"entry":{"string":"k","int":1.5}}}',
-        b'{"map":{"entry":{"string":"k","map":' * 40,
-        b"[" * 100_000,
-        b'{"map":' * 40 + b"1" + b"}" * 40,
-        b" " * (DOCUMENT_BYTES_MAX + 1),
-    ],
+    ("read", "data"), [*((read_xml, each) for each in NO_XML), *((read_json, each) for each in NO_JSON)]
 )
-def test_no_other_json_is_read(data: bytes) -> None:
+def test_no_other_xml_or_json_is_read(read: Callable[[bytes], object], data: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        read_json(data)
+        read(data)

@@ -6,56 +6,16 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import (
-    AckMode,
-    AddDestination,
-    ClientError,
-    Command,
-    Connect,
-    Nack,
-    ProtocolFailure,
-    Send,
-    Subscribe,
-)
+from tandemmq.broker.core.commands import AckMode, AddDestination, ClientError, Nack, ProtocolFailure, Send, Subscribe
 from tandemmq.broker.core.numbers import java_text
 from tandemmq.broker.protocols.stomp.destinations import NAMES_MAX, TEMPORARY_MAX, DestinationNames, write_destination
-from tandemmq.broker.protocols.stomp.frames import DIALECTS, FrameParser, Limits
-from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.properties import Float, Long, Short, encode_properties
 from tests.support.protocols.commands import one
+from tests.support.protocols.stomp_peer import StompPeer
 
 QUEUE = DestinationKind.QUEUE
 TEMP_QUEUE = DestinationKind.TEMP_QUEUE
-
-
-class Client:
-    """A STOMP client of one version, connected under ``id``."""
-
-    def __init__(self, version: str = "1.2", id: str = "ID:a-1-1") -> None:
-        self.session = StompSession(id, lambda: 5, secret=lambda: "secret")
-        self.dialect = DIALECTS[version]
-        command = one(Connect, self.say(f"CONNECT\naccept-version:{version}\n\n"))
-        self.session.connected(command, id)
-        self.session.take()
-
-    def say(self, frame: str) -> list[Command]:
-        return self.session.receive(frame.encode() + b"\0")
-
-    def heard(self) -> list[tuple[dict[str, str], bytes]]:
-        parser = FrameParser(Limits())
-        parser.dialect = self.dialect
-        parser.feed(self.session.take().replace(b"MESSAGE\n", b"SEND\n"))
-        found = []
-        while (frame := parser.next_frame()) is not None:
-            found.append(frame[1:])
-        return found
-
-    def sees(self, message: Message, *, id: str = "0") -> tuple[dict[str, str], bytes]:
-        """How ``message`` comes to it."""
-        self.session.deliver(id, 1, message, 0, AckMode.AUTO)
-        (seen,) = self.heard()
-        return seen
 
 
 def message(body: bytes = b"", kind: BodyKind = BodyKind.TEXT, **fields: Any) -> Message:
@@ -64,25 +24,25 @@ def message(body: bytes = b"", kind: BodyKind = BodyKind.TEXT, **fields: Any) ->
 
 class TestTemporaryDestinations:
     def test_one_is_made_before_its_first_use_and_once(self) -> None:
-        client = Client()
+        client = StompPeer()
         made, subscribed = client.say("SUBSCRIBE\nid:0\ndestination:/temp-queue/r\n\n")
         (sent,) = client.say("SEND\ndestination:/queue/a\nreply-to:/temp-queue/r\n\n")
         other, to_topic = client.say("SEND\ndestination:/temp-topic/r\n\n")
 
-        expected = Destination(TEMP_QUEUE, "ID:a-1-1-secret:1")
         assert isinstance(made, AddDestination)
         assert isinstance(subscribed, Subscribe)
         assert isinstance(sent, Send)
-        assert (made.destination, subscribed.destination, sent.message.reply_to) == (expected, expected, expected)
+        found = made.destination, subscribed.destination, sent.message.reply_to
+        assert found == (Destination(TEMP_QUEUE, "ID:a-1-1-secret:1"),) * 3
         assert isinstance(other, AddDestination)
         assert isinstance(to_topic, Send)
-        expected = Destination(DestinationKind.TEMP_TOPIC, "ID:a-1-1-secret:2")
-        assert (other.destination, to_topic.message.destination) == (expected, expected)
+        found = other.destination, to_topic.message.destination
+        assert found == (Destination(DestinationKind.TEMP_TOPIC, "ID:a-1-1-secret:2"),) * 2
 
     def test_its_owner_knows_it_by_its_name_and_a_replier_by_the_brokers(self) -> None:
-        asker, replier = Client(), Client(id="ID:b-1-1")
+        asker, replier = StompPeer(), StompPeer(id="ID:b-1-1")
         asker.say("SUBSCRIBE\nid:0\ndestination:/temp-queue/r\n\n")
-        replier.say("SUBSCRIBE\nid:0\ndestination:/queue/a\n\n")
+        replier.subscribe()
         question = one(Send, asker.say("SEND\ndestination:/queue/a\nreply-to:/temp-queue/r\ncorrelation-id:7\n\n"))
 
         seen, _ = replier.sees(question.message)
@@ -93,16 +53,16 @@ class TestTemporaryDestinations:
         assert (seen["destination"], seen["correlation-id"]) == ("/temp-queue/r", "7")
 
     def test_what_was_written_for_its_owner_is_not_given_to_others(self) -> None:
-        owner, other = Client(), Client(id="ID:b-1-1")
+        owner, other = StompPeer(), StompPeer(id="ID:b-1-1")
         for client in (owner, other):
-            client.say("SUBSCRIBE\nid:0\ndestination:/queue/a\n\n")
+            client.subscribe()
         (_, sent) = owner.say("SEND\ndestination:/queue/a\nreply-to:/temp-queue/r\n\n")
         assert isinstance(sent, Send)
         seen = [client.sees(sent.message)[0]["reply-to"] for client in (owner, other, owner)]
         assert seen == ["/temp-queue/r", "/remote-temp-queue/ID:a-1-1-secret:1", "/temp-queue/r"]
 
     def test_a_refused_frame_may_have_made_one(self) -> None:
-        made, refused = Client().say("SEND\ndestination:/temp-queue/r\npriority:high\n\n")
+        made, refused = StompPeer().say("SEND\ndestination:/temp-queue/r\npriority:high\n\n")
         assert isinstance(made, AddDestination)
         assert isinstance(refused, ProtocolFailure)
 
@@ -158,36 +118,36 @@ class TestMaps:
         ],
     )
     def test_a_map_comes_in_the_form_that_the_subscription_asks_for(self, asked: str, told: str, body: bytes) -> None:
-        client = Client()
-        client.say(f"SUBSCRIBE\nid:0\ndestination:/queue/a\ntransformation:{asked}\n\n")
+        client = StompPeer()
+        client.subscribe(f"transformation:{asked}")
         seen, came = client.sees(message(self.MAP, BodyKind.MAP, properties={"transformation": "no", "colour": "red"}))
         assert (came, seen["content-length"]) == (body, str(len(body)))
         assert (seen["transformation"], seen["colour"]) == (told, "red")
 
     def test_subscriptions_that_differ_share_nothing(self) -> None:
-        client = Client()
-        client.say("SUBSCRIBE\nid:0\ndestination:/queue/a\ntransformation:jms-map-xml\n\n")
-        client.say("SUBSCRIBE\nid:1\ndestination:/queue/a\n\n")
+        client = StompPeer()
+        client.subscribe("transformation:jms-map-xml")
+        client.subscribe(id="1")
         shared = message(self.MAP, BodyKind.MAP)
         assert [client.sees(shared, id=id)[1] for id in "0101"] == [self.XML, b"", self.XML, b""]
 
     def test_a_text_is_not_changed_and_bytes_are_not_even_marked(self) -> None:
-        client = Client()
-        client.say("SUBSCRIBE\nid:0\ndestination:/queue/a\ntransformation:jms-map-xml\n\n")
+        client = StompPeer()
+        client.subscribe("transformation:jms-map-xml")
         seen, body = client.sees(message(b"hi"))
         assert (seen["transformation"], body) == ("jms-map-xml", b"hi")
         seen, body = client.sees(message(b"hi", BodyKind.BYTES))
         assert ("transformation" in seen, body) == (False, b"hi")
 
     def test_an_object_is_never_read(self) -> None:
-        client = Client()
-        client.say("SUBSCRIBE\nid:0\ndestination:/queue/a\ntransformation:jms-object-json\n\n")
+        client = StompPeer()
+        client.subscribe("transformation:jms-object-json")
         seen, body = client.sees(message(b"\xac\xed\0\5java", BodyKind.OBJECT))
         assert (body, seen["transformation-error"]) == (b"", "Java objects are not read here")
 
     def test_a_damaged_map_comes_empty_with_the_reason(self) -> None:
-        client = Client()
-        client.say("SUBSCRIBE\nid:0\ndestination:/queue/a\ntransformation:jms-map-json\n\n")
+        client = StompPeer()
+        client.subscribe("transformation:jms-map-json")
         seen, body = client.sees(message(self.MAP[:-1], BodyKind.MAP))
         assert (body, "truncated" in seen["transformation-error"]) == (b"", True)
 
@@ -196,24 +156,14 @@ class TestBrowser:
     SUBSCRIBE = "SUBSCRIBE\nid:0\ndestination:/queue/a\nbrowser:true\nack:client-individual\n\n"
 
     def test_its_end_is_a_message_that_says_so(self) -> None:
-        client = Client()
+        client = StompPeer()
         client.say(self.SUBSCRIBE)
         client.session.nothing("0")
-        assert client.heard() == [
-            (
-                {
-                    "subscription": "0",
-                    "destination": "/queue/a",
-                    "message-id": "0",
-                    "browser": "end",
-                    "content-length": "0",
-                },
-                b"",
-            )
-        ]
+        end = {"subscription": "0", "destination": "/queue/a", "message-id": "0", "browser": "end"}
+        assert client.heard() == [(end | {"content-length": "0"}, b"")]
 
     def test_an_end_that_comes_late_is_not_told(self) -> None:
-        client = Client()
+        client = StompPeer()
         client.session.nothing("0")
         assert client.heard() == []
 
@@ -221,7 +171,7 @@ class TestBrowser:
         ("version", "name"), [("1.2", "id:1-1"), ("1.1", "subscription:0\nmessage-id:ID\\cx\\c1\\c1\\c1")]
     )
     def test_it_refuses_nothing(self, version: str, name: str) -> None:
-        client = Client(version)
+        client = StompPeer(version)
         client.say(self.SUBSCRIBE)
         client.session.deliver("0", 1, message(), 0, AckMode.INDIVIDUAL)
         refused = one(ProtocolFailure, client.say(f"NACK\n{name}\n\n"))
@@ -229,7 +179,7 @@ class TestBrowser:
         assert not refused.error.is_fatal
 
     def test_a_consumer_under_the_id_of_a_refused_browser_may(self) -> None:
-        client = Client()
+        client = StompPeer()
         client.say(self.SUBSCRIBE)
         error = ClientError("no", is_fatal=False)
         error.refused_id = "0"
@@ -240,27 +190,36 @@ class TestBrowser:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "0.0",
+        "-0.0",
+        "1.0",
+        "100.0",
+        "9999999.0",
+        "1.0E7",
+        "1.5E10",
+        "0.001",
+        "1.0E-4",
+        "-1.25E-7",
+        "1.7976931348623157E308",
+        "NaN",
+        "-Infinity",
+    ],
+)
+def test_numbers_are_written_as_java_does(text: str) -> None:
+    assert java_text(float(text)) == text
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         (True, "true"),
         (Short(-3), "-3"),
         (Long(1 << 40), "1099511627776"),
-        (0.0, "0.0"),
-        (-0.0, "-0.0"),
-        (1.0, "1.0"),
-        (100.0, "100.0"),
-        (9999999.0, "9999999.0"),
-        (10000000.0, "1.0E7"),
-        (1.5e10, "1.5E10"),
-        (0.001, "0.001"),
-        (0.0001, "1.0E-4"),
-        (-1.25e-7, "-1.25E-7"),
-        (1.7976931348623157e308, "1.7976931348623157E308"),
-        (float("nan"), "NaN"),
-        (float("-inf"), "-Infinity"),
         (Float(0.10000000149011612), "0.1"),
         (Float(3.4028234663852886e38), "3.4028235E38"),
     ],
 )
-def test_numbers_are_written_as_java_does(value: float, text: str) -> None:
+def test_values_of_other_types_are_written_as_java_does(value: float, text: str) -> None:
     assert java_text(value) == text

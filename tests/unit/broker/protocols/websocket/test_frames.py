@@ -1,4 +1,5 @@
-"""Frames of WebSocket are read however they come, and what breaks the protocol is told with its code (RFC 6455)."""
+"""Frames of WebSocket are read however they come, what breaks the protocol is told with its code (RFC 6455), and what a
+session says is cut into messages."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandemmq.broker.core.commands import AckMode, ClientError
+from tandemmq.broker.protocols.stomp.session import SHARED_BODY_BYTES_MIN
 from tandemmq.broker.protocols.websocket.frames import (
     BINARY,
     CLOSE,
@@ -24,11 +27,15 @@ from tandemmq.broker.protocols.websocket.frames import (
     head,
     unmasked,
 )
+from tandemmq.broker.protocols.websocket.messages import TEXT_BYTES_MAX, binary_messages, is_text, stomp_messages
+from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.broker.websocket_peer import client_frame
+from tests.support.protocols.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.promise("websocket")
 
 BYTES_MAX = 1 << 20
+BROKEN, BEGUN = CloseCode.PROTOCOL_ERROR, client_frame(TEXT, b"a", is_final=False)
 
 
 def read(pieces: Iterable[bytes], *, accepts_text: bool = True) -> tuple[bytes, FrameParser]:
@@ -101,24 +108,20 @@ def test_a_close_has_its_code_and_is_the_end(payload: bytes, code: int) -> None:
 @pytest.mark.parametrize(
     ("sent", "code"),
     [
-        pytest.param(b"\x81\x01a", CloseCode.PROTOCOL_ERROR, id="no mask"),
-        pytest.param(client_frame(TEXT, b"a", rsv=0x40), CloseCode.PROTOCOL_ERROR, id="compressed"),
-        pytest.param(client_frame(TEXT, b"a", rsv=0x10), CloseCode.PROTOCOL_ERROR, id="a reserved bit"),
-        pytest.param(client_frame(3, b"a"), CloseCode.PROTOCOL_ERROR, id="an unknown opcode"),
-        pytest.param(client_frame(0xB, b"a"), CloseCode.PROTOCOL_ERROR, id="an unknown control opcode"),
-        pytest.param(client_frame(0, b"a"), CloseCode.PROTOCOL_ERROR, id="nothing goes on"),
-        pytest.param(
-            client_frame(TEXT, b"a", is_final=False) + client_frame(TEXT, b"b"),
-            CloseCode.PROTOCOL_ERROR,
-            id="a message within a message",
-        ),
-        pytest.param(client_frame(PING, b"x" * 126), CloseCode.PROTOCOL_ERROR, id="a long ping"),
-        pytest.param(client_frame(PING, b"x", is_final=False), CloseCode.PROTOCOL_ERROR, id="a ping in fragments"),
-        pytest.param(b"\x82\xfe\x00\x7d", CloseCode.PROTOCOL_ERROR, id="16 bits for 125"),
-        pytest.param(b"\x82\xff" + struct.pack(">Q", 65_535), CloseCode.PROTOCOL_ERROR, id="64 bits for 65,535"),
-        pytest.param(b"\x82\xff" + struct.pack(">Q", 1 << 63), CloseCode.PROTOCOL_ERROR, id="64 bits of length"),
-        pytest.param(client_frame(CLOSE, b"\x03"), CloseCode.PROTOCOL_ERROR, id="half a code"),
-        pytest.param(client_frame(CLOSE, b"\x03\xed"), CloseCode.PROTOCOL_ERROR, id="1005 is never sent"),
+        pytest.param(b"\x81\x01a", BROKEN, id="no mask"),
+        pytest.param(client_frame(TEXT, b"a", rsv=0x40), BROKEN, id="compressed"),
+        pytest.param(client_frame(TEXT, b"a", rsv=0x10), BROKEN, id="a reserved bit"),
+        pytest.param(client_frame(3, b"a"), BROKEN, id="an unknown opcode"),
+        pytest.param(client_frame(0xB, b"a"), BROKEN, id="an unknown control opcode"),
+        pytest.param(client_frame(0, b"a"), BROKEN, id="nothing goes on"),
+        pytest.param(BEGUN + client_frame(TEXT, b"b"), BROKEN, id="a message within a message"),
+        pytest.param(client_frame(PING, b"x" * 126), BROKEN, id="a long ping"),
+        pytest.param(client_frame(PING, b"x", is_final=False), BROKEN, id="a ping in fragments"),
+        pytest.param(b"\x82\xfe\x00\x7d", BROKEN, id="16 bits for 125"),
+        pytest.param(b"\x82\xff" + struct.pack(">Q", 65_535), BROKEN, id="64 bits for 65,535"),
+        pytest.param(b"\x82\xff" + struct.pack(">Q", 1 << 63), BROKEN, id="64 bits of length"),
+        pytest.param(client_frame(CLOSE, b"\x03"), BROKEN, id="half a code"),
+        pytest.param(client_frame(CLOSE, b"\x03\xed"), BROKEN, id="1005 is never sent"),
         pytest.param(client_frame(CLOSE, b"\x03\xe8\xff"), CloseCode.INVALID_PAYLOAD, id="a reason that is no text"),
         pytest.param(client_frame(TEXT, b"a\xff"), CloseCode.INVALID_PAYLOAD, id="no UTF-8"),
         pytest.param(client_frame(TEXT, "\u20ac".encode()[:2]), CloseCode.INVALID_PAYLOAD, id="half a character"),
@@ -193,3 +196,89 @@ def test_our_heads_have_the_shortest_length() -> None:
     assert head(BINARY, 65_536) == b"\x82\x7f" + struct.pack(">Q", 65_536)
     assert close_frame(CloseCode.NO_CODE) == b"\x88\x00"
     assert close_frame(1002, "\u20ac" * 60) == b"\x88\x7d\x03\xea" + ("\u20ac" * 41).encode()
+
+
+# ---- what a STOMP session says is cut into messages at its frames, of text where it is UTF-8
+
+
+Q = Destination(DestinationKind.QUEUE, "a")
+
+
+def cut(messages: list[bytes | memoryview]) -> list[tuple[int, bytes]]:
+    """Opcode and payload of each message."""
+    data, found = b"".join(messages), []
+    while data:
+        kind, size, start = data[0] & 0x0F, data[1], 2
+        if size > 125:
+            start += 2 if size == 126 else 8
+            size = int.from_bytes(data[2:start])
+        assert len(data) >= start + size
+        assert data.startswith(head(kind, size))
+        found.append((kind, data[start : start + size]))
+        data = data[start + size :]
+    return found
+
+
+bodies = st.one_of(
+    st.binary(max_size=40),
+    st.text(max_size=40).map(str.encode),
+    st.sampled_from(
+        [b"\n\n\0\n", b"x" * SHARED_BODY_BYTES_MIN, b"\xff" * (SHARED_BODY_BYTES_MIN + 1), b"\0\n" * 20_000]
+    ),
+)
+
+
+@given(
+    st.sampled_from(["1.0", "1.1", "1.2"]),
+    st.lists(st.one_of(bodies, st.sampled_from(["beat", "receipt", "error"])), max_size=8),
+    st.text(max_size=10),
+    st.booleans(),
+)
+def test_each_frame_is_a_message_and_nothing_is_lost(
+    version: str, said: list[bytes | str], value: str, is_in_parts: bool
+) -> None:
+    client = StompPeer(version)
+    client.subscribe(id="1")
+    session = client.session
+    kinds = []
+    for tag, each in enumerate(said):
+        if isinstance(each, bytes):
+            message = Message(Q, "ID:m", body=each)
+            message.properties = {"content-length": "7", "n\ncontent-length": value, "p": value}
+            session.deliver("1", tag, message, 0, AckMode.CLIENT)
+            kinds.append(TEXT if is_utf_8(each) else BINARY)
+        else:
+            if each == "beat":
+                session.heart_beat()
+            elif each == "receipt":
+                session.receipt(f"r{value}")
+            else:
+                session.fail(ClientError(f"e{value}", value))
+            kinds.append(TEXT)
+    parts = list(session.take_parts()) if is_in_parts else [session.take()]
+    found = cut(stomp_messages(parts))
+    assert [kind for kind, _ in found] == kinds
+    assert b"".join(payload for _, payload in found) == b"".join(parts)
+    assert all(payload == b"\n" or payload.endswith(b"\0\n") for _, payload in found)
+    deliveries = [each for each in said if isinstance(each, bytes)]
+    messages = [payload for _, payload in found if payload.startswith(b"MESSAGE\n")]
+    assert all(m.endswith(b"\n\n" + body + b"\0\n") for m, body in zip(messages, deliveries, strict=True))
+
+
+def is_utf_8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def test_mqtt_says_all_in_one_message() -> None:
+    assert cut(binary_messages([b"ab", memoryview(b"c" * 200)])) == [(BINARY, b"ab" + b"c" * 200)]
+
+
+def test_a_very_long_body_is_text_if_it_is_ascii() -> None:
+    assert is_text([b"head", b"x" * (TEXT_BYTES_MAX + 1), b"\0\n"], is_ascii=True)
+    assert is_text([b"head", "\u00e4".encode() * 100_000 + b"\0\n"], is_ascii=True)
+    assert not is_text(["\u00e4".encode() * (TEXT_BYTES_MAX // 2 + 1)], is_ascii=False)
+    assert not is_text([b"head", b"\xc3"], is_ascii=True)

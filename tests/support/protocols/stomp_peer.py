@@ -1,0 +1,49 @@
+"""The other end of a STOMP session, for tests: it says frames and reads what comes."""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.commands import AckMode, Command, Connect
+from tandemmq.broker.protocols.stomp.frames import DIALECTS, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.session import StompSession
+from tandemmq.store.records.message import Message
+from tests.support.protocols.commands import one
+
+
+class StompPeer:
+    """A client of one version, connected under ``id``, and its session."""
+
+    def __init__(self, version: str = "1.2", id: str = "ID:a-1-1", limits: Limits | None = None) -> None:
+        self.session = StompSession(id, lambda: 5, limits or Limits(), secret=lambda: "secret")
+        self.was_prepared = False
+        self._dialect = DIALECTS[version]
+        command = one(Connect, self.say(f"CONNECT\naccept-version:{version}\n\n"))
+        self.session.connected(command, id)
+        self.session.take()
+
+    def say(self, frame: str) -> list[Command]:
+        return list(self.session.receive(frame.encode() + b"\0"))
+
+    def subscribe(self, *headers: str, id: str = "0") -> None:
+        """To the queue a."""
+        self.say("\n".join(("SUBSCRIBE", f"id:{id}", "destination:/queue/a", *headers, "", "")))
+
+    def heard(self) -> list[tuple[dict[str, str], bytes]]:
+        """The headers and the body of each message since."""
+        parser = FrameParser(Limits())
+        parser.dialect = self._dialect
+        parser.feed(self.session.take().replace(b"MESSAGE\n", b"SEND\n"))
+        found = []
+        while (frame := parser.next_frame()) is not None:
+            found.append(frame[1:])
+        return found
+
+    def sees(self, message: Message, *, id: str = "0") -> tuple[dict[str, str], bytes]:
+        """How ``message`` comes to it, made ready before if that takes long (``was_prepared``)."""
+        prepare = self.session.deliver(id, 1, message, 0, AckMode.AUTO)
+        self.was_prepared = prepare is not None
+        if prepare is not None:
+            assert self.session.take() == b""
+            prepare()
+            assert self.session.deliver(id, 1, message, 0, AckMode.AUTO) is None
+        (seen,) = self.heard()
+        return seen
