@@ -5,9 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.journal.format import (
-    CONTROL_MARK,
-    CONTROL_SIZE,
-    END_RECORD,
     RECORD_HEADER,
     batch_checksum,
     decode_records,
@@ -17,8 +14,6 @@ from tandemmq.journal.format import (
     location,
     offset_of,
 )
-from tandemmq.journal.scan import EndingKind
-from tests.support.journal.in_memory import scan_bytes
 
 # The first batch of ActiveMQ's fixture KahaDBVersion6 (reference: KahaDB 7.2)
 LOADED = bytes.fromhex("00250a23") + b"LOADED Wed Jul 08 16:03:02 GMT 2015"
@@ -32,12 +27,6 @@ def test_a_batch_is_encoded_byte_for_byte_as_activemq_does() -> None:
     assert bytes(batch) == LOADED_BATCH + b"\x2d\x71\x4d\x61\x34"
     assert offsets == [28]
     assert batch_checksum(batch) == 0xB5DC08EC
-
-
-def test_the_control_record_is_as_long_as_its_fields() -> None:
-    assert CONTROL_SIZE == 28
-    assert CONTROL_MARK.hex() == "0000001c025752495445204241544348"
-    assert END_RECORD.hex() == "2d714d6134"
 
 
 def test_offsets_are_counted_from_the_origin() -> None:
@@ -55,19 +44,6 @@ def test_a_location_names_file_and_offset_and_orders_by_both(file: int, offset: 
     where = location(file, offset)
     assert (file_of(where), offset_of(where)) == (file, offset)
     assert where < location(file, offset + 1) < location(file + 1, 0)
-
-
-@given(st.lists(st.lists(st.binary(max_size=60), min_size=1, max_size=5), max_size=6))
-def test_what_was_encoded_is_what_a_scan_finds(batches: list[list[bytes]]) -> None:
-    content = bytearray()
-    expected = []
-    for payloads in batches:
-        batch, offsets = encode_batch(payloads, len(content))
-        expected.append(list(zip(offsets, payloads, strict=True)))
-        content += batch[: -len(END_RECORD)]
-    scan = scan_bytes(bytes(content + END_RECORD))
-    assert [batch.records for batch in scan] == expected
-    assert (scan.ending.offset, scan.ending.kind) == (len(content), EndingKind.END_RECORD)
 
 
 @given(st.lists(st.tuples(st.integers(-3, 40), st.integers(0, 3))), st.integers(0, 9), st.integers(0, 9))

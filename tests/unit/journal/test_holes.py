@@ -14,16 +14,13 @@ from hypothesis import strategies as st
 
 from tandemmq.journal.errors import JournalCorrupt
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.format import CONTROL_MARK, END_RECORD, encode_batch
+from tandemmq.journal.format import END_RECORD
 from tandemmq.journal.scan import EndingKind, scan
 from tandemmq.journal.verify import damage_in
+from tests.support.journal.in_memory import batch_of
 
 BLOCK = 4096
 ENDLESS = 1 << 41
-
-
-def batch_of(payload: bytes) -> bytes:
-    return bytes(encode_batch((payload,))[0][: -len(END_RECORD)])
 
 
 def wrong(batch: bytes) -> bytes:
@@ -107,9 +104,3 @@ def test_a_batch_behind_two_terabytes_of_hole_is_found(tmp_path: Path) -> None:
     found = list(scan(JournalFiles(str(tmp_path)), 1, on_corrupt=damage.append))
     assert [batch.offset for batch in found] == [0, ENDLESS]
     assert [(each.start, each.stop) for each in damage] == [(len(one), ENDLESS)]
-
-
-def test_a_mark_begins_with_zeros() -> None:
-    """Why a search goes on a little before the data that a file system tells of."""
-    assert CONTROL_MARK.startswith(b"\0\0\0")
-    assert CONTROL_MARK[3] != 0

@@ -12,13 +12,9 @@ from hypothesis import strategies as st
 
 from tandemmq.journal.errors import JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.format import END_RECORD, encode_batch
-from tandemmq.journal.scan import Batch, Ending, EndingKind, Scan, scan
-from tests.support.journal.in_memory import MemorySource, scan_bytes
-
-
-def batch_of(*payloads: bytes) -> bytes:
-    return bytes(encode_batch(payloads)[0][: -len(END_RECORD)])
+from tandemmq.journal.format import END_RECORD
+from tandemmq.journal.scan import Batch, EndingKind, Scan, scan
+from tests.support.journal.in_memory import MemorySource, batch_of, scan_bytes
 
 
 def raw_batch(body: bytes, checksum: int | None = None, length: int | None = None) -> bytes:
@@ -362,7 +358,3 @@ def test_a_file_is_scanned_by_its_id(files: JournalFiles, drop_cache: bool) -> N
 def test_a_missing_file_is_named(files: JournalFiles) -> None:
     with pytest.raises(JournalMissing, match=r"db-5\.log"):
         list(scan(files, 5))
-
-
-def test_an_ending_prints_itself() -> None:
-    assert repr(Ending(12, EndingKind.TORN)) == "Ending(12, torn)"

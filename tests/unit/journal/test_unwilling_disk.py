@@ -10,15 +10,11 @@ import pytest
 
 from tandemmq.journal.errors import JournalFailed
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.scan import scan
 from tandemmq.journal.writer import JournalWriter
 from tests.support.crash.unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
+from tests.support.journal.in_memory import contents
 
 PAYLOADS = [b"a payload of some length", b"x" * 300]
-
-
-def contents(files: JournalFiles, file: int, end: int | None = None) -> list[list[bytes]]:
-    return [[payload for _, payload in batch.records] for batch in scan(files, file, end=end)]
 
 
 @pytest.fixture(params=MOODS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -10,15 +9,10 @@ import pytest
 
 from tandemmq.journal.errors import JournalMissing
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.format import CONTROL_SIZE, END_RECORD, encode_batch
+from tandemmq.journal.format import CONTROL_SIZE, END_RECORD
 from tandemmq.journal.verify import CHUNK_BYTES, VerifiedFiles
-
-SEED = int(os.environ.get("TANDEMMQ_SEED", "20261121"))
-
-
-def batch_of(*payloads: bytes) -> bytes:
-    return bytes(encode_batch(payloads)[0][: -len(END_RECORD)])
-
+from tests.support.journal.in_memory import batch_of
+from tests.support.prove import SEED
 
 BATCHES = [batch_of(b"header"), batch_of(b"one", b"two"), batch_of(b"x" * 300), batch_of(b"last")]
 FILE = b"".join(BATCHES)
