@@ -11,13 +11,13 @@ import pytest
 
 from tandemmq.journal.errors import JournalCorrupt
 from tandemmq.store.authority import SHARED_VOLUME
-from tandemmq.store.standby import Standby
 from tests.support.store.noted_authority import NotedAuthority
-from tests.support.store.store_harness import SMALL, Term
+from tests.support.store.standbys import standby_of
+from tests.support.store.store_harness import Term
 
 
 def test_damage_is_told_by_file_before_it_ends_a_promotion(tmp_path: Path) -> None:
-    with Term.of(Standby(str(tmp_path), f"{tmp_path}/index", "a", SMALL)) as term:
+    with Term(str(tmp_path)) as term:
         for _ in range(5):
             term.add_durably(1, body=b"x" * 2_000)
     shutil.rmtree(tmp_path / "index")
@@ -25,7 +25,7 @@ def test_damage_is_told_by_file_before_it_ends_a_promotion(tmp_path: Path) -> No
         file.seek(5_000)
         file.write(b"rotten")
     authority = NotedAuthority(SHARED_VOLUME, [])
-    standby = Standby(str(tmp_path), f"{tmp_path}/index", "b", SMALL, authority=authority)
+    standby = standby_of(str(tmp_path), authority=authority)
     standby.fence(lambda: True)
     with pytest.raises(JournalCorrupt):
         standby.read()

@@ -13,23 +13,16 @@ from typing import Any, cast
 
 from tandemmq.disk import Disk
 from tandemmq.journal.errors import Deposed
-from tandemmq.journal.files import JournalFiles
 from tandemmq.store.operations import Page
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
 from tandemmq.store.threads import OsThreads, Thread
 from tests.support.store.noting_disk import NotingDisk
+from tests.support.store.standbys import publish_next, standby_of
 from tests.support.store.store_harness import SMALL, Q, Term
 
 # It looks at nothing of its own accord.
 ASLEEP = replace(SMALL, fence_check_interval=3600.0)
-
-
-def fence(directory: str) -> None:
-    """Somebody else makes the file behind the last."""
-    files = JournalFiles(directory)
-    files.prepare("b", 4096)
-    files.publish("b", files.list()[-1] + 1)
 
 
 class Overtaken(Standby):
@@ -37,7 +30,7 @@ class Overtaken(Standby):
 
     def promote(self, **options: Any) -> Store:
         store = super().promote(**options)
-        fence(self.directory)
+        publish_next(self.directory)
         return store
 
 
@@ -54,7 +47,7 @@ def test_who_slept_before_it_served_finds_itself_deposed_before_it_reads_a_page(
 
 def test_a_master_with_nothing_to_do_finds_its_successor(directory: str) -> None:
     term = Term(directory, "a")
-    fence(directory)
+    publish_next(directory)
     assert isinstance(term.wait_lost(), Deposed)
     term.crash()
 
@@ -77,8 +70,8 @@ class Lingering(OsThreads):
 
 def test_who_asks_a_thread_whose_work_has_ended_does_not_wait_for_ever(directory: str) -> None:
     threads = Lingering()
-    term = Term.of(Standby(directory, f"{directory}/index", "a", SMALL, threads=threads))
-    fence(directory)
+    term = Term.of(standby_of(directory, "a", threads=threads))
+    publish_next(directory)
     assert threads.has_worked.wait(30)
     answer = term.store.ask(lambda state: None)
     threads.may_end.set()
@@ -94,7 +87,7 @@ class RemovedInTime(NotingDisk):
     def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
         if self.is_armed and os.path.basename(path) == "db-1.log":
             self.is_armed = False
-            fence(os.path.dirname(path))
+            publish_next(os.path.dirname(path))
             os.unlink(path)
         return super().open(path, flags, mode)
 
