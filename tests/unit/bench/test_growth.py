@@ -8,6 +8,7 @@ import pytest
 
 from tandemmq.bench.curves import picture
 from tandemmq.bench.growth import SUBJECTS, each, growth
+from tandemmq.bench.scrape import CASES, scrape, table
 
 
 @pytest.mark.thorough
@@ -39,3 +40,16 @@ def test_a_picture_has_a_curve_for_each_subject_with_a_figure() -> None:
     lines = drawn.findall("{http://www.w3.org/2000/svg}polyline")
     assert len(lines) == 4  # of no bytes there is none
     assert len(lines[0].get("points", "").split()) == 3
+
+
+# ---- The scrape scenario on a real broker, by small steps
+
+
+@pytest.mark.thorough
+def test_both_cases_are_measured_by_size() -> None:
+    figures = scrape(list(CASES), (1, 30), lambda _: None)
+    assert [step["destinations"] for step in figures["cases"]["sums"]] == [1, 30]
+    one, many = figures["cases"]["destinations"]
+    assert many["bytes"] > one["bytes"] + 29 * 6 * len("tandemmq_destination_")
+    assert all(step["longest_wait_ms"] > 0 for steps in figures["cases"].values() for step in steps)
+    assert len(table(figures)) == 5

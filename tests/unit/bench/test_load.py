@@ -2,17 +2,21 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tandemmq.bench.backlog import run_backlog
 from tandemmq.bench.connection import BenchError, Endpoint
 from tandemmq.bench.load import run_load
+from tandemmq.bench.outage import run_outage
+from tandemmq.bench.peers.floor import Floor
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, Server
 from tandemmq.bench.plan import LoadPlan
@@ -130,3 +134,49 @@ def test_who_stands_still_is_measured_with_all_that_was_due_meanwhile(broker: Se
     # More than a quarter of them was due while it stood; of a client that waits for its answers a few would be late.
     assert result.receipt_p99_ms is not None
     assert result.receipt_p99_ms > 200
+
+
+# ---- The floor takes the driver's load as a broker does, or what it shows is no bound
+
+
+@pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("cc")), reason="no C compiler")
+@pytest.mark.parametrize("window", [1, 50])
+def test_every_message_is_stored_confirmed_and_received_once(tmp_path: Path, window: int) -> None:
+    with Floor(tmp_path) as server:
+        plan = LoadPlan(
+            server.endpoint, producers=3, consumers=2, queues=2, window=window, count=600, checks_order=True
+        )
+        result = run_load(plan)
+
+    assert (result.sent, result.confirmed, result.received) == (600, 600, 600)
+    assert result.order is not None
+    assert (result.order.seen, result.order.skipped, result.order.late) == (600, 0, 0)
+    stored = (tmp_path / "file").read_bytes()
+    assert stored.count(b"SEND\n") == 600
+    assert stored.count(b"ACK\n") == 600
+
+
+# ---- The outage scenario against a real pair
+
+
+def test_a_killed_master_is_survived_and_its_standby_goes_on(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    standby = TandemMQ(tmp_path / "b", data=data, broker="b")
+    with TandemMQ(tmp_path / "a", data=data, broker="a") as master:
+        try:
+            standby.start()
+            standby.await_standby()
+
+            result = run_outage([master.endpoint, standby.endpoint], master.pid, seconds_before=0.3, seconds_after=0.1)
+        finally:
+            standby.discard()
+
+    assert result.survivor.endswith(f":{standby.port}")
+    assert result.confirmed_before > 0
+    assert result.confirmed_after > 0
+    assert result.outage_seconds >= result.until_connected_seconds > 0
+
+
+def test_nobody_at_the_addresses_is_an_error_in_words() -> None:
+    with pytest.raises(BenchError, match="no broker answers"):
+        run_outage([Endpoint("127.0.0.1", free_port())], victim_pid=2**22, patience_seconds=0.1)
