@@ -65,15 +65,8 @@ class Journal:
         start = self._offset
         for record in records:
             self._offset += 100
-            place = {
-                "store": self.store,
-                "file": self._file,
-                "offset": self._offset,
-                "batch": start,
-                "epoch": 1,
-                "length": 100,
-            }
-            self.rows.append(place | record)
+            place = {"store": self.store, "file": self._file, "offset": self._offset, "batch": start}
+            self.rows.append({**place, "epoch": 1, "length": 100, **record})
         self._offset += 100
         return self
 

@@ -75,17 +75,8 @@ def test_a_master_that_is_killed_meanwhile_changes_nothing(
     killer.join()
     assert is_under_way.is_set(), "it was killed in the middle"
     assert summary.is_clean, summary.findings
-    assert rows(summary.tables[0]) == [
-        {
-            "destination_type": "queue",
-            "destination": "orders",
-            "messages": 900,
-            "sent": 900,
-            "earlier": 0,
-            "refused": 0,
-            "to_send": 0,
-        }
-    ]
+    counts = {"messages": 900, "sent": 900, "earlier": 0, "refused": 0, "to_send": 0}
+    assert rows(summary.tables[0]) == [{"destination_type": "queue", "destination": "orders", **counts}]
     again = replay.run(spark, sources, out, request=ReplayRequest(), target=target)
     assert again.findings[:2] == (
         "0 messages were sent, and the broker confirmed each.",
@@ -188,17 +179,8 @@ def test_what_parquet_holds_is_sent_where_it_is_wanted(
     messages = spark.read.format("tandemmq").options(table="messages", follow="tail").load(str(mixed))
     made = str(tmp_path / "made")
     messages.replace({"orders": "7"}, subset=["destination"]).write.partitionBy("destination").parquet(made)
-    command = [
-        "pipeline",
-        "replay",
-        made,
-        "--out",
-        str(tmp_path / "out"),
-        "--to",
-        failover_url(*pair),
-        "--destination",
-        "7",
-    ]
+    command = ["pipeline", "replay", made, "--out", str(tmp_path / "out"), "--to", failover_url(*pair)]
+    command += ["--destination", "7"]
     wanted = ["--as", "again", "--expired", "keep", "--where", "message_id NOT LIKE '%:5'", "--unordered"]
     done = CliRunner().invoke(main, [*command, *wanted])
     assert done.exit_code == 0, done.output

@@ -61,7 +61,7 @@ def test_damage_is_found_where_it_was_done_and_its_messages_are_named(
 ) -> None:
     broken = audited / "db-2.log"
     content = bytearray(broken.read_bytes())
-    place = content.index(b"ID:p-1:1:1:") + 1000  # in the body of a message: its batch stays readable
+    place = content.index(b"ID:tests-1:1:1:") + 1000  # in the body of a message: its batch stays readable
     content[place] ^= 0xFF
     broken.write_bytes(content)
     summary = verify.run(spark, Sources((str(audited),)), str(tmp_path / "out"))
@@ -71,7 +71,7 @@ def test_damage_is_found_where_it_was_done_and_its_messages_are_named(
     assert damage["start"] < place < damage["stop"]
     [message] = rows(summary.tables[2])
     assert (message["command"], message["destination"]) == ("ADD_MESSAGE", "orders")
-    assert message["message_id"].startswith("ID:p-1:1:1:")
+    assert message["message_id"].startswith("ID:tests-1:1:1:")
 
 
 def test_a_message_in_two_files_was_stored_twice(spark: SparkSession, audited: Path, tmp_path: Path) -> None:
