@@ -175,14 +175,21 @@ def test_nothing_in_the_archive_is_overwritten(journal: Path, disk_of: Callable[
     assert set(manifests(kept)) == {"db-1.log.2"}, "the others are not ours to describe"
 
 
-def test_a_file_is_named_in_the_archive_and_synced_before_the_journal_lets_go_of_it(journal: Path) -> None:
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_a_file_is_named_in_the_archive_and_synced_before_the_journal_lets_go_of_it(
+    journal: Path, is_copied: bool
+) -> None:
+    """A copy, for another volume, is synced before it has its name."""
     disk = Noting()
-    archive_of(journal, disk).remove([1, 2])
+    archive_of(journal, OtherVolume(disk) if is_copied else disk).remove([1, 2])
     kept = str(journal / "data-archive")
     expected: list[tuple[str, str]] = [("sync", str(journal))]  # the archive's own name
     for file in (1, 2):
+        copy = f"{kept}/.copying-db-{file}.log"
         expected += [
+            *([("sync", copy)] if is_copied else []),
             ("name", f"{kept}/db-{file}.log"),
+            *([("unname", copy)] if is_copied else []),
             ("sync", kept),
             ("sync", f"{kept}/.manifest-db-{file}.log"),
             ("name", f"{kept}/db-{file}.log.manifest.json"),
@@ -191,24 +198,6 @@ def test_a_file_is_named_in_the_archive_and_synced_before_the_journal_lets_go_of
             ("sync", str(journal)),
         ]
     assert disk.done == expected
-
-
-def test_a_copy_is_synced_before_it_has_its_name(journal: Path) -> None:
-    disk = Noting()
-    archive_of(journal, OtherVolume(disk)).remove([1])
-    kept = str(journal / "data-archive")
-    copy = f"{kept}/.copying-db-1.log"
-    assert disk.done[1:] == [
-        ("sync", copy),
-        ("name", f"{kept}/db-1.log"),
-        ("unname", copy),
-        ("sync", kept),
-        ("sync", f"{kept}/.manifest-db-1.log"),
-        ("name", f"{kept}/db-1.log.manifest.json"),
-        ("sync", kept),
-        ("unname", f"{journal}/db-1.log"),
-        ("sync", str(journal)),
-    ]
 
 
 def test_wherever_it_is_cut_off_every_file_is_somewhere_and_the_next_removal_ends_it(

@@ -147,12 +147,11 @@ def test_each_crash_leaves_a_directory_that_opens_and_can_be_handed_back(
     shutil.copytree(given, tmp_path / "whole")
     report = hand_back(str(tmp_path / "whole"), str(tmp_path / "work"), disk=whole)
     assert (report.is_ready, bool(report.reordered)) == (True, before == "compacted")
-    seed = SEED
-    print(f"TANDEMMQ_SEED={seed}, {whole.count} calls")
+    print(f"TANDEMMQ_SEED={SEED}, {whole.count} calls")
     assert whole.count > 50
     calls = list(range(1, whole.count + 1))
     if not IS_PROOF:
-        calls = random.Random(seed).sample(calls, CRASHES_SAMPLED)
+        calls = random.Random(SEED).sample(calls, CRASHES_SAMPLED)
     for at in calls:
         directory, work = tmp_path / f"cut-{at}", tmp_path / f"work-{at}"
         shutil.copytree(given, directory)

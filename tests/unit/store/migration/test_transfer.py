@@ -138,9 +138,8 @@ def test_an_import_that_is_repeated_adds_nothing(source: Path, tmp_path: Path) -
 def test_an_import_that_was_cut_off_is_completed(source: Path, tmp_path: Path) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"
     copy(source, whole)
-    seed = SEED
-    print(f"TANDEMMQ_SEED={seed}")
-    chance = random.Random(seed)
+    print(f"TANDEMMQ_SEED={SEED}")
+    chance = random.Random(SEED)
     part.mkdir()
     # The first files of a whole import, the last one torn somewhere behind its header: what a kill leaves.
     ends = read_headers(JournalFiles(str(whole))).ends
@@ -280,27 +279,12 @@ def test_a_pattern_selects_destinations(source: Path, tmp_path: Path, pattern: s
 def test_the_hash_sees_what_a_receiver_sees(tmp_path: Path) -> None:
     plain = {"destination": Q, "message_id": "ID:x:1:1:1", "body": b"body"}
     variants = [
-        {},
-        {"message_id": "ID:x:1:1:2"},
-        {"destination": OTHER},
-        {"body": b"bodY"},
-        {"body_kind": BodyKind.TEXT},
-        {"properties": {"a": 1}},
-        {"properties": {"a": "1"}},
-        {"properties": {"a": True}},
-        {"persistent": True},
-        {"priority": 5},
-        {"expiration": 1},
-        {"timestamp": 1},
-        {"correlation_id": "c"},
-        {"reply_to": Q},
-        {"type": "c"},
-        {"group_id": "c"},
-        {"group_sequence": 1},
-        {"user_id": "c"},
-        {"redelivery_counter": 1},
+        {}, {"message_id": "ID:x:1:1:2"}, {"destination": OTHER}, {"body": b"bodY"}, {"body_kind": BodyKind.TEXT},
+        {"properties": {"a": 1}}, {"properties": {"a": "1"}}, {"properties": {"a": True}}, {"persistent": True},
+        {"priority": 5}, {"expiration": 1}, {"timestamp": 1}, {"correlation_id": "c"}, {"reply_to": Q}, {"type": "c"},
+        {"group_id": "c"}, {"group_sequence": 1}, {"user_id": "c"}, {"redelivery_counter": 1},
         {"original_destination": Q},
-    ]
+    ]  # fmt: skip
     prints = {hashlib.sha256(fingerprint(Message(**(plain | variant)))).digest() for variant in variants}
 
     assert len(prints) == len(variants)

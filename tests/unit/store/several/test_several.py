@@ -8,7 +8,6 @@ import dataclasses
 import errno
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,15 +43,6 @@ FINE = StoreSettings(
     fence_check_interval=0.01,
     enable_compaction=False,
 )
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    path = tmp_path / "data"
-    path.mkdir()
-    yield str(path)
-    report = check_all(str(path))
-    assert report.is_clean, report.problems
 
 
 def test_each_destination_is_in_the_journal_of_its_filter(directory: str) -> None:

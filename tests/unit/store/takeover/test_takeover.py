@@ -72,7 +72,8 @@ def taken_exactly(store: ForeignStore) -> Taken:
     return taken
 
 
-def test_a_message_whose_commit_was_collected_is_not_lost(tmp_path: Path) -> None:
+def with_a_collected_commit(tmp_path: Path) -> tuple[ForeignStore, str]:
+    """A store whose index alone knows that a message was committed, and its id."""
     store = store_in(tmp_path, records_per_file=3)
     store.send(Q)
     kept = store.send(Q, transaction=LOCAL)
@@ -85,6 +86,11 @@ def test_a_message_whose_commit_was_collected_is_not_lost(tmp_path: Path) -> Non
     store.checkpoint()
     store.write()
     store.collect({2})
+    return store, kept
+
+
+def test_a_message_whose_commit_was_collected_is_not_lost(tmp_path: Path) -> None:
+    store, kept = with_a_collected_commit(tmp_path)
     assert kept not in alone(store.directory)["Q"]
     taken = taken_exactly(store)
     assert taken.report is not None
@@ -391,18 +397,7 @@ class Killed:
 
 def test_nobody_believes_what_a_take_over_that_was_killed_leaves(tmp_path: Path) -> None:
     """Its temporary index knows what is not in the journal yet: a neighbour that began with it would never say it."""
-    store = store_in(tmp_path, records_per_file=3)
-    store.send(Q)
-    store.send(Q, transaction=LOCAL)
-    dead = store.send(Q)
-    store.commit(LOCAL)  # file 2
-    store.send(R, message_id="ID:x:1:1:1")
-    store.remove(R, "ID:x:1:1:1")
-    store.remove(Q, dead)  # file 3
-    store.send(Q)
-    store.checkpoint()
-    store.write()
-    store.collect({2})
+    store, _ = with_a_collected_commit(tmp_path)
     directory = str(store.directory)
     disk = Killed()
     with pytest.raises(OSError, match="killed"):
