@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tandemmq.cli import main
 from tandemmq.cli.config import config
+from tandemmq.config.changes import changed_at_once, changed_for_the_next_start
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.load import Flags, load
+from tandemmq.config.units import count, milliseconds, show_milliseconds, show_size, size
 
 
 def invoke(*arguments: str, **environment: str) -> Result:
@@ -112,3 +116,122 @@ def test_a_program_gets_a_list_of_what_is_wrong() -> None:
     assert (done.exit_code, answer["code"]) == (2, 2)
     assert {each["key"] for each in answer["errors"]} >= {"store.checkpoint_interval", "a.b"}
     assert all(set(each) == {"key", "value", "expected", "source", "near"} for each in answer["errors"])
+
+
+# ---- Of settings that were read again, it is named what a broker that runs cannot take over
+
+
+BEFORE = """
+[broker]
+name = "a"
+queue_prefetch = 5
+[[destinations]]
+queue = "A.>"
+queue_prefetch = 5
+[[destinations]]
+topic = "B.>"
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "changes"),
+    [
+        (BEFORE, []),
+        (
+            BEFORE.replace("5", "6", 1) + '[logging]\nlevel = "debug"\nloggers = {"broker.net" = "error"}\n',
+            [
+                "broker.queue_prefetch is 6 now, and was 5",
+                "logging.level is 'debug' now, and was 'info'",
+                "logging.loggers.broker.net is 'error' now, and was None",
+            ],
+        ),
+        (BEFORE.replace("topic", "memory_limit = 70000\ntopic"), []),
+        (
+            BEFORE.replace('A.>"\nqueue_prefetch = 5', 'A.>"\nqueue_prefetch = 7'),
+            ["destinations[queue A.>].queue_prefetch is 7 now, and was 5"],
+        ),
+    ],
+)
+def test_what_holds_at_once_is_named_with_its_values(tmp_path: Path, after: str, changes: list[str]) -> None:
+    read = []
+    for name, text in (("before", BEFORE), ("after", after)):
+        (tmp_path / name).write_text(text)
+        read.append(load(tmp_path / name, environ={}))
+    assert changed_at_once(*read) == changes
+
+
+@pytest.mark.parametrize(
+    ("after", "keys"),
+    [
+        (BEFORE.replace("5", "6") + "durable_topic_prefetch = 1\nqueue_browser_prefetch = 2\n", []),
+        (BEFORE + "memory_limit = 70000\n", ["destinations[topic B.>].memory_limit"]),
+        (BEFORE + '[[destinations]]\nqueue = "C"\n', ["destinations[queue C]"]),
+        (BEFORE.replace("B.>", "D.>"), ["destinations[topic B.>]", "destinations[topic D.>]"]),
+        (BEFORE.replace('"a"', '"b"\nmemory_limit = 20000000'), ["broker.memory_limit", "broker.name"]),
+        (BEFORE + '[store]\ncheckpoint_interval = "7s"\n', ["store.checkpoint_interval"]),
+        (BEFORE + '[[connectors]]\nuri = "stomp://127.0.0.1:1"\n', ["connectors"]),
+    ],
+)
+def test_what_holds_from_the_next_start_is_named(tmp_path: Path, after: str, keys: list[str]) -> None:
+    read = []
+    for name, text in (("before", BEFORE), ("after", after)):
+        (tmp_path / name).write_text(text)
+        read.append(load(tmp_path / name, environ={}))
+    assert sorted(changed_for_the_next_start(*read)) == keys
+
+
+# ---- Times and sizes as operators write them
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (5000, 5000),
+        ("5000", 5000),
+        ("250ms", 250),
+        ("5s", 5000),
+        ("1.5s", 1500),
+        ("2min", 120_000),
+        (" 5 S ", 5000),
+        ("1h", 3_600_000),
+    ],
+)
+def test_a_time_is_read(text: object, value: int) -> None:
+    assert milliseconds(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (1024, 1024),
+        ("1024", 1024),
+        ("64kb", 65_536),
+        ("32mb", 33_554_432),
+        ("32 MB", 33_554_432),
+        ("1MiB", 1 << 20),
+        ("0.5kb", 512),
+    ],
+)
+def test_a_size_is_read(text: object, value: int) -> None:
+    assert size(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "5 parsecs", "-1", -1, "1.5", 1.5, True, None, "5s5s", "s", "1e3", [], "٣s"]
+)
+@pytest.mark.parametrize("read", [milliseconds, size, count])
+def test_what_cannot_be_meant_is_refused_with_what_was_expected(read, text: object) -> None:
+    with pytest.raises(ValueError, match=r"^a (time|size|whole number)"):
+        read(text)
+
+
+@pytest.mark.parametrize("text", ["5s", "1kb"])
+def test_a_count_has_no_unit(text: str) -> None:
+    with pytest.raises(ValueError, match="a whole number"):
+        count(text)
+
+
+@given(st.integers(0, 1 << 50))
+def test_what_is_shown_reads_back_as_the_same(value: int) -> None:
+    assert milliseconds(show_milliseconds(value)) == value
+    assert size(show_size(value)) == value
