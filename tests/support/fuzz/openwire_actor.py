@@ -352,8 +352,7 @@ class OpenWireActor:
 
     def temporary(self, dice: random.Random) -> None:
         if self._temporary and dice.random() < 0.5:
-            gone = self._temporary.pop()
-            self._change(gone, schema.DestinationOperation.REMOVE)
+            self._change(self._temporary.pop(), schema.DestinationOperation.REMOVE)
             return
         kind = dice.choice((DestinationKind.TEMP_QUEUE, DestinationKind.TEMP_TOPIC))
         made = Destination(kind, f"{self.client.id}:{self._next()}")

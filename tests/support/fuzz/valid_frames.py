@@ -256,12 +256,10 @@ class ValidFrames(RuleBasedStateMachine):
         assert all(self.books.has_spare(each["name"]) for each in left), left
         assert self.broker.terminate() == 0, self.broker.log.read_text()[-4000:]
         assert not (found := traceback_of(self.broker)), found
-        report = check(self.broker.data)
-        assert report.problems == []
+        assert check(self.broker.data).problems == []
 
     def _queues(self) -> list[dict[str, Any]]:
-        status = wait_until(self.broker.status, "status is answered")
-        return list(status["queues"])
+        return list(wait_until(self.broker.status, "status is answered")["queues"])
 
     def _somebody_there(self) -> str:
         queues = [each for each in self._queues() if each["consumers"] or each["unacknowledged"]]

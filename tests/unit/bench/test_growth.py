@@ -36,8 +36,7 @@ def test_a_picture_has_a_curve_for_each_subject_with_a_figure() -> None:
         "queues": [{"count": n, "bytes": 5_000 * n, "cpu_us": 20.0, "start_seconds": None} for n in (1, 10, 1_000)],
         "messages": [{"count": n, "bytes": 0, "cpu_us": 21.0, "start_seconds": 0.5} for n in (1, 10)],
     }
-    drawn = ElementTree.fromstring(picture(steps))
-    lines = drawn.findall("{http://www.w3.org/2000/svg}polyline")
+    lines = ElementTree.fromstring(picture(steps)).findall("{http://www.w3.org/2000/svg}polyline")
     assert len(lines) == 4  # of no bytes there is none
     assert len(lines[0].get("points", "").split()) == 3
 

@@ -46,12 +46,7 @@ def plan_of(server: Server, name: str) -> LoadPlan:
 
 @pytest.mark.parametrize(
     ("version", "mode", "processes"),
-    [
-        ("1.1", "client-individual", 1),
-        ("1.1", "client", 2),
-        ("1.2", "client", 1),
-        ("1.2", "auto", 2),
-    ],
+    [("1.1", "client-individual", 1), ("1.1", "client", 2), ("1.2", "client", 1), ("1.2", "auto", 2)],
 )
 def test_every_message_is_sent_confirmed_and_received_once(
     broker: Server, version: str, mode: str, processes: int
@@ -72,8 +67,7 @@ def test_every_message_is_sent_confirmed_and_received_once(
     assert result.receipt_p50_ms is not None
     assert result.server_peak_memory_bytes
     # What was acknowledged is gone: a second reader finds nothing.
-    left = run_load(replace(plan, producers=0, count=0, expected=1, stall_seconds=0.2))
-    assert left.received == 0
+    assert run_load(replace(plan, producers=0, count=0, expected=1, stall_seconds=0.2)).received == 0
 
 
 def test_a_time_instead_of_a_count_ends_with_all_of_it_received(broker: Server) -> None:
@@ -87,8 +81,7 @@ def test_a_backlog_comes_out_once_and_in_order(broker: Server) -> None:
     result = run_backlog(replace(plan_of(broker, "load.backlog"), count=2000, queues=1))
 
     assert result.is_complete
-    assert result.fill.received == 0
-    assert result.drain.received == 2000
+    assert (result.fill.received, result.drain.received) == (0, 2000)
 
 
 def test_a_broker_that_is_not_there_is_an_error_in_words() -> None:

@@ -168,6 +168,5 @@ def test_ratios_are_of_each_round_and_beside_another_python_of_the_cpu() -> None
 
     told = summary([ways | run for run in other], [ways | run for run in first])
 
-    assert told["to_first"] == 0.6
-    assert told["threads"] == {"gain": 1.8}
+    assert (told["to_first"], told["threads"]) == (0.6, {"gain": 1.8})
     assert told["processes"] == {"gain": None}

@@ -40,11 +40,7 @@ def test_the_lines_for_a_shell_are_printed(shell: str) -> None:
 )
 def test_a_shell_that_asks_is_answered(line: str, expected: set[str]) -> None:
     words = ["tandemmq", *line.split(" ")]
-    asked = {
-        "_TANDEMMQ_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(words),
-        "COMP_CWORD": str(len(words) - 1),
-    }
+    asked = {"_TANDEMMQ_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
     done = CliRunner().invoke(main, [], prog_name="tandemmq", env=asked)
     assert {each.partition(",")[2] for each in done.stdout.split()} == expected
     assert done.exit_code == 0

@@ -90,8 +90,7 @@ def test_an_outage_is_split_into_its_phases_and_their_sum_is_the_whole() -> None
         b.reading("b", take_over(b)),
     )
     assert (outage.former, outage.former_epoch, outage.successor, outage.epoch) == ("a", 3, "b", 5)
-    assert outage.phases == pytest.approx(PHASES)
-    assert outage.began == pytest.approx(4_500.0)
+    assert (outage.phases, outage.began) == (pytest.approx(PHASES), pytest.approx(4_500.0))
     assert outage.seconds == pytest.approx(0.4)
     assert outage.seconds_until_receipt == pytest.approx(0.8)
     assert outage.last_receipt == pytest.approx(4_499.9)
@@ -174,14 +173,10 @@ def test_of_a_set_the_election_ends_the_detection_and_the_third_ring_is_told() -
         c.reading("c", follower),
     )
     assert outage.phases["detect"] == pytest.approx(0.25)
-    assert outage.phases["lock"] == pytest.approx(0.05)
-    assert outage.seconds == pytest.approx(0.4)
+    assert (outage.phases["lock"], outage.seconds) == (pytest.approx(0.05), pytest.approx(0.4))
     assert [
         (each.broker, each.event.kind) for each in outage.happenings if each.event.kind in ("elected", "following")
-    ] == [
-        ("b", "elected"),
-        ("c", "following"),
-    ]
+    ] == [("b", "elected"), ("c", "following")]
 
 
 def test_a_zombie_is_known_by_its_gap() -> None:
@@ -191,8 +186,7 @@ def test_a_zombie_is_known_by_its_gap() -> None:
         a.event(4_500.0, "stalled", 3, seconds=10.0, last_receipt_boot_seconds=4_499.95),
     ]
     outage = the_outage(a.reading("a", [*first_term(a), *gap]), b.reading("b", take_over(b)))
-    assert outage.phases == pytest.approx(PHASES)
-    assert outage.last_receipt == pytest.approx(4_499.95)
+    assert (outage.phases, outage.last_receipt) == (pytest.approx(PHASES), pytest.approx(4_499.95))
     assert outage.cause == "a showed no life for 10.0 s: stopped, suspended, or hung"
 
 
@@ -276,8 +270,7 @@ def test_a_promotion_that_came_to_nothing_is_part_of_the_outage() -> None:
     ]
     events = [*failed, *take_over(b)[1:]]
     outage = the_outage(a.reading("a", [*first_term(a), a.event(4_500.0, KILLED[0], 3, pid=1)]), b.reading("b", events))
-    assert outage.began == pytest.approx(4_500.0)
-    assert outage.seconds == pytest.approx(0.4)
+    assert (outage.began, outage.seconds) == (pytest.approx(4_500.0), pytest.approx(0.4))
     assert "demoted" in [happening.event.kind for happening in outage.happenings]
 
 

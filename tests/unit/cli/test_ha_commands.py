@@ -160,9 +160,7 @@ def test_a_handover_that_nobody_took_ends_with_1(pair: tuple[Node, Node]) -> Non
     assert "nobody took it, so a is master again, of epoch 4" in result.stdout
 
 
-def test_a_handover_without_a_next_master_in_time_exits_with_1(
-    pair: tuple[Node, Node],
-) -> None:
+def test_a_handover_without_a_next_master_in_time_exits_with_1(pair: tuple[Node, Node]) -> None:
     a, _ = pair
     result = run("handover", "--admin", a.admin, "--wait", "0.1")
     assert result.exit_code == 1

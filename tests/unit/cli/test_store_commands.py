@@ -107,8 +107,7 @@ def test_why_in_the_directory_of_a_broker_needs_no_name(directory: str, monkeypa
 
 def test_why_as_json_has_the_same_figures(directory: str) -> None:
     answer = json.loads(store("why", directory, "--json").stdout)
-    assert answer["journal_bytes"] == journal_bytes(directory)
-    assert answer["live_messages"] == 10
+    assert (answer["journal_bytes"], answer["live_messages"]) == (journal_bytes(directory), 10)
     assert {holder["destination"] for file in answer["files"] for holder in file["holders"]} == {"queue://Q.A"}
     one = json.loads(store("why", directory, f"db-{answer['files'][0]['file']}", "--json").stdout)
     assert [file["file"] for file in one["files"]] == [answer["files"][0]["file"]]
@@ -151,8 +150,7 @@ def test_inspect_follows_one_message(directory: str) -> None:
 
 def test_inspect_sums_up_by_type(directory: str) -> None:
     counted = json.loads(store("inspect", directory, "--summary", "--json").stdout)
-    assert counted["bytes"] == journal_bytes(directory)
-    assert counted["types"]["add"]["records"] == 10
+    assert (counted["bytes"], counted["types"]["add"]["records"]) == (journal_bytes(directory), 10)
     parts = sum(kind["bytes"] for kind in counted["types"].values())
     assert parts + counted["batch_bytes"] + counted["dead_bytes"] + counted["unused_bytes"] == counted["bytes"]
     assert "bookkeeping" in store("inspect", directory, "--summary").stdout
@@ -226,8 +224,7 @@ def test_rebuild_index_takes_the_only_name_there_is(directory: str) -> None:
     result = store("rebuild-index", directory, "--json")
     assert result.exit_code == 0, result.output
     rebuilt = json.loads(result.stdout)
-    assert rebuilt["messages"] == 10
-    assert rebuilt["path"] == f"{directory}/index/a"
+    assert (rebuilt["messages"], rebuilt["path"]) == (10, f"{directory}/index/a")
     assert os.path.isdir(rebuilt["aside"])
     assert check(directory).problems == []
 

@@ -119,7 +119,6 @@ def test_a_store_may_be_reached_by_a_link(directory: Path) -> None:
 
 
 def test_a_sparse_file_takes_no_time(directory: Path) -> None:
-    last = max(directory.glob("db-*.log"), key=lambda path: int(path.name[3:-4]))
-    os.truncate(last, 1 << 40)
+    os.truncate(max(directory.glob("db-*.log"), key=lambda path: int(path.name[3:-4])), 1 << 40)
     for command in ("inspect", "check", "why"):
         assert tandemmq("store", command, directory).exit_code == 0, command

@@ -68,8 +68,7 @@ async def test_what_is_sent_is_received_with_its_headers_in_order(either: Server
 async def test_a_refused_message_is_a_dead_letter(broker: Server) -> None:
     async with Client(url_of(broker)) as client:
         await client.send("/queue/client.nack", b"bad")
-        subscription = await client.subscribe("/queue/client.nack")
-        message = await subscription.receive(5)
+        message = await (await client.subscribe("/queue/client.nack")).receive(5)
         assert message is not None
         assert await client.refuse(message, is_confirmed=True)
         letters = await client.subscribe("/queue/ActiveMQ.DLQ.Queue.client.nack")

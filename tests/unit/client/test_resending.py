@@ -286,8 +286,7 @@ async def test_acknowledgements_in_a_transaction_are_lost_with_the_connection() 
     notes = Notes()
     scripts = delivering(notes, "SEND"), notes.script()
     async with ScriptedBroker(*scripts) as broker, Client(broker.url(FAST)) as client:
-        subscription = await client.subscribe("/queue/a")
-        message = await subscription.receive(5)
+        message = await (await client.subscribe("/queue/a")).receive(5)
         assert message is not None
         transaction = await client.begin()
         assert await transaction.acknowledge(message)
@@ -307,8 +306,7 @@ async def test_a_commit_with_acknowledgements_and_no_receipt_is_in_doubt() -> No
     notes = Notes()
     scripts = delivering(notes, "COMMIT"), notes.script()
     async with ScriptedBroker(*scripts) as broker, Client(broker.url(FAST)) as client:
-        subscription = await client.subscribe("/queue/a")
-        message = await subscription.receive(5)
+        message = await (await client.subscribe("/queue/a")).receive(5)
         assert message is not None
         transaction = await client.begin()
         assert await transaction.acknowledge(message)

@@ -128,8 +128,7 @@ async def test_an_error_about_one_message_is_told_and_the_others_go_on() -> None
         with pytest.raises(BrokerError, match="refused"):
             await client.flush()
         await client.flush()
-        assert client.unconfirmed == 0
-        assert client.resent == 0
+        assert (client.unconfirmed, client.resent) == (0, 0)
 
 
 async def test_each_task_hears_of_its_own_message() -> None:
@@ -296,8 +295,7 @@ async def test_a_broker_that_does_not_confirm_the_end_is_not_waited_for(monkeypa
         await asyncio.sleep(60)
 
     async with ScriptedBroker(script) as broker, Client(broker.url()) as client:
-        subscription = await client.subscribe("/queue/a")
-        message = await subscription.receive(5)
+        message = await (await client.subscribe("/queue/a")).receive(5)
         assert message is not None
         await client.acknowledge(message)
         assert not await client.close(), "the acknowledgement was not confirmed"

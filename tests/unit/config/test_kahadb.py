@@ -182,8 +182,7 @@ def test_two_names_of_one_setting_must_agree_in_one_place_and_the_later_place_wi
         "store.enable_journal_disk_syncs = 'false' (from --set) is read as store.journal_disk_sync_strategy = 'never'",
     )
     settings = load(file("[store]\nenable_journal_disk_syncs = false"), {}, ["store.journal_disk_sync_strategy=always"])
-    assert settings.store.journal_disk_sync_strategy == "always"
-    assert settings.notes == ()
+    assert (settings.store.journal_disk_sync_strategy, settings.notes) == ("always", ())
 
 
 @pytest.mark.parametrize(
@@ -255,23 +254,19 @@ def test_a_store_among_several_is_as_the_first_table_says_but_for_its_own_keys(f
     assert (prices.queue, prices.topic) == (None, "PRICES.*")
     assert others.per_destination
     one = settings.store.of(audit)
-    assert one.journal_max_file_length == 8 << 20
-    assert one.journal_disk_sync_strategy == "never"
-    assert one.checkpoint_interval == 7_000
-    assert one.disk_reserve_bytes == 100 << 20
+    assert (one.journal_max_file_length, one.journal_disk_sync_strategy) == (8 << 20, "never")
+    assert (one.checkpoint_interval, one.disk_reserve_bytes) == (7_000, 100 << 20)
     assert one.filtered_persistence_adapters == ()
     assert settings.store.of(prices).journal_max_file_length == 16 << 20
     assert settings.store.of(prices).disk_reserve_bytes == 32 << 20
 
 
 def test_several_stores_are_shown_and_read_back(file: Callable[[str], str]) -> None:
-    path = file(SEVERAL)
-    settings = load(path, {})
+    settings = load(file(SEVERAL), {})
     text = show(settings)
     assert f'[[{ADAPTERS}]]\njournal_max_file_length = "8mb"' in text
     assert load(file(text), {}).model_dump() == settings.model_dump()
-    adapters = as_json(settings)["store"]["filtered_persistence_adapters"]
-    assert adapters[1] == {"topic": "PRICES.*"}
+    assert as_json(settings)["store"]["filtered_persistence_adapters"][1] == {"topic": "PRICES.*"}
 
 
 @pytest.mark.parametrize(

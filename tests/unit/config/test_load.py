@@ -19,10 +19,7 @@ from tests.support.tree import ROOT
 def test_without_anything_the_defaults_hold() -> None:
     settings = load(None, {})
     assert settings.store.directory == "./tandemmq-data"
-    assert [str(connector.address) for connector in settings.connectors] == [
-        "127.0.0.1:61613",
-        "127.0.0.1:61616",
-    ]
+    assert [str(connector.address) for connector in settings.connectors] == ["127.0.0.1:61613", "127.0.0.1:61616"]
     assert [connector.protocol for connector in settings.connectors] == ["stomp", "openwire"]
     assert str(settings.admin.address) == "127.0.0.1:8161"
     assert (settings.locker.type, settings.locker.use_lock, settings.locker.fail_if_locked) == (
@@ -55,10 +52,8 @@ def test_what_comes_later_wins(file: Callable[[str], str]) -> None:
     environment["TANDEMMQ_BROKER__NAME"] = "environment"
     overrides = ["store.checkpoint_interval=3s", "broker.name=set"]
     settings = load(path, environment, overrides, Flags(name="flag"))
-    assert settings.store.cleanup_interval == 7
-    assert settings.store.directory == "environment"
-    assert settings.store.checkpoint_interval == 3_000
-    assert settings.broker.name == "flag"
+    assert (settings.store.cleanup_interval, settings.store.directory) == (7, "environment")
+    assert (settings.store.checkpoint_interval, settings.broker.name) == (3_000, "flag")
     assert settings.origin("store.cleanup_interval") == path
     assert settings.origin("store.directory") == "environment TANDEMMQ_STORE__DIRECTORY"
     assert settings.origin("store.checkpoint_interval") == "--set"

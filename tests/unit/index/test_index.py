@@ -18,8 +18,7 @@ def test_what_was_put_is_found_after_opening_again(opened, tools):
         tools.write(index, {b"a": b"1", b"b": b"", b"c": b"3"}, b"position 5")
         tools.write(index, {b"a": None, b"d": b"4", b"never there": None}, b"position 9")
     with opened() as index:
-        assert index.meta == b"position 9"
-        assert index.generation == 2
+        assert (index.meta, index.generation) == (b"position 9", 2)
         assert [index.get(key) for key in (b"a", b"b", b"c", b"d", b"e")] == [None, b"", b"3", b"4", None]
 
 

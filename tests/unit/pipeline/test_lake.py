@@ -131,8 +131,7 @@ def test_wherever_a_process_ends_the_file_is_in_the_lake_once(tmp_path: Path, mo
 def test_a_damaged_ledger_is_told_with_its_name(tmp_path: Path) -> None:
     with Lake(str(tmp_path), Layout()) as lake:
         made = add(lake, 1)
-    path = tmp_path / LEDGER / "commits" / f"{made.name}.json"
-    path.write_text(json.dumps({"files": 3}))
+    (tmp_path / LEDGER / "commits" / f"{made.name}.json").write_text(json.dumps({"files": 3}))
     with pytest.raises(LakeError, match=made.name):
         Lake(str(tmp_path), Layout())
 

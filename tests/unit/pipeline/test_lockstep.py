@@ -262,8 +262,7 @@ def test_the_first_damage_is_the_one_that_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(FRAMES))
 def test_frames_of_real_clients_read_the_same(tmp_path: Path, name: str) -> None:
     path = tmp_path / "db-1.log"
-    message = Message(Destination(DestinationKind.QUEUE, "q"), "ID:h:1:1:1")
-    payload = encode_add(message, FRAMES[name])
+    payload = encode_add(Message(Destination(DestinationKind.QUEUE, "q"), "ID:h:1:1:1"), FRAMES[name])
     write_foreign(path, [[payload, payload], [payload]])
     for openwire in (None, int(name.rpartition("v")[2])):
         same(JournalFile(str(path), "s", 1, path.stat().st_size, openwire=openwire))

@@ -149,8 +149,7 @@ def test_a_second_store_in_one_archive_has_manifests_of_its_own(archived: Path) 
     shutil.copy(archived / "db-4.log", archived / "db-1.log")  # of another life
     Archive(JournalFiles(str(archived)), str(archive)).remove([1])
     assert (archive / f"db-1.log.1{SUFFIX}").exists()
-    planned = {(file.store, file.file) for file in journal_files([str(archived)])}
-    assert (f"{archived}.1", 1) in planned
+    assert (f"{archived}.1", 1) in {(file.store, file.file) for file in journal_files([str(archived)])}
 
 
 def wrong_size(manifest: Path, file: Path) -> None:

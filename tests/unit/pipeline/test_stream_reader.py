@@ -247,8 +247,7 @@ def test_a_batch_that_skipped_a_file_is_the_same_without_the_option(store: Growi
     assert stream.plan()
     rows = stream.batch()
     assert rows
-    again = Driven(stream.offsets, path=str(store.directory))
-    assert again.batch() == rows
+    assert Driven(stream.offsets, path=str(store.directory)).batch() == rows
 
 
 def test_a_file_that_went_into_the_archive_is_read_there(store: GrowingStore) -> None:

@@ -88,8 +88,7 @@ def test_the_parts_of_a_file_are_the_file(store: Path) -> None:
 
 def test_a_damaged_batch_is_told_and_what_follows_is_read(tmp_path: Path) -> None:
     path = tmp_path / "db-1.log"
-    batches = [[add(number)] for number in range(1, 6)]
-    write_foreign(path, batches)
+    write_foreign(path, [[add(number)] for number in range(1, 6)])
     whole = tiles(at(path))
     content = bytearray(path.read_bytes())
     content[whole[1].start + 60] ^= 1  # within a record
@@ -97,8 +96,7 @@ def test_a_damaged_batch_is_told_and_what_follows_is_read(tmp_path: Path) -> Non
     path.write_bytes(content)
     found = tiles(at(path))
     assert [stretch.status for stretch in found] == ["ok", "bad_sum", "ok", "gap", "ok", "end", "padding"]
-    assert found[1][:2] == whole[1][:2]
-    assert found[3][:2] == whole[3][:2]
+    assert (found[1][:2], found[3][:2]) == (whole[1][:2], whole[3][:2])
     assert [row["message_id"] for row in dicts(at(path), columns.RECORDS)] == [
         f"ID:tests-1:1:1:{number}" for number in (1, 3, 5)
     ]
@@ -175,12 +173,10 @@ def test_each_command_has_its_name_and_its_fields(tmp_path: Path) -> None:
     expected = ["TRACE", "UPDATE_MESSAGE", "REMOVE_MESSAGE", "COMMIT", "SUBSCRIPTION", "PRODUCER_AUDIT"]
     assert [row["command"] for row in found] == expected
     update, remove = found[1], found[2]
-    assert update["priority"] == 9
-    assert update["body_bytes"] == 3
+    assert (update["priority"], update["body_bytes"]) == (9, 3)
     assert update["broker_in"] == 1_700_000_000_123_000
     assert (update["destination_type"], update["destination"]) == ("queue", "orders")
-    assert remove["destination_type"] == "topic"
-    assert remove["subscription"] == "client:name"
+    assert (remove["destination_type"], remove["subscription"]) == ("topic", "client:name")
     assert remove["transaction"] == "TX:ID:c:1:7" == found[3]["transaction"]
     (ack,) = dicts(at(path), columns.ACKS)
     assert (ack["offset"], ack["subscription"]) == (remove["offset"], "client:name")
@@ -212,8 +208,7 @@ def test_the_quick_way_to_an_add_finds_what_the_long_one_finds(tmp_path: Path, s
     assert long.pop("transaction") == transaction.key
     for row in (quick, long):
         del row["offset"], row["length"]
-    assert quick == long | {"transaction": None}
-    assert quick["broker_in"] == 1_700_000_000_123_000
+    assert (quick, quick["broker_in"]) == (long | {"transaction": None}, 1_700_000_000_123_000)
     assert [row["broker_in"] for row in dicts(at(path), columns.MESSAGES)] == [quick["broker_in"]] * 2
 
 

@@ -45,8 +45,7 @@ def send(term: Term, *numbers: int, producer: str = "p", body: bytes = b"x") -> 
     added = [numbered(term, number, producer, body=body) for number in numbers]
     for each in added:
         term.store.append(each)
-    before = len(term.durable_operations)
-    term.wait_durable(before + len(added))
+    term.wait_durable(len(term.durable_operations) + len(added))
     return added
 
 
@@ -123,8 +122,7 @@ def test_what_one_user_sends_has_nothing_of_anothers_stored_twice(directory: str
         first = max(journal_of(directory))
         while first in journal_of(directory):
             fill(term, 20)
-    his = [of_connection(term, "ID:mallory-1:1", producer, 1) for producer in range(100)]
-    append(*his)
+    append(*[of_connection(term, "ID:mallory-1:1", producer, 1) for producer in range(100)])
     if end != "none":
         term.crash()
         if end != "crash":
@@ -183,8 +181,7 @@ class TestStoredOnce:
     def test_without_an_audit_only_what_is_still_there_is_known(self, directory: str, end: str) -> None:
         settings = replace(SMALL, failover_producers_audit_depth=0)
         term = Term(directory, settings=settings)
-        added = send(term, 1, 2)
-        term.take(added[:1])
+        term.take(send(term, 1, 2)[:1])
         assert are_duplicates(send(term, 1, 2)) == [False, True]
         term.crash() if end == "crash" else term.close()
         with Term(directory, settings=settings) as again:

@@ -29,8 +29,7 @@ T = Destination(DestinationKind.TOPIC, "T.A")
 @pytest.mark.parametrize("ending", ["close", "crash"])
 def test_what_was_acknowledged_does_not_come_back(directory: str, ending: str) -> None:
     term = Term(directory)
-    added = term.add_durably(30)
-    term.take(added[::2])
+    term.take(term.add_durably(30)[::2])
     getattr(term, ending)()
     with Term(directory) as again:
         assert again.bodies() == [f"body {n}".encode() for n in range(2, 31, 2)]
@@ -38,8 +37,7 @@ def test_what_was_acknowledged_does_not_come_back(directory: str, ending: str) -
 
 def test_the_journal_alone_rebuilds_everything(directory: str) -> None:
     with Term(directory) as term:
-        added = term.add_durably(30)
-        term.take(added[:10])
+        term.take(term.add_durably(30)[:10])
     os.rename(f"{directory}/index", f"{directory}/away")
     with Term(directory) as again:
         assert again.bodies() == [f"body {n}".encode() for n in range(11, 31)]

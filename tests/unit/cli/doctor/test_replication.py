@@ -117,8 +117,7 @@ def test_a_zookeeper_that_grants_longer_sessions_is_told(server: ZooKeeperServer
 
 @pytest.mark.service
 def test_members_that_cannot_be_reached_are_named(server: ZooKeeperServer, tmp_path: Path) -> None:
-    place = ZooKeeperPlace(server.hosts, "/default", "orders", 2.0)
-    directory = ZooKeeperDirectory(place)
+    directory = ZooKeeperDirectory(ZooKeeperPlace(server.hosts, "/default", "orders", 2.0))
     directory.start(lambda: None)
     try:
         with socket.create_server(("127.0.0.1", 0)) as there:

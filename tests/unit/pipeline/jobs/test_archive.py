@@ -134,8 +134,7 @@ def test_directories_are_dates_and_destinations_whatever_these_are_called(spark:
 def test_a_part_of_the_destinations_by_date_only(spark: SparkSession, tmp_path: Path) -> None:
     write_days(tmp_path / "store", ("orders", "bills", "x" * 240))
     lake = tmp_path / "lake"
-    layout = Layout(BY_DATE, ("orders", "x" * 240))
-    run(spark, tmp_path / "store", lake, layout=layout)
+    run(spark, tmp_path / "store", lake, layout=Layout(BY_DATE, ("orders", "x" * 240)))
     found = spark.read.parquet(f"{lake}/messages").groupBy("destination").count().collect()
     assert {(row.destination, row["count"]) for row in found} == {("orders", 4), ("x" * 240, 4)}
     with pytest.raises(LakeError, match="was made with"):

@@ -47,8 +47,7 @@ def journal(frame: Callable[..., Any]) -> tuple[Any, Any, Any]:
         {"file": 1, "batch": 800, "length": 5, "status": "end"},
         {"file": 1, "batch": 805, "length": 195, "status": "padding"},
     )
-    files = frame("files", {"file": 1, "bytes": 1000})
-    return records, batches, files
+    return records, batches, frame("files", {"file": 1, "bytes": 1000})
 
 
 def test_every_byte_of_a_file_has_its_name(journal: tuple[Any, Any, Any]) -> None:

@@ -187,8 +187,7 @@ def test_what_parquet_holds_is_sent_where_it_is_wanted(
     assert "3 messages were sent" in done.output
     found = taken(failover_url(*pair), "/queue/again")
     assert [each["body"] for each in found] == [b"one", b"two", b"three"]
-    assert found[0]["colour"] == "red"
-    assert found[1]["correlation-id"] == "c"
+    assert (found[0]["colour"], found[1]["correlation-id"]) == ("red", "c")
     assert {each["expires"] for each in found} == {"0"}
     run = Ledger(tmp_path / "out" / STATE).run()
     assert run is not None

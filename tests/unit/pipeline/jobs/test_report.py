@@ -261,7 +261,6 @@ def test_ticks_are_round_in_their_unit() -> None:
 @given(st.floats(1, 1e18), st.sampled_from(("bytes", "ms", "messages")), st.integers(1, 12))
 def test_there_are_no_more_ticks_than_have_room(greatest: float, unit: str, most: int) -> None:
     values = [value for value, _ in ticks(greatest, unit, most)]
-    assert values[0] == 0
-    assert values == sorted(set(values))
+    assert (values[0], values) == (0, sorted(set(values)))
     assert values[-1] <= greatest
     assert len(values) <= most + 1

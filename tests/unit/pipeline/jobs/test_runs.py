@@ -77,8 +77,7 @@ def test_damage_is_found_where_it_was_done_and_its_messages_are_named(
 def test_a_message_in_two_files_was_stored_twice(spark: SparkSession, audited: Path, tmp_path: Path) -> None:
     (audited / "db-3.log").write_bytes((audited / "db-1.log").read_bytes())
     summary = duplicates.run(spark, Sources((str(audited),), is_tail_wanted=True), str(tmp_path / "out"))
-    kinds = {row["kind"] for row in rows(summary.tables[0])}
-    assert {"same_id", "same_body"} == kinds
+    assert {"same_id", "same_body"} == {row["kind"] for row in rows(summary.tables[0])}
     assert not summary.is_clean
 
 

@@ -38,11 +38,7 @@ def batches(frame: Callable[..., Any]) -> Any:
 
 def test_damage_is_listed_in_its_place_and_a_torn_tail_is_none(batches: Any) -> None:
     found = [(row.file, row.start, row.stop, row.status, row.is_damage) for row in damage(batches).collect()]
-    assert found == [
-        (1, 400, 500, "bad_sum", True),
-        (1, 500, 544, "gap", True),
-        (2, 300, 370, "torn", False),
-    ]
+    assert found == [(1, 400, 500, "bad_sum", True), (1, 500, 544, "gap", True), (2, 300, 370, "torn", False)]
 
 
 def test_what_was_checked_is_counted(batches: Any) -> None:

@@ -201,6 +201,5 @@ def test_no_stretch_of_time_has_more_than_the_rate() -> None:
 
 
 def test_without_a_rate_nobody_waits() -> None:
-    clock = Clock()
-    pace = Pace(None, clock)
+    pace = Pace(None, Clock())
     assert [pace.take() for _ in range(1000)] == [0.0] * 1000

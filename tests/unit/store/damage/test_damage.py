@@ -186,8 +186,7 @@ def test_damage_that_no_start_would_read_is_found_when_all_files_are_to_be_check
 def test_damage_that_no_start_read_is_given_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     added = three_files(tmp_path)
     flip(tmp_path, *place(added[5]))
-    found = bodies(tmp_path)
-    assert found == [each.message.body for each in added if each is not added[5]]
+    assert bodies(tmp_path) == [each.message.body for each in added if each is not added[5]]
     assert added[5].message.message_id in caplog.text
 
 
@@ -321,8 +320,7 @@ def test_declared_damage_is_stepped_over_kept_aside_and_known_from_then_on(
         without_index(tmp_path)
     before = journal(tmp_path)
     expected = [each.message.body for each in added if each is not added[5]]
-    settings = replace(DECLARED, check_for_corrupt_journal_files=True)
-    assert bodies(tmp_path, settings) == expected
+    assert bodies(tmp_path, replace(DECLARED, check_for_corrupt_journal_files=True)) == expected
 
     aside = tmp_path / "quarantine" / f"db-{file}.{damaged.offset}-{damaged.end}.bin"
     assert aside.read_bytes() == before[f"db-{file}.log"][damaged.offset : damaged.end]

@@ -119,8 +119,7 @@ def test_a_durable_subscription_is_read_with_what_it_has_pending(tmp_path: Path,
         (subscription,) = topic.subscriptions
         assert subscription.payload == COMMAND
         assert subscription.command.info is not None
-        assert subscription.command.info.selector == "a = 1"
-        assert subscription.last_acknowledged == 1
+        assert (subscription.command.info.selector, subscription.last_acknowledged) == ("a = 1", 1)
         assert subscription.location == (location(1, 40) if version >= 5 else None)
         pending = [entry.sequence for entry in topic.entries() if entry.sequence in subscription.pending]
         assert pending == ([2, 3, 4] if version < 3 else [2, 4])
@@ -132,10 +131,8 @@ def test_metadata_tells_where_the_journal_stands(tmp_path: Path) -> None:
     image.put(leaf([]), 1)
     image.write(tmp_path)
     with opened(tmp_path) as index:
-        assert index.last_update == location(3, 7)
-        assert index.first_in_progress == location(2, 8)
-        assert index.producer_audit == location(1, 9)
-        assert index.ack_map == location(3, 1)
+        assert (index.last_update, index.first_in_progress) == (location(3, 7), location(2, 8))
+        assert (index.producer_audit, index.ack_map) == (location(1, 9), location(3, 1))
         assert index.openwire_version == 9
 
 
@@ -327,8 +324,7 @@ def test_an_audit_is_read_and_written_as_java_does() -> None:
 
 def test_a_window_keeps_its_newest_part_and_begins_at_a_multiple_of_64() -> None:
     first, length = 1000, 500
-    bitmap = (1 << length) - 1
-    image = decode_audit(encode_audit(AuditImage(200, 4, {"p": (first, bitmap)})))
+    image = decode_audit(encode_audit(AuditImage(200, 4, {"p": (first, (1 << length) - 1)})))
     kept_first, kept = image.windows["p"]
     assert kept_first % 64 == 0
     seen = {kept_first + bit for bit in range(kept.bit_length()) if kept >> bit & 1}

@@ -377,8 +377,7 @@ def test_a_store_keeps_every_file_that_it_gives_up(tmp_path: Path, ends_by: str,
     assert check(str(directory)).problems == []
     assert_manifests_tell_of_all_files(archive)
     for file in sorted(journal_ids(archive)):
-        content = (archive / f"db-{file}.log").read_bytes()
-        batches = list(Scan(partial(MemorySource, content), file))
+        batches = list(Scan(partial(MemorySource, (archive / f"db-{file}.log").read_bytes()), file))
         assert batches, "it can be read where it is"
         manifest = manifests(archive)[f"db-{file}.log"]
         assert manifest is not None

@@ -121,12 +121,7 @@ def test_the_next_files_stay_until_those_before_are_gone(tmp_path: Path) -> None
     settings = replace(SMALL, checkpoint_records=20, cleanup_interval=0.0, enable_compaction=False)
     term = Term.of(
         Standby(
-            str(tmp_path),
-            f"{tmp_path}/index",
-            "a",
-            settings,
-            disk=cast(Disk, disk),
-            threads=cast(Threads, threads),
+            str(tmp_path), f"{tmp_path}/index", "a", settings, disk=cast(Disk, disk), threads=cast(Threads, threads)
         )
     )
     owner = term.store.queue(Q)
@@ -247,13 +242,11 @@ def prepare_removal(term: Term, taken: AddMessage) -> None:
 
 
 def commit(term: Term) -> None:
-    ended = term.do(EndTransaction(XID, True, encode_commit(XID)))
-    assert len(ended.removed) == 1
+    assert len(term.do(EndTransaction(XID, True, encode_commit(XID))).removed) == 1
 
 
 def compact(term: Term) -> None:
-    asked = term.store.compact()
-    term.wait(asked.done)
+    term.wait(term.store.compact().done)
 
 
 def by_the_journal_alone(directory: str) -> list[bytes]:

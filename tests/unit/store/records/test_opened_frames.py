@@ -198,9 +198,7 @@ def test_a_compressed_body_stays_compressed_until_asked_for() -> None:
 
     message = open_message(frame)
 
-    assert message.size == len(frame)
-    assert message.body == b"a" * 64
-    assert message.raw == frame
+    assert (message.size, message.body, message.raw) == (len(frame), b"a" * 64, frame)
 
 
 def test_a_message_of_another_protocol_gets_its_frame_once() -> None:

@@ -165,8 +165,7 @@ def test_a_promotion_that_dies_between_the_fences_of_two_stores_harms_no_promise
         )
     late.close()
     journals = [JournalFiles(os.path.join(directory, name)) for name in stores_in(directory)]
-    headless = sum(len(journal.list()) == 2 for journal in journals)
-    assert headless == fences
+    assert sum(len(journal.list()) == 2 for journal in journals) == fences
     third = SeveralTerm(directory, broker="c")
     sleeper.durable_operations.clear()
     for destination in (A, B, REST):
@@ -193,8 +192,7 @@ def test_what_a_store_holds_stays_there_until_it_is_gone(directory: str) -> None
     members = two.several.members()
     assert members["queue#3a#2f#2fA.one"].figures.records == 0
     owner = two.store.queue(A)
-    page = two.page(owner)
-    two.take(page.messages, owner)
+    two.take(two.page(owner).messages, owner)
     two.close()
     with SeveralTerm(directory, narrower) as three:
         three.add_durably(1, A)
@@ -363,8 +361,7 @@ def test_a_store_that_fails_ends_all_of_them(directory: str) -> None:
     disk.is_failing = True
     identity = LocalTransactionId("ID:c-1", 1)
     atomic = term.committing([term.adding(A, b"x", identity), term.adding(B, b"y", identity)], identity)
-    error = term.wait_lost()
-    assert "sync" in str(error)
+    assert "sync" in str(term.wait_lost())
     term.add(A)
     term.end_turn()
     time.sleep(0.1)
@@ -394,8 +391,7 @@ def test_a_store_may_be_dropped_while_another_is_made(directory: str) -> None:
             term.loop.get()()
         assert added is not None
     assert not [path for path in Path(directory).glob("*/index/*") if path.name != "a"], "an index was still held"
-    again = SeveralTerm(directory, entries)
-    again.close()
+    SeveralTerm(directory, entries).close()
 
 
 def test_indexes_may_go_elsewhere(directory: str, tmp_path: Path) -> None:

@@ -158,8 +158,7 @@ def test_a_further_one_that_its_queue_has_is_a_duplicate() -> None:
 
 
 def test_what_came_before_is_a_duplicate_in_all_queues() -> None:
-    copies = Copies(lambda add: True, lambda add: False)
-    assert told(copies, add(1), add(2)) == [True, True]
+    assert told(Copies(lambda add: True, lambda add: False), add(1), add(2)) == [True, True]
 
 
 @pytest.mark.parametrize("came_before", [True, False])

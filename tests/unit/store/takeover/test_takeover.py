@@ -157,8 +157,7 @@ def test_what_stands_behind_the_last_update_is_left_to_the_journal(tmp_path: Pat
     store.send(R)
     store.write()
     taken = taken_exactly(store)
-    assert taken.prepared == [open_then.key]
-    assert taken.withheld == 1
+    assert (taken.prepared, taken.withheld) == ([open_then.key], 1)
 
 
 def test_a_damaged_index_is_set_aside_and_the_journal_believed(tmp_path: Path) -> None:
@@ -250,8 +249,7 @@ def fields_of(message: Message) -> list[object]:
 
 @pytest.mark.parametrize("has_index", [True, False])
 def test_bodies_of_an_old_version_are_read_and_copied_in_ours(tmp_path: Path, has_index: bool) -> None:
-    frames = json.loads(FRAMES_FILE.read_text())
-    frame = bytes.fromhex(frames["ActiveMQTextMessage-properties v6"])
+    frame = bytes.fromhex(json.loads(FRAMES_FILE.read_text())["ActiveMQTextMessage-properties v6"])
     store = store_in(tmp_path, prioritized=frozenset((Q,)), frame=frame, openwire=6)
     for priority in (4, 9, 0, 4, 7, 2):
         store.send(Q, priority)

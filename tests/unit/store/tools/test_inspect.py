@@ -102,8 +102,7 @@ def test_the_life_of_a_message_is_added_copied_and_removed(directory: str) -> No
     owner = term.store.queue(Q)
     for _ in range(6):
         term.take(term.add_durably(30, body=b"x" * 2000)[1:], owner)
-    asked = term.store.compact()
-    term.wait(asked.done, 20)
+    term.wait(term.store.compact().done, 20)
     message_id = kept.message.message_id
     copy = next(each for each in records(directory) if each.message_id == message_id)
     assert copy.kind == "copy"
