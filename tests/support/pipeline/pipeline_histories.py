@@ -40,13 +40,9 @@ CLIENT = "client"
 QUEUES = tuple(Destination(DestinationKind.QUEUE, name) for name in ("orders", "prices", "BUSY"))
 TOPIC = Destination(DestinationKind.TOPIC, "news")
 SETTINGS = StoreSettings(
-    journal_max_file_length=FILE_BYTES,
-    checkpoint_records=60,
-    cleanup_interval=0.0,
-    fence_check_interval=0.01,
-    compaction_rate=1 << 30,
-    enable_compaction=False,
-)
+    journal_max_file_length=FILE_BYTES, checkpoint_records=60, cleanup_interval=0.0, fence_check_interval=0.01,
+    compaction_rate=1 << 30, enable_compaction=False,
+)  # fmt: skip
 
 Done = TypeVar("Done", bound=Operation)
 Held = AddMessage | PagedMessage

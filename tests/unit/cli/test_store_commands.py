@@ -24,16 +24,12 @@ from tandemmq.locker.shared_file import SharedFileLocker
 from tandemmq.store.membership import PROMISE_FILE
 from tandemmq.store.records.commands import encode_trace
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tests.support import forked
-from tests.support.store.store_harness import KIB, Term
+from tests.support.store.store_harness import KIB, STILL, Term
 
 pytestmark = pytest.mark.promise("bytes-are-explained")
 
-STILL = StoreSettings(
-    journal_max_file_length=64 * KIB, checkpoint_interval=3600.0, fence_check_interval=0.01, enable_compaction=False
-)
 BUSY = Destination(DestinationKind.QUEUE, "BUSY")
 
 

@@ -11,13 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tandemmq.cli import main
-from tandemmq.store.settings import StoreSettings
-from tests.support.store.store_harness import KIB, Term
+from tests.support.store.store_harness import STILL, Term
 from tests.support.strange_files import STRANGE, is_untouched, put
 
-SETTINGS = StoreSettings(
-    journal_max_file_length=64 * KIB, checkpoint_interval=3600.0, fence_check_interval=0.01, enable_compaction=False
-)
 # One that waits for a FIFO would wait for ever.
 pytestmark = [pytest.mark.timeout(60), pytest.mark.promise("strange-files-are-refused")]
 
@@ -27,7 +23,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store whose journal has several files."""
     path = tmp_path_factory.mktemp("made") / "data"
     path.mkdir()
-    with Term(str(path), settings=SETTINGS) as term:
+    with Term(str(path), settings=STILL) as term:
         for _ in range(5):
             term.add_durably(20, body=b"x" * 2000)
     return path

@@ -57,12 +57,9 @@ def test_every_option_of_an_openwire_connector_is_read() -> None:
         "&transport.tcpNoDelay=true&wireFormat.tightEncodingEnabled=false"
     )
     assert connector(uri).options == ConnectorOptions(
-        max_frame_size=1024,
-        max_inactivity_duration=5_000,
-        max_inactivity_duration_initial_delay=7,
-        update_cluster_clients=False,
-        allow_link_stealing=True,
-    )
+        max_frame_size=1024, max_inactivity_duration=5_000, max_inactivity_duration_initial_delay=7,
+        update_cluster_clients=False, allow_link_stealing=True,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("scheme", ["mqtt+nio", "ws"])
@@ -73,12 +70,9 @@ def test_every_option_of_mqtt_is_read(scheme: str) -> None:
         "&transport.subscriptionStrategy=mqtt-default-subscriptions"
     )
     assert connector(uri).options == ConnectorOptions(
-        max_frame_size=1024,
-        allow_link_stealing=False,
-        default_keep_alive=60_000,
-        subscription_prefetch=10,
+        max_frame_size=1024, allow_link_stealing=False, default_keep_alive=60_000, subscription_prefetch=10,
         publish_dollar_topics=True,
-    )
+    )  # fmt: skip
     usual = connector("mqtt://h:1?transport.activeMQSubscriptionPrefetch=-1")
     assert usual.options == ConnectorOptions()
 

@@ -104,13 +104,8 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_source(tmp_path: Path) 
 
 def test_a_program_gets_a_list_of_what_is_wrong() -> None:
     wrong = [
-        "--set",
-        "security.ldap.connection_password=5",
-        "--set",
-        "store.checkpoint_interval=soon",
-        "--set",
-        "a.b=1",
-    ]
+        "--set", "security.ldap.connection_password=5", "--set", "store.checkpoint_interval=soon", "--set", "a.b=1",
+    ]  # fmt: skip
     done = CliRunner().invoke(main, ["config", "check", *wrong, "--json"])
     answer = json.loads(done.stdout)
     assert (done.exit_code, answer["code"]) == (2, 2)

@@ -74,12 +74,9 @@ def test_every_setting_is_activemqs_or_known_to_be_ours() -> None:
 
 # Of ActiveMQ 6; the one that is installed may be 5.17.
 NEWER = {
-    "advisoryForDispatched",
-    "advancedNetworkStatisticsEnabled",
-    "advancedMessageStatisticsEnabled",
-    "allowTempDestinationStealing",
-    "messageInterceptorStrategy",
-}
+    "advisoryForDispatched", "advancedNetworkStatisticsEnabled", "advancedMessageStatisticsEnabled",
+    "allowTempDestinationStealing", "messageInterceptorStrategy",
+}  # fmt: skip
 Attributes = dict[str, dict[str, str]]
 
 
@@ -87,15 +84,10 @@ Attributes = dict[str, dict[str, str]]
 def attributes(properties_of: Callable[..., Attributes]) -> Attributes:
     package = "org.apache.activemq.broker.region.policy."
     names = [
-        "PolicyEntry",
-        "SharedDeadLetterStrategy",
-        "IndividualDeadLetterStrategy",
-        "DiscardingDeadLetterStrategy",
-        "AbortSlowConsumerStrategy",
-        "AbortSlowAckConsumerStrategy",
-        "ConstantPendingMessageLimitStrategy",
+        "PolicyEntry", "SharedDeadLetterStrategy", "IndividualDeadLetterStrategy", "DiscardingDeadLetterStrategy",
+        "AbortSlowConsumerStrategy", "AbortSlowAckConsumerStrategy", "ConstantPendingMessageLimitStrategy",
         "PrefetchRatePendingMessageLimitStrategy",
-    ]
+    ]  # fmt: skip
     return properties_of(*(package + name for name in names), "org.apache.activemq.RedeliveryPolicy")
 
 

@@ -59,11 +59,8 @@ def test_every_table_becomes_what_it_says(read: Read) -> None:
 def test_without_a_table_topics_are_virtual_as_in_activemq(read: Read) -> None:
     (rule,) = virtual_destinations(read("").virtual_destinations).virtual_topics
     assert (rule.pattern, rule.prefix, rule.postfix, rule.is_selector_aware) == (
-        "VirtualTopic.>",
-        "Consumer.*.",
-        "",
-        False,
-    )
+        "VirtualTopic.>", "Consumer.*.", "", False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

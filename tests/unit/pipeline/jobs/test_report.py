@@ -147,13 +147,8 @@ def test_an_empty_summary_is_a_page() -> None:
 def test_cells_are_shown_alike_everywhere() -> None:
     cells = (None, True, 1234567, 1.005, datetime(2026, 11, 3, 9, 5, tzinfo=UTC), "q\n")
     assert [shown(cell) for cell in cells] == [
-        "-",
-        "yes",
-        "1,234,567",
-        "1.00",
-        "2026-11-03 09:05",
-        "q\N{REPLACEMENT CHARACTER}",
-    ]
+        "-", "yes", "1,234,567", "1.00", "2026-11-03 09:05", "q\N{REPLACEMENT CHARACTER}",
+    ]  # fmt: skip
 
 
 def test_sizes_are_in_the_unit_that_fits() -> None:

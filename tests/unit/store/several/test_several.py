@@ -17,7 +17,6 @@ from tandemmq.store.operations import AddSubscription, Atomic, RemoveOwner
 from tandemmq.store.records.commands import encode_remove_destination, encode_subscription, encode_unsubscribe
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import LocalTransactionId
-from tandemmq.store.settings import StoreSettings
 from tandemmq.store.several import member
 from tandemmq.store.several.filters import FilteredStore
 from tandemmq.store.several.layout import has_several, stores_in
@@ -30,19 +29,12 @@ from tandemmq.store.writer.journal_end import NoProof
 from tandemmq.store.writer.space import StoreFull
 from tests.support.compiled import LOOKS_INTO_A_CLASS
 from tests.support.store.several_harness import A2, REST, TOPIC, TWO, A, B, SeveralTerm, standbys
-from tests.support.store.store_harness import KIB, SMALL, Q, Term
+from tests.support.store.store_harness import KIB, RESTLESS, SMALL, Q, Term
 
 pytestmark = pytest.mark.promise("several-stores-are-atomic")
 
 A_DIRECTORY = "queue#3a#2f#2fA.#3e"
 B_DIRECTORY = "queue#3a#2f#2fB.#3e"
-FINE = StoreSettings(
-    journal_max_file_length=64 * KIB,
-    checkpoint_records=50,
-    cleanup_interval=0.0,
-    fence_check_interval=0.01,
-    enable_compaction=False,
-)
 
 
 def test_each_destination_is_in_the_journal_of_its_filter(directory: str) -> None:
@@ -73,8 +65,8 @@ def test_several_stores_have_the_face_of_one() -> None:
 
 
 def test_a_slow_queue_pins_only_its_own_files(directory: str) -> None:
-    entries = [FilteredStore(queue="A.>", settings=FINE), FilteredStore(queue="B.>", settings=FINE)]
-    term = SeveralTerm(directory, entries, settings=FINE)
+    entries = [FilteredStore(queue="A.>", settings=RESTLESS), FilteredStore(queue="B.>", settings=RESTLESS)]
+    term = SeveralTerm(directory, entries, settings=RESTLESS)
     owner = term.store.queue(B)
     slow = []
     for _ in range(20):

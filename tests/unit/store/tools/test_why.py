@@ -28,22 +28,11 @@ from tandemmq.store.tools.why.inventory import UNKNOWN
 from tandemmq.store.tools.why.offline import read_state
 from tandemmq.store.tools.why.report import FileWhy, Why
 from tests.support.prove import SEED
-from tests.support.store.store_harness import KIB, Q, Term
+from tests.support.store.store_harness import KIB, RESTLESS, STILL, Q, Term
 
 pytestmark = pytest.mark.promise("bytes-are-explained")
 
 FILE_BYTES = 64 * KIB
-# Nothing moves by itself: what stands where is the test's.
-STILL = StoreSettings(
-    journal_max_file_length=FILE_BYTES, checkpoint_interval=3600.0, fence_check_interval=0.01, enable_compaction=False
-)
-RESTLESS = StoreSettings(
-    journal_max_file_length=FILE_BYTES,
-    checkpoint_records=60,
-    cleanup_interval=0.0,
-    fence_check_interval=0.01,
-    enable_compaction=False,
-)
 EU = Destination(DestinationKind.QUEUE, "ORDERS.EU")
 BUSY = Destination(DestinationKind.QUEUE, "BUSY")
 T = Destination(DestinationKind.TOPIC, "PRICES")
@@ -239,14 +228,8 @@ def test_every_byte_of_the_directory_is_explained(directory: str) -> None:
     term.close()
     Placed(directory, "b").close()
     names = (
-        "lock",
-        "db.data",
-        "db.redo",
-        ".next-gone",
-        ".listing-gone",
-        "quarantine/db-3.log.0",
-        "data-archive/db-1.log",
-    )
+        "lock", "db.data", "db.redo", ".next-gone", ".listing-gone", "quarantine/db-3.log.0", "data-archive/db-1.log",
+    )  # fmt: skip
     for name in (*names, f".doctor-{0:032x}/synced"):
         path = Path(directory, name)
         path.parent.mkdir(exist_ok=True)
