@@ -54,9 +54,7 @@ def shown(directory: Path) -> set[int]:
 
 @pytest.mark.parametrize("kind", STRANGE)
 def test_inspect_steps_over_it_and_says_so(directory: Path, kind: str) -> None:
-    before = {
-        json.loads(line)["file"] for line in tandemmq("store", "inspect", directory, "--json").stdout.splitlines()
-    }
+    before = shown(directory)
     path = middle(directory)
     reason = put(kind, path)
     done = tandemmq("store", "inspect", directory, "--json")
