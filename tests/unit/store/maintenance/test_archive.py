@@ -24,6 +24,7 @@ from tandemmq.store.records.headers import decode_header
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tests.support.journal.in_memory import MemorySource
+from tests.support.store.cut_off_disk import CutOffDisk
 from tests.support.store.store_harness import KIB, Q, Term
 
 CONTENT = {1: b"one" * 1000, 2: b"two" * (CHUNK_BYTES // 2), 7: b"seven" * 10}
@@ -44,29 +45,6 @@ class OtherVolume:
         if os.path.dirname(source) != os.path.dirname(target):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
         self.inner.link(source, target)
-
-
-class CutOff:
-    """``os`` whose ``fail_at``-th change, and every one after it, fails; 0: none does."""
-
-    CHANGES = ("open", "pwrite", "fsync", "link", "unlink", "makedirs", "replace")
-
-    def __init__(self, fail_at: int = 0) -> None:
-        self.fail_at = fail_at
-        self.count = 0
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(os, name)
-        if name not in self.CHANGES:
-            return real
-
-        def change(*arguments: Any, **keywords: Any) -> Any:
-            self.count += 1
-            if self.fail_at and self.count >= self.fail_at:
-                raise OSError(errno.EIO, f"injected at change {self.count}")
-            return real(*arguments, **keywords)
-
-        return change
 
 
 class Noting:
@@ -204,14 +182,14 @@ def test_wherever_it_is_cut_off_every_file_is_somewhere_and_the_next_removal_end
     journal: Path, disk_of: Callable[[Any], Any]
 ) -> None:
     """Each call of the disk is the last one, in turn; then a new process does it again."""
-    untouched = CutOff()
+    untouched = CutOffDisk()
     archive_of(journal, disk_of(untouched), journal.parent / "count").remove([1, 2, 7])
     assert untouched.count > 20
     for fail_at in range(1, untouched.count + 1):
         for file, content in CONTENT.items():
             (journal / f"db-{file}.log").write_bytes(content)
         kept = journal.parent / f"archive-{fail_at}"
-        cut = archive_of(journal, disk_of(CutOff(fail_at)), kept)
+        cut = archive_of(journal, disk_of(CutOffDisk(fail_at)), kept)
         cut.remove([1, 2, 7])
         assert cut.problem is not None
         found = [*contents(journal).values(), *(c for n, c in contents(kept).items() if not n.startswith("."))]
