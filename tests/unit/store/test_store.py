@@ -12,41 +12,15 @@ import pytest
 
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.histogram import Histogram
-from tandemmq.store.operations import AddMessage, AddSubscription, Atomic, RemoveMessage, RemoveOwner
-from tandemmq.store.records.commands import (
-    encode_add,
-    encode_commit,
-    encode_remove,
-    encode_subscription,
-    encode_unsubscribe,
-)
+from tandemmq.store.operations import AddMessage, RemoveMessage
+from tandemmq.store.records.commands import encode_remove
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.records.openwire import encode_message
-from tandemmq.store.records.transactions import LocalTransactionId
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.store import LINGERING_MAX
 from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import Q, Term
 
 T = Destination(DestinationKind.TOPIC, "T.A")
-
-
-@pytest.mark.parametrize("ending", ["close", "crash"])
-def test_what_was_acknowledged_does_not_come_back(directory: str, ending: str) -> None:
-    term = Term(directory)
-    term.take(term.add_durably(30)[::2])
-    getattr(term, ending)()
-    with Term(directory) as again:
-        assert again.bodies() == [f"body {n}".encode() for n in range(2, 31, 2)]
-
-
-def test_the_journal_alone_rebuilds_everything(directory: str) -> None:
-    with Term(directory) as term:
-        term.take(term.add_durably(30)[:10])
-    os.rename(f"{directory}/index", f"{directory}/away")
-    with Term(directory) as again:
-        assert again.bodies() == [f"body {n}".encode() for n in range(11, 31)]
-    os.rename(f"{directory}/away", f"{directory}-away")
 
 
 def test_a_page_sees_what_came_before_it_and_nothing_that_was_removed(directory: str) -> None:
@@ -76,56 +50,6 @@ def test_checkpoints_change_nothing_that_can_be_seen(directory: str) -> None:
     term.crash()
     with Term(directory, settings=settings) as again:
         assert again.bodies() == expected
-
-
-def test_a_transaction_happens_whole(directory: str) -> None:
-    term = Term(directory)
-    old = term.add_durably(3)
-    owner = term.store.queue(Q)
-    transaction = LocalTransactionId("ID:c", 1)
-    parts: list[AddMessage | RemoveMessage] = []
-    for body in (b"one", b"two"):
-        message = term.message(body=body)
-        parts.append(AddMessage(message, (owner,), encode_add(message, encode_message(message), transaction)))
-    first = old[0]
-    parts.append(
-        RemoveMessage(
-            owner,
-            first.order_key,
-            first.location,
-            first.message.message_id,
-            encode_remove(Q, first.message.message_id, transaction),
-            size=first.size,
-        )
-    )
-    term.store.append(Atomic(parts, encode_commit(transaction)))
-    term.wait_durable(4)
-    assert term.bodies() == [b"body 2", b"body 3", b"one", b"two"]
-    term.crash()
-    with Term(directory) as again:
-        assert again.bodies() == [b"body 2", b"body 3", b"one", b"two"]
-
-
-def test_durable_subscriptions_hold_what_each_has_not_acknowledged(directory: str) -> None:
-    term = Term(directory)
-    owners = []
-    for name in ("s1", "s2"):
-        owner = term.store.subscription("c", name, T)
-        owners.append(owner)
-        term.store.append(AddSubscription(owner, encode_subscription(T, "c", name)))
-    added = [term.add(T, owners=tuple(owners)) for _ in range(4)]
-    term.wait_durable(6)
-    term.remove(added[0], owners[0], "c:s1")
-    term.wait_durable(7)
-    term.crash()
-    again = Term(directory)
-    assert sorted((o.client_id, o.subscription_name, o.count) for o in again.owners) == [("c", "s1", 3), ("c", "s2", 4)]
-    one = again.store.subscription("c", "s1", T)
-    again.store.append(RemoveOwner(one, encode_unsubscribe(T, "c", "s1")))
-    again.wait_durable(1)
-    again.crash()
-    with Term(directory) as third:
-        assert [(o.subscription_name, o.count) for o in third.owners] == [("s2", 4)]
 
 
 @pytest.mark.parametrize("strategy", ["periodic", "never"])
