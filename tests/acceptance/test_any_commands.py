@@ -1,6 +1,5 @@
-"""A running broker against connections that say anything, damaged or valid; ``python -m tests.support.fuzz.commands``,
-``python -m tests.support.fuzz.valid_frames`` and ``python -m tests.support.fuzz.valid_packets`` go on longer. Of what
-is valid TANDEMMQ_PROVE says how much there is to be."""
+"""A running broker against connections that say anything, damaged or valid; ``python -m tests.support.fuzz`` goes on
+longer. Of what is valid TANDEMMQ_PROVE says how much there is to be."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@
     python -m tests.affected --list                which they are and why, without running any
     python -m tests.affected -- -x --pdb           with options of pytest
     python -m tests.affected --judge 20            whether it would have found a mutant of each of the last 20 commits
-    python -m tests.affected --record JUNIT.XML    write anew how long each test file takes (`pytest --junitxml`)
 
 imports.py finds which test needs which file, choose.py which of them run first. It is a sample that answers soon, not a
 proof: before a change lands, run `make test` and `pytest`.
@@ -18,13 +17,11 @@ import argparse
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.affected.changes import changes_of
 from tests.affected.choose import Choice, Kind, choose
 from tests.affected.imports import graph_of
 from tests.affected.judge import judge
-from tests.affected.seconds import record
 from tests.support.tree import ROOT
 
 #: Of all workers together; half of the time they wait for other processes, and about ten seconds go for the start.
@@ -40,12 +37,8 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help=f"seconds of work ({BUDGET_SECONDS:g})")
     parser.add_argument("--list", action="store_true", help="run nothing")
     parser.add_argument("--judge", type=int, metavar="N", help="try it with mutants of the last N commits")
-    parser.add_argument("--record", type=Path, metavar="JUNIT.XML", help="write the table of seconds")
     parser.add_argument("options", nargs="*", help="options of pytest, after --")
     arguments = parser.parse_args()
-    if arguments.record is not None:
-        print(f"{record(arguments.record)} files take a second or longer")
-        return 0
     if arguments.judge is not None:
         return judge(arguments.judge, arguments.budget)
     choice = choose(graph_of(ROOT), changes_of(ROOT, arguments.base), arguments.budget)

@@ -30,9 +30,9 @@ from typing import Final
 
 from tests.affected.changes import Change, functions_in, names_in
 from tests.affected.imports import Graph, is_product, is_test
-from tests.affected.seconds import USUAL_SECONDS, seconds_of
 from tests.mutants.declared import declarations
 from tests.mutants.marks import marks_in
+from tests.support.seconds import USUAL_SECONDS, seconds_of
 
 #: What so many tests name says nothing about any of them.
 _NAMED_BY_MAX: Final = 25

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,7 +20,6 @@ from tandemmq.store.standby import Standby
 from tandemmq.store.tools.check import check as check_store
 from tests.support.broker.bridge_world import World
 from tests.support.broker.other_broker import OtherBroker, check, prepare
-from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.failing_disk import FailingDisk, Failure
 from tests.support.crash.recording_disk import RecordingDisk
 from tests.support.crash.short_lives import SETTINGS
@@ -110,6 +108,7 @@ async def term(world: StoredWorld, other: OtherBroker | None = None) -> bool:
 async def live(directory: str, fail_at: int, failure: Failure) -> int:
     """A life whose second term has a disk that fails there, and what is left of it is judged. How many calls of the
     disk that term had."""
+    os.mkdir(directory)
     world, other = StoredWorld(directory), OtherBroker()
     assert await term(world)
     await prepare(world)
@@ -130,26 +129,15 @@ async def live(directory: str, fail_at: int, failure: Failure) -> int:
     return calls
 
 
-@pytest.fixture
-def scratch() -> Iterator[str]:
-    with scratch_directory() as directory:
-        yield directory
-
-
 @pytest.mark.timeout(1800 if IS_PROOF else 120)
 async def test_whatever_call_of_the_disk_fails_each_message_is_there_once(scratch: str) -> None:
     dice = random.Random(SEED)
-    calls = await live(_directory(scratch, "count"), 0, Failure.ONCE)
+    calls = await live(f"{scratch}/count", 0, Failure.ONCE)
     ways = [(number, failure) for number in range(1, calls + 1) for failure in (Failure.ONCE, Failure.KILLED)]
-    print(f"seed {SEED}, {calls} calls (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
+    print(f"{calls} calls (TANDEMMQ_PROVE)")
     for number, (fail_at, failure) in enumerate(ways if IS_PROOF else dice.sample(ways, LIVES)):
         try:
-            await live(_directory(scratch, str(number)), fail_at, failure)
+            await live(f"{scratch}/{number}", fail_at, failure)
         except AssertionError as error:
             error.add_note(f"call {fail_at} {failure.value}")
             raise
-
-
-def _directory(scratch: str, name: str) -> str:
-    os.mkdir(f"{scratch}/{name}")
-    return f"{scratch}/{name}"

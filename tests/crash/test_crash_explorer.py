@@ -19,27 +19,18 @@ from typing import Any
 
 import pytest
 
+from tests.support.crash import what_happened
 from tests.support.crash.explorer import Candidate, Exploration, Judge, explore, hold_all, sampled, scratch_directory
-from tests.support.crash.lives import LIVES
 from tests.support.crash.promises import State
+from tests.support.crash.promotion_lives import PROMOTION_LIVES
 from tests.support.crash.recording_disk import ROOT, RecordingDisk
+from tests.support.crash.several_lives import SEVERAL_LIVES
+from tests.support.crash.short_lives import LIVES as LIVES_OF_ONE_OR_TWO
 from tests.support.crash.short_lives import SETTINGS, Life, ShortLife, killed_at
-from tests.support.crash.what_happened import (
-    ARCHIVING,
-    COMPACTION,
-    FENCE_WITHOUT_HEADER,
-    JOINT,
-    LATE_WRITE,
-    PROMOTION,
-    ROTATION,
-    TAKE_OVER,
-    XA_COMMITTED,
-    XA_PREPARED,
-    XA_ROLLED_BACK,
-    what_happened,
-)
+from tests.support.crash.takeover_lives import TAKEOVER_LIVES
 from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED
 
+LIVES: dict[str, ShortLife] = {**LIVES_OF_ONE_OR_TWO, **PROMOTION_LIVES, **TAKEOVER_LIVES, **SEVERAL_LIVES}
 # What the default run opens of each life.
 IMAGES = 12 if IS_THOROUGH else 8
 RECOVERIES = 1
@@ -58,17 +49,17 @@ TRIES = 3
 PROVED_LIVES_MIN = 20
 # In so many lives each of these happens, at least.
 LIVES_WITH = {
-    PROMOTION: PROVED_LIVES_MIN,
-    ROTATION: 15,
-    COMPACTION: 10,
-    FENCE_WITHOUT_HEADER: 10,
-    LATE_WRITE: 6,
-    TAKE_OVER: 6,
-    JOINT: 5,
-    XA_PREPARED: 5,
-    ARCHIVING: 4,
-    XA_COMMITTED: 3,
-    XA_ROLLED_BACK: 3,
+    what_happened.PROMOTION: PROVED_LIVES_MIN,
+    what_happened.ROTATION: 15,
+    what_happened.COMPACTION: 10,
+    what_happened.FENCE_WITHOUT_HEADER: 10,
+    what_happened.LATE_WRITE: 6,
+    what_happened.TAKE_OVER: 6,
+    what_happened.JOINT: 5,
+    what_happened.XA_PREPARED: 5,
+    what_happened.ARCHIVING: 4,
+    what_happened.XA_COMMITTED: 3,
+    what_happened.XA_ROLLED_BACK: 3,
 }
 
 pytestmark = [
@@ -111,12 +102,10 @@ def tally() -> Iterator[Tally]:
     print("lives with: " + ", ".join(f"{what} {count}" for what, count in sums.lives_with.most_common()))
 
 
-@pytest.fixture
-def scratch(tally: Tally) -> Iterator[str]:
-    print(f"seed {SEED} (TANDEMMQ_SEED)")
+@pytest.fixture(autouse=True)
+def timed(tally: Tally) -> Iterator[None]:
     started = time.monotonic()
-    with scratch_directory() as directory:
-        yield directory
+    yield
     tally.seconds += time.monotonic() - started
 
 
@@ -177,7 +166,7 @@ def test_whatever_a_power_loss_leaves_every_promise_holds(scratch: str, tally: T
     with_index = [(candidate, True) for candidate in some(exploration.candidates, IMAGES, dice)]
     without = [(candidate, False) for candidate in some(exploration.candidates, IMAGES // 4, dice)]
     hold(judge, [*with_index, *without])
-    happened = what_happened(disk.events, disk.start)
+    happened = what_happened.what_happened(disk.events, disk.start)
     tally.lives += 1
     tally.images += exploration.images
     tally.distinct += len(exploration.candidates)
@@ -193,7 +182,7 @@ def test_the_lives_have_in_them_what_can_happen_to_a_store(scratch: str, tally: 
     for life in LIVES.values():
         with scratch_directory() as directory:
             disk, _ = recorded(f"{directory}/life", life)
-            found.update(what_happened(disk.events, disk.start).keys())
+            found.update(what_happened.what_happened(disk.events, disk.start).keys())
     assert len(LIVES) >= PROVED_LIVES_MIN
     assert {what: found[what] for what, least in LIVES_WITH.items() if found[what] < least} == {}
 

@@ -8,24 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.crash.crash_images import SECTOR_BYTES, Disk, Image
+from tests.support.crash.crash_images import SECTOR_BYTES, Disk
 from tests.support.crash.recording_disk import RecordingDisk, Sync
 
 S = SECTOR_BYTES
 
 
-def images_of(disk: RecordingDisk) -> list[Image]:
+def model_of(disk: RecordingDisk) -> Disk:
     model = Disk(random.Random(1))
     for event in disk.events:
         model.apply(event)
-    return list(model.images())
+    return model
 
 
 def possible(disk: RecordingDisk) -> set[tuple[tuple[str, bytes | None], ...]]:
     """Every image that may be left now."""
-    model = Disk(random.Random(1))
-    for event in disk.events:
-        model.apply(event)
+    model = model_of(disk)
     found = {tuple((p, c and c.data) for p, c in image.entries) for image in model.images()}
     assert not model.is_capped
     sampled = {tuple((p, c and c.data) for p, c in model.image().entries) for _ in range(50)}
@@ -129,7 +127,7 @@ def test_two_names_of_a_file_have_one_content(disk: RecordingDisk, tmp_path_fact
     fd = make(disk, "old")
     disk.pwrite(fd, b"1", 0)
     disk.link(f"{disk.root}/old", f"{disk.root}/too")
-    both = [image for image in images_of(disk) if len(image.entries) == 2]
+    both = [image for image in model_of(disk).images() if len(image.entries) == 2]
     assert {tuple(content.data for _, content in image.entries if content) for image in both} == {
         (b"1ld", b"1ld"),
         (b"old", b"old"),
@@ -137,8 +135,8 @@ def test_two_names_of_a_file_have_one_content(disk: RecordingDisk, tmp_path_fact
     copy = tmp_path_factory.mktemp("image")
     both[0].put(str(copy))
     assert os.path.samefile(copy / "old", copy / "too")
-    again = images_of(RecordingDisk(str(copy)))
-    assert [image.second_names for image in again] == [(("too", "old"),)]
+    again = model_of(RecordingDisk(str(copy)))
+    assert [image.second_names for image in again.images()] == [(("too", "old"),)]
 
 
 def test_no_sync_makes_up_for_one_that_failed(disk: RecordingDisk) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tandemmq.store.operations import AddMessage
 from tandemmq.store.settings import StoreSettings
-from tests.support.crash.explorer import Judge, sampled, scratch_directory
+from tests.support.crash.explorer import Judge, sampled
 from tests.support.crash.promises import PromisingTerm
 from tests.support.crash.recording_disk import RecordingDisk, Unlink
 from tests.support.prove import SEED, rounds
@@ -68,15 +68,13 @@ def record_two_lives(directory: str, strategy: str) -> RecordingDisk:
 @pytest.mark.prove
 @pytest.mark.timeout(60 + IMAGES)
 @pytest.mark.parametrize("strategy", ["always", "periodic", "never"])
-def test_after_a_power_loss_every_promise_holds(strategy: str) -> None:
+def test_after_a_power_loss_every_promise_holds(scratch: str, strategy: str) -> None:
     """Only "always" promises anything against a power loss; else what is there is whole, and a beginning of it all."""
-    print(f"seed {SEED}, {IMAGES} images (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
-    dice = random.Random(SEED)
-    with scratch_directory() as scratch:
-        os.mkdir(f"{scratch}/life")
-        disk = record_two_lives(f"{scratch}/life", strategy)
-        reclaimed = [event for event in disk.events if isinstance(event, Unlink) and event.name.startswith("db-")]
-        assert len(reclaimed) > 1, "files were reclaimed"
-        judge = Judge(scratch, settings(strategy))
-        for candidate in sampled(disk.events, disk.start, IMAGES, dice, must_last=strategy == "always"):
-            judge.hold(candidate)
+    print(f"{IMAGES} images (TANDEMMQ_PROVE)")
+    os.mkdir(f"{scratch}/life")
+    disk = record_two_lives(f"{scratch}/life", strategy)
+    reclaimed = [event for event in disk.events if isinstance(event, Unlink) and event.name.startswith("db-")]
+    assert len(reclaimed) > 1, "files were reclaimed"
+    judge = Judge(scratch, settings(strategy))
+    for candidate in sampled(disk.events, disk.start, IMAGES, random.Random(SEED), must_last=strategy == "always"):
+        judge.hold(candidate)

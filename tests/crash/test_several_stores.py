@@ -22,9 +22,7 @@ from tandemmq.store.records.transactions import LocalTransactionId
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.several.filters import FilteredStore
 from tandemmq.store.tools.check_several import check_all
-from tandemmq.store.writer.batch import Batch
 from tests.support.crash.crash_images import Disk, Image
-from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.recording_disk import Note, RecordingDisk
 from tests.support.prove import SEED, rounds
 from tests.support.store.several_harness import REST, A, B, SeveralTerm
@@ -74,34 +72,31 @@ def prepared(directory: str) -> None:
 
 @pytest.mark.parametrize("entries", [ENTRIES, LAX_ENTRIES], ids=["always", "one never syncs"])
 def test_a_transaction_over_several_stores_is_atomic_across_crashes(
-    entries: Sequence[FilteredStore],
+    scratch: str, entries: Sequence[FilteredStore]
 ) -> None:
-    if entries is LAX_ENTRIES and not hasattr(Batch, "must_sync"):
-        pytest.skip("outcomes are synced as the strategy says")
-    print(f"seed {SEED}, {IMAGES} images (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
+    print(f"{IMAGES} images (TANDEMMQ_PROVE)")
     dice = random.Random(SEED)
-    with scratch_directory() as scratch:
-        directory = f"{scratch}/life"
-        os.mkdir(directory)
-        prepared(directory)
-        disk = RecordingDisk(directory)
-        moves(directory, disk, entries)
-        events = disk.events
-        moments = sorted(dice.randrange(disk.start, len(events)) for _ in range(IMAGES))
-        model = Disk(dice)
-        asked = told = -1
-        states = set()
-        for moment, event in enumerate(events):
-            model.apply(event)
-            if isinstance(event, Note):
-                what, number = event.what
-                asked = number if what == "asked" else asked
-                told = number if what == "told" else told
-            while moments and moments[0] == moment:
-                moments.pop(0)
-                states.add(judge(scratch, model.image(), asked, told, moment))
-        print(f"{len(events)} events; transactions that held: {sorted(states)}")
-        assert len(states) > 2 or IMAGES < 20, "the moments were not all over the life"
+    directory = f"{scratch}/life"
+    os.mkdir(directory)
+    prepared(directory)
+    disk = RecordingDisk(directory)
+    moves(directory, disk, entries)
+    events = disk.events
+    moments = sorted(dice.randrange(disk.start, len(events)) for _ in range(IMAGES))
+    model = Disk(dice)
+    asked = told = -1
+    states = set()
+    for moment, event in enumerate(events):
+        model.apply(event)
+        if isinstance(event, Note):
+            what, number = event.what
+            asked = number if what == "asked" else asked
+            told = number if what == "told" else told
+        while moments and moments[0] == moment:
+            moments.pop(0)
+            states.add(judge(scratch, model.image(), asked, told, moment))
+    print(f"{len(events)} events; transactions that held: {sorted(states)}")
+    assert len(states) > 2 or IMAGES < 20, "the moments were not all over the life"
 
 
 def judge(scratch: str, image: Image, asked: int, told: int, moment: int) -> int:
@@ -127,51 +122,3 @@ def judge(scratch: str, image: Image, asked: int, told: int, moment: int) -> int
         raise
     shutil.rmtree(directory)
     return held
-
-
-@pytest.mark.parametrize("keeps_index", [True, False])
-def test_a_recovery_that_crashes_is_recovered(keeps_index: bool) -> None:
-    """A promotion that commits what was decided, killed at each of its calls in turn."""
-    dice = random.Random(SEED)
-    with scratch_directory() as scratch:
-        directory = f"{scratch}/life"
-        os.mkdir(directory)
-        prepared(directory)
-        disk = RecordingDisk(directory)
-        moves(directory, disk)
-        model = Disk(dice)
-        decided = 0
-        for event in disk.events:
-            model.apply(event)
-            if isinstance(event, Note) and event.what[0] == "asked":
-                decided = event.what[1]
-            if decided >= TRANSACTIONS // 2:
-                image = model.image()
-                if any(" decided: the next" in note and "not decided" not in note for note in notes_of(scratch, image)):
-                    break
-        else:
-            pytest.fail("no image had a decided transaction")
-        place = f"{scratch}/recovery"
-        os.mkdir(place)
-        image.put(place)
-        if not keeps_index:
-            for name in os.listdir(place):
-                shutil.rmtree(f"{place}/{name}/index", ignore_errors=True)
-        recovering = RecordingDisk(place)
-        SeveralTerm(place, ENTRIES, settings=SETTINGS, disk=recovering).close()
-        model = Disk(dice)
-        step = max(1, (len(recovering.events) - recovering.start) // max(1, IMAGES // 4))
-        for moment, event in enumerate(recovering.events):
-            model.apply(event)
-            if moment >= recovering.start and moment % step == 0:
-                judge(scratch, model.image(), decided, -1, moment)
-
-
-def notes_of(scratch: str, image: Image) -> list[str]:
-    directory = f"{scratch}/look"
-    os.mkdir(directory)
-    try:
-        image.put(directory)
-        return check_all(directory, scratch=scratch).notes
-    finally:
-        shutil.rmtree(directory)

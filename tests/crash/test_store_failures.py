@@ -18,7 +18,7 @@ from tandemmq.index.errors import IndexTrouble
 from tandemmq.journal.errors import JournalError
 from tandemmq.store.operations import AddMessage
 from tandemmq.store.writer.space import StoreFull
-from tests.support.crash.explorer import Judge, explore, scratch_directory
+from tests.support.crash.explorer import Judge, explore
 from tests.support.crash.failing_disk import SYNCS, Failed, FailingDisk, Failure
 from tests.support.crash.promises import Asked, Held, PromisingTerm
 from tests.support.crash.recording_disk import ROOT, Event, Note, RecordingDisk, Sync
@@ -92,13 +92,6 @@ class Lived:
         return []
 
 
-def count_calls(scratch: str) -> int:
-    os.mkdir(f"{scratch}/count")
-    lived = Lived(f"{scratch}/count", 0, Failure.ONCE, 0)
-    assert lived.ended_by is None
-    return lived.own.count
-
-
 def is_latched(lived: Lived, failed: Failed) -> None:
     """After a failed write or sync nothing that was asked later is promised, and that file is synced no more."""
     since = lived.since_failure
@@ -146,15 +139,16 @@ def hold(scratch: str, fail_at: int, failure: Failure, number: int, dice: random
 
 @pytest.mark.prove
 @pytest.mark.timeout(900 if IS_PROOF else 120)
-def test_whatever_fails_what_was_promised_holds_and_nothing_is_promised_later() -> None:
-    print(f"seed {SEED} (TANDEMMQ_SEED)")
+def test_whatever_fails_what_was_promised_holds_and_nothing_is_promised_later(scratch: str) -> None:
     dice = random.Random(SEED)
-    with scratch_directory() as scratch:
-        total = count_calls(scratch)
-        assert total > 60
-        every = [(call, *way) for call in range(1, total + 1) for way in WAYS]
-        chosen = every if IS_PROOF else dice.sample(every, LIVES)
-        calls = {failed.call for each in chosen if (failed := hold(scratch, *each, dice)) is not None}
+    os.mkdir(f"{scratch}/count")
+    counted = Lived(f"{scratch}/count", 0, Failure.ONCE, 0)
+    assert counted.ended_by is None
+    total = counted.own.count
+    assert total > 60
+    every = [(call, *way) for call in range(1, total + 1) for way in WAYS]
+    chosen = every if IS_PROOF else dice.sample(every, LIVES)
+    calls = {failed.call for each in chosen if (failed := hold(scratch, *each, dice)) is not None}
     print(f"{total} calls, {len(chosen)} of {len(every)} failures: {', '.join(sorted(calls))}")
     # A sample may leave out what there is little of.
     assert calls >= ({"pwrite", "fdatasync", "fsync", "open"} if IS_PROOF else {"pwrite"})

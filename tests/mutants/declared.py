@@ -20,9 +20,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tests.affected.seconds import seconds_of
 from tests.mutants.changes import Mutant
 from tests.mutants.marks import Mark
+from tests.support.seconds import seconds_of
 from tests.support.tree import ROOT
 
 # Subjects whose tests need a program that pip does not install: tried where CI has it.

@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
@@ -21,6 +22,8 @@ FILE: Final = TESTS / "seconds.txt"
 NOTED_SECONDS_MIN: Final = 0.5
 #: The tests of a file are fast if they take less on average.
 FAST_SECONDS_MAX: Final = 0.03
+#: What a file without a line takes, with its imports and without a process of its own.
+USUAL_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Measured:
         return self.seconds < FAST_SECONDS_MAX * self.tests
 
 
+@cache
 def measured() -> Mapping[str, Measured]:
     """By the path below ``tests/``."""
     found = {}
@@ -40,6 +44,12 @@ def measured() -> Mapping[str, Measured]:
         seconds, tests, path = line.split()
         found[path] = Measured(float(seconds), int(tests))
     return found
+
+
+def seconds_of(file: str) -> float:
+    """For a path from the root of the tree."""
+    found = measured().get(file.removeprefix("tests/"))
+    return USUAL_SECONDS if found is None else found.seconds
 
 
 def of_report(report: Path) -> dict[str, Measured]:

@@ -18,18 +18,8 @@ from tests.support.crash.recording_disk import RecordingDisk, Sync
 
 # What changes something, makes it durable, or opens it. Everything else goes to the disk as it is.
 CALLS = (
-    "open",
-    "pwrite",
-    "fsync",
-    "fdatasync",
-    "link",
-    "unlink",
-    "replace",
-    "rename",
-    "ftruncate",
-    "makedirs",
-    "mkdir",
-)
+    "open", "pwrite", "fsync", "fdatasync", "link", "unlink", "replace", "rename", "ftruncate", "makedirs", "mkdir",
+)  # fmt: skip
 SYNCS = ("fsync", "fdatasync")
 WRITES_AND_SYNCS = ("pwrite", *SYNCS)
 SLEEP_SECONDS_MAX = 60.0
@@ -51,7 +41,20 @@ class Failed:
     path: str
 
 
-class FailingDisk:
+class Watched:
+    """``disk``, where ``_watched`` stands around each call of CALLS."""
+
+    disk: Any
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.disk, name)
+        return self._watched(name, real) if name in CALLS else real
+
+    def _watched(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        raise NotImplementedError
+
+
+class FailingDisk(Watched):
     """The ``fail_at``-th of the calls of ``counted`` fails with this errno (``number``); 0: none does. ``failed`` says
     which it was.
 
@@ -73,10 +76,6 @@ class FailingDisk:
         self.counted = counted
         self.count = 0
         self.failed: Failed | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self.disk, name)
-        return self._watched(name, real) if name in CALLS else real
 
     def _watched(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any, **keywords: Any) -> Any:
@@ -111,7 +110,7 @@ class FailingDisk:
         return None, os.path.relpath(first, self.disk.root)
 
 
-class MortalDisk:
+class MortalDisk(Watched):
     """The process is killed before or right after a call, and makes none from then on.
 
     ``before`` and ``after`` are asked of each call of CALLS: its name, and the path that it is about; of a link, the
@@ -132,10 +131,6 @@ class MortalDisk:
         self._before = before
         self._after = after
 
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self.disk, name)
-        return self._watched(name, real) if name in CALLS else real
-
     def _watched(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any, **keywords: Any) -> Any:
             with self.disk.lock:
@@ -152,7 +147,7 @@ class MortalDisk:
         return watched
 
 
-class SleepingDisk:
+class SleepingDisk(Watched):
     """``fall_asleep`` lets the process stand still before the next call of CALLS that ``before`` names (as above).
 
     Until ``wake``: what it was about to do it does then, whatever happened meanwhile.
@@ -179,10 +174,6 @@ class SleepingDisk:
 
     def wake(self) -> None:
         self._wakes.set()
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self.disk, name)
-        return self._watched(name, real) if name in CALLS else real
 
     def _watched(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any, **keywords: Any) -> Any:

@@ -21,7 +21,6 @@ from tandemmq.store.operations import (
     EndTransaction,
     Operation,
     Owner,
-    Page,
     PagedMessage,
     PrepareTransaction,
     RemoveMessage,
@@ -48,6 +47,10 @@ from tests.support.store.store_harness import Q, Term
 # What can be seen of a store: owner in words -> the ids of its messages, in order. A queue without any is left out. A
 # prepared transaction counts as an owner; instead of ids it has its figures.
 State = tuple[tuple[str, tuple[str, ...]], ...]
+
+# What a transaction adds (where, and for whom if not for the queue) and removes (of whom, by which subscription).
+Added = list[tuple[Destination, tuple[int, ...]]]
+Removed = list[tuple[AddMessage | PagedMessage, int, str | None]]
 
 PREPARED = "prepared "
 
@@ -319,12 +322,7 @@ class PromisingTerm(Term):
         self.ask(operation, self._removed(operation))
         return operation
 
-    def transact(
-        self,
-        number: int,
-        added: list[tuple[Destination, tuple[int, ...]]],
-        removed: list[tuple[AddMessage | PagedMessage, int, str | None]],
-    ) -> Atomic:
+    def transact(self, number: int, added: Added, removed: Removed) -> Atomic:
         """Some messages in, some out, in one local transaction; order keys are filled in when it is durable."""
         transaction = LocalTransactionId("ID:client", number)
         parts, effects = self._parts(transaction, added, removed)
@@ -332,12 +330,7 @@ class PromisingTerm(Term):
         self.ask(operation, *effects)
         return operation
 
-    def prepare(
-        self,
-        number: int,
-        added: list[tuple[Destination, tuple[int, ...]]],
-        removed: list[tuple[AddMessage | PagedMessage, int, str | None]],
-    ) -> Prepared:
+    def prepare(self, number: int, added: Added, removed: Removed) -> Prepared:
         """The first half of an XA transaction: nothing of it is seen, but what it removes is withheld."""
         transaction = XaTransactionId(1, b"global", b"%d" % number)
         parts, effects = self._parts(transaction, added, removed)
@@ -364,10 +357,7 @@ class PromisingTerm(Term):
         return report.result()
 
     def _parts(
-        self,
-        transaction: TransactionId,
-        added: list[tuple[Destination, tuple[int, ...]]],
-        removed: list[tuple[AddMessage | PagedMessage, int, str | None]],
+        self, transaction: TransactionId, added: Added, removed: Removed
     ) -> tuple[list[AddMessage | RemoveMessage], list[Effect]]:
         parts: list[AddMessage | RemoveMessage] = []
         effects: list[Effect] = []
@@ -386,10 +376,8 @@ class PromisingTerm(Term):
     def subscribe(self, destination: Destination, name: str) -> int:
         owner = self.store.subscription("client", name, destination)
         self.names[owner] = owner_in_words(destination, "client", name)
-        self.ask(
-            AddSubscription(owner, encode_subscription(destination, "client", name)),
-            Effect("begin", self.names[owner]),
-        )
+        payload = encode_subscription(destination, "client", name)
+        self.ask(AddSubscription(owner, payload), Effect("begin", self.names[owner]))
         return owner
 
     def unsubscribe(self, destination: Destination, name: str, owner: int) -> None:
@@ -400,21 +388,11 @@ class PromisingTerm(Term):
         self.ask(RemoveOwner(owner, encode_remove_destination(destination)), Effect("end", self.names[owner]))
 
     def _removal(
-        self,
-        added: AddMessage | PagedMessage,
-        owner: int,
-        transaction: TransactionId | None,
-        key: str | None,
+        self, added: AddMessage | PagedMessage, owner: int, transaction: TransactionId | None, key: str | None
     ) -> RemoveMessage:
         message = added.message
-        return RemoveMessage(
-            owner,
-            added.order_key,
-            added.location,
-            message.message_id,
-            encode_remove(message.destination, message.message_id, transaction, key),
-            size=added.size,
-        )
+        payload = encode_remove(message.destination, message.message_id, transaction, key)
+        return RemoveMessage(owner, added.order_key, added.location, message.message_id, payload, size=added.size)
 
     def _added(self, operation: AddMessage) -> list[Effect]:
         return [Effect("add", self.names[owner], operation.message.message_id) for owner in operation.owners]
@@ -424,5 +402,4 @@ class PromisingTerm(Term):
 
 
 def messages_of(term: Term, owner: int) -> list[PagedMessage]:
-    page: Page = term.page(owner)
-    return page.messages
+    return term.page(owner).messages

@@ -47,13 +47,16 @@ def is_header_sync(file: int) -> Callable[[str, str], bool]:
 
 
 def promotion_that_dies(
-    directory: str, disk: RecordingDisk, broker: str, settings: StoreSettings | None = None, **moment: Any
+    directory: str, disk: RecordingDisk, broker: str, settings: StoreSettings = SETTINGS, **moment: Any
 ) -> None:
     """It is killed at that moment; by default right after its fence appeared."""
+    dies(disk, lambda own: begin(directory, disk, broker, own=own, settings=settings), **moment)
+
+
+def dies(disk: RecordingDisk, promotion: Callable[[MortalDisk], object], **moment: Any) -> None:
     own = MortalDisk(disk, **(moment or {"after": is_fence}))
-    arguments = {} if settings is None else {"settings": settings}
     try:
-        begin(directory, disk, broker, own=own, **arguments)
+        promotion(own)
     except (OSError, JournalError):
         assert own.is_dead, "nothing but the kill ends it"
     else:
@@ -64,27 +67,6 @@ def works(term: PromisingTerm, rounds: int = 3) -> None:
     """Enough for a rotation and a checkpoint."""
     for _ in range(rounds):
         round_of(term, 6, 0)
-
-
-def a_promotion_died_before_its_header(directory: str, disk: RecordingDisk) -> None:
-    first = begin(directory, disk)
-    round_of(first, 4, 2)
-    first.crash()
-    promotion_that_dies(directory, disk, "b")
-    third = begin(directory, disk, "c")
-    works(third)
-    third.close()
-
-
-def a_promotion_died_with_its_header_unsynced(directory: str, disk: RecordingDisk) -> None:
-    """The next one finds the header in the system's memory, where alone it may be."""
-    first = begin(directory, disk)
-    round_of(first, 4, 2)
-    first.crash()
-    promotion_that_dies(directory, disk, "b", before=is_header_sync(2))
-    third = begin(directory, disk, "c")
-    works(third, 2)
-    third.close()
 
 
 def three_promotions_died(directory: str, disk: RecordingDisk) -> None:
@@ -335,8 +317,6 @@ def compaction_into_the_archive(directory: str, disk: RecordingDisk) -> None:
 
 
 PROMOTION_LIVES: dict[str, ShortLife] = {
-    "a promotion died before its header": ShortLife(a_promotion_died_before_its_header),
-    "a promotion died with its header unsynced": ShortLife(a_promotion_died_with_its_header_unsynced),
     "three promotions died": ShortLife(three_promotions_died),
     "a sleeper wakes behind a fence without header": ShortLife(a_sleeper_wakes_behind_a_fence_without_header),
     "two fences without header and a sleeper": ShortLife(two_fences_without_header_and_a_sleeper),

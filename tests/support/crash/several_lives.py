@@ -6,14 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tandemmq.disk import Disk
-from tandemmq.journal.errors import JournalError
 from tandemmq.store.operations import PagedMessage
 from tandemmq.store.records.message import Destination
 from tandemmq.store.several.filters import OUTCOMES_DIRECTORY
 from tests.support.crash.explorer import StoreKind
-from tests.support.crash.failing_disk import MortalDisk, SleepingDisk
+from tests.support.crash.failing_disk import SleepingDisk
 from tests.support.crash.promises import State, messages_of, seen
-from tests.support.crash.promotion_lives import is_fence
+from tests.support.crash.promotion_lives import dies, is_fence
 from tests.support.crash.recording_disk import RecordingDisk
 from tests.support.crash.several_promises import ENTRIES, SETTINGS, JointLedger, PromisingSeveralTerm, open_several
 from tests.support.crash.short_lives import ShortLife, is_journal_write
@@ -38,13 +37,7 @@ def promotion_that_dies(directory: str, disk: RecordingDisk, broker: str, fences
         put_up += is_fence(call, path)
         return put_up == fences
 
-    own = MortalDisk(disk, after=is_last)
-    try:
-        begin(directory, disk, broker, own=own)
-    except (OSError, JournalError):
-        assert own.is_dead, "nothing but the kill ends it"
-    else:
-        raise AssertionError("it was to die")
+    dies(disk, lambda own: begin(directory, disk, broker, own=own), after=is_last)
 
 
 def founded(directory: str) -> State:
@@ -110,7 +103,6 @@ def undecided(is_asleep_before: Callable[[str, str], bool]) -> Callable[[str, Re
     def life(directory: str, disk: RecordingDisk) -> None:
         own = SleepingDisk(disk, is_asleep_before)
         first = begin(directory, disk, own=own)
-
         message, *_ = messages_of(first, first.queue(A))
 
         def asked() -> None:

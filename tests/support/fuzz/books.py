@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.ci.verdicts import verdict
 
 DLQ = "ActiveMQ.DLQ.Queue."
@@ -130,15 +132,32 @@ class Books:
 
 def acknowledge(copies: Iterable[Copy | None], known: Known) -> None:
     for copy in copies:
-        if copy is not None:
-            _go(copy, known)
+        if copy is not None and (known is Known.YES or (known is Known.PERHAPS and copy.gone is Known.NO)):
+            copy.gone = known
 
 
-def confirm(copies: Iterable[Copy], known: Known) -> None:
+@contextmanager
+def sending(copies: list[Copy], work: Work | None, refused: type[Exception]) -> Iterator[None]:
+    """Around a frame and its answer, without a transaction or in ``work``. What is refused is no part of that; to be
+    sure, nobody relies on it."""
+    if work is not None:
+        work.sent += copies
+    try:
+        yield
+    except refused:
+        if work is not None:
+            work.sent = [copy for copy in work.sent if copy not in copies]
+        raise
+    if work is None:
+        confirm(copies)
+
+
+def confirm(copies: Iterable[Copy]) -> None:
     for copy in copies:
-        copy.sent = known
+        copy.sent = Known.YES
 
 
-def _go(copy: Copy, known: Known) -> None:
-    if known is Known.YES or (known is Known.PERHAPS and copy.gone is Known.NO):
-        copy.gone = known
+def traceback_of(broker: BrokerProcess) -> str:
+    """The first in its log; empty if there is none."""
+    log = broker.log.read_text()
+    return log[log.index("Traceback") - 500 :][:6000] if "Traceback" in log else ""

@@ -1,4 +1,4 @@
-"""A running broker against clients that say anything: ``python -m tests.support.fuzz.commands [--seed N] [--cases N]``.
+"""A running broker against clients that say anything.
 
 Each case is a connection that logs in and says frames of the vectors, changed or not, in the names of its own
 connection, so that what is behind the decoder is reached. The broker lives on, serves others, starts again over
@@ -7,13 +7,11 @@ what it stored, and its log has no traceback.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 import socket
-import sys
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,38 +25,23 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.acceptance.openwire_wire import OpenWire, queue
-from tests.support.fuzz.openwire import mutated
+from tests.support.fuzz.books import traceback_of
+from tests.support.fuzz.openwire import changed
 from tests.support.protocols.openwire.vectors import vectors
 
 FRAMES_MAX = 40
 NAMES = [
-    "A",
-    "B",
-    "A.>",
-    "*",
-    "A,B",
-    "topic://A",
-    "ActiveMQ.Advisory.>",
-    "ActiveMQ.DLQ",
-    "ActiveMQ.Scheduler.Management",
-]
+    "A", "B", "A.>", "*", "A,B", "topic://A", "ActiveMQ.Advisory.>", "ActiveMQ.DLQ", "ActiveMQ.Scheduler.Management",
+]  # fmt: skip
 SELECTORS = [None, "a = 1", "JMSPriority > 3", "a LIKE '%x%'", "nonsense ("]
 
 
 #: What a client says all day; everything else is rare, for most of it ends the connection.
 USUAL = (
-    schema.MessageAck,
-    schema.ConsumerInfo,
-    schema.ProducerInfo,
-    schema.RemoveInfo,
-    schema.TransactionInfo,
-    schema.DestinationInfo,
-    schema.MessagePull,
-    schema.ConsumerControl,
-    schema.RemoveSubscriptionInfo,
-    schema.SessionInfo,
-    schema.WireMessage,
-)
+    schema.MessageAck, schema.ConsumerInfo, schema.ProducerInfo, schema.RemoveInfo, schema.TransactionInfo,
+    schema.DestinationInfo, schema.MessagePull, schema.ConsumerControl, schema.RemoveSubscriptionInfo,
+    schema.SessionInfo, schema.WireMessage,
+)  # fmt: skip
 Known = tuple[list[list[Any]], list[Any]]
 
 
@@ -127,7 +110,7 @@ def any_command(dice: random.Random, known: Known, connection: str) -> bytes:
     return STORED.encode(command)
 
 
-def run(seed: int, cases: int) -> None:
+def run(seed: int, cases: int) -> Counter[str]:
     """AssertionError, with the seed, when the broker did not do as it should."""
     dice = random.Random(seed)
     known = commands()
@@ -146,7 +129,7 @@ def run(seed: int, cases: int) -> None:
                 stream = b""
                 for _ in range(dice.randrange(1, FRAMES_MAX)):
                     frame = any_command(dice, known, client.id)
-                    stream += mutated(dice, frame, frames) if dice.random() < 0.01 else frame
+                    stream += changed(dice, frame, frames) if dice.random() < 0.01 else frame
                 with contextlib.suppress(ConnectionError):
                     client.socket.sendall(stream)
                     client.socket.shutdown(socket.SHUT_WR)
@@ -159,25 +142,11 @@ def run(seed: int, cases: int) -> None:
             broker.start().wait_role("master")
         finally:
             broker.stop()
+    return Counter(cases=cases)
 
 
 def _check(broker: BrokerProcess, port: int, when: str) -> None:
-    log = broker.log.read_text()
-    assert "Traceback" not in log, f"{when}: {log[log.index('Traceback') - 500 :][:6000]}"
+    assert not (found := traceback_of(broker)), f"{when}: {found}"
     client = OpenWire(port).connect()
     client.send(queue("served"), b"x")
     client.close()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--cases", type=int, default=1_000)
-    options = parser.parse_args(arguments)
-    print(f"seed {options.seed}, {options.cases} cases")
-    run(options.seed, options.cases)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,23 +1,12 @@
-"""The packet parser against bytes that no client sends: ``python -m tests.support.fuzz.mqtt [--seed N] [--cases N]``.
-
-Given any bytes, in any pieces, the parser answers with packets or with an MqttError; never with another exception, and
-never with more memory or time than the bytes are worth. A packet that was read is written by a client as it is, and is
-then read as the same.
-
-The cases are streams of a client, changed: bits turned, pieces cut out, doubled or brought in from elsewhere, lengths
-replaced by those at the ends of their ranges.
-"""
+"""The packet parser against bytes that no client sends. A packet that was read is written by a client as it is, and is
+then read as the same."""
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
-import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from tandemmq.broker.protocols.mqtt.packets import (
     Acknowledgement,
@@ -37,22 +26,13 @@ from tandemmq.broker.protocols.mqtt.packets import (
 from tandemmq.broker.protocols.mqtt.parser import PacketParser
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.reasons import MqttError
+from tests.support.fuzz.any_bytes import mutated, pieces, try_all
 from tests.support.protocols.mqtt.client_packets import encode
 
 PACKET_BYTES_MAX = 1 << 16
 # Of a packet, what the parser keeps beside its bytes while it is not whole.
 KEPT_BYTES_MAX = 8
-EDGES = [
-    b"\0",
-    b"\xff",
-    b"\x7f",
-    b"\x80",
-    b"\0\0",
-    b"\xff\xff",
-    b"\xff\xff\x03",
-    b"\xff\xff\xff\x7f",
-    b"\x80\x80\x80\x80",
-]
+EDGES = [b"\0", b"\xff", b"\x7f", b"\x80", b"\0\0", b"\xff\xff", b"\xff\xff\x03", b"\xff\xff\xff\x7f", b"\x80" * 4]
 _MESSAGE = Properties(
     payload_format=1,
     message_expiry=60,
@@ -61,12 +41,6 @@ _MESSAGE = Properties(
     correlation_data=b"\0\1\2",
     user=(("a", "1"), ("a", "2"), ("", "ß")),
 )
-
-
-class Outcome(NamedTuple):
-    packets: int
-    refusals: Counter[str]
-    slowest_seconds: float
 
 
 def samples(version: Version) -> list[Packet]:
@@ -111,43 +85,31 @@ def greetings(version: Version) -> list[Packet]:
     ]
 
 
-def run(seed: int, cases: int) -> Outcome:
-    """Raises what the parser should not have raised, with the case in a note."""
-    dice = random.Random(seed)
+def run(seed: int, cases: int) -> Counter[str]:
     worlds = [
         tuple([encode(each, version) for each in packets(version)] for packets in (greetings, samples))
         for version in Version
     ]
     every = [packet for hellos, others in worlds for packet in hellos + others]
-    packets, slowest = 0, 0.0
-    refusals: Counter[str] = Counter()
-    for case in range(cases):
+
+    def make(dice: random.Random) -> tuple[str, Callable[[], int]]:
         hellos, others = dice.choice(worlds)
-        hello = dice.choice(hellos)
-        if dice.random() < 0.3:
-            hello = mutated(dice, hello, every)
-        rest = [dice.choice(others) for _ in range(dice.randrange(4))]
-        stream = hello + b"".join(mutated(dice, each, every) if dice.random() < 0.6 else each for each in rest)
-        began = time.process_time()
-        try:
-            packets += feed(dice, stream)
-        except MqttError as error:
-            refusals[error.reason.name] += 1
-        except BaseException as error:
-            error.add_note(f"seed {seed}, case {case}: {stream.hex()}")
-            raise
-        slowest = max(slowest, time.process_time() - began)
-    return Outcome(packets, refusals, slowest)
+        chosen = [dice.choice(hellos), *(dice.choice(others) for _ in range(dice.randrange(4)))]
+        stream = b"".join(
+            changed(dice, each, every) if dice.random() < (0.6 if number else 0.3) else each
+            for number, each in enumerate(chosen)
+        )
+        return stream.hex(), lambda: feed(dice, stream)
+
+    return try_all(seed, cases, make, MqttError, lambda error: error.reason.name)  # type: ignore[attr-defined]
 
 
 def feed(dice: random.Random, stream: bytes) -> int:
     """How many packets the stream held; raises MqttError where it stops being MQTT."""
     parser = PacketParser(PACKET_BYTES_MAX)
     packets = 0
-    while stream:
-        length = dice.choice((1, 7, len(stream)))
-        parser.feed(stream[:length])
-        stream = stream[length:]
+    for piece in pieces(dice, stream):
+        parser.feed(piece)
         while (packet := parser.next_packet()) is not None:
             assert parser.version is not None
             look(parser.version, packet)
@@ -166,28 +128,8 @@ def look(version: Version, packet: Packet) -> None:
     assert twin.next_packet() == packet, f"written and read again, {packet} is another"
 
 
-def mutated(dice: random.Random, packet: bytes, others: Sequence[bytes]) -> bytes:
-    data = bytearray(packet)
-    for _ in range(dice.choice((1, 1, 1, 2, 3, 8))):
-        if len(data) < 3:
-            break
-        at = dice.randrange(len(data))
-        match dice.randrange(6):
-            case 0:
-                data[at] ^= 1 << dice.randrange(8)
-            case 1:
-                data[at] = dice.randrange(256)
-            case 2:
-                edge = dice.choice(EDGES)
-                data[at : at + len(edge)] = edge
-            case 3:
-                del data[at : at + dice.randrange(1, 20)]
-            case 4:
-                data[at:at] = data[at : at + dice.randrange(1, 60)] * dice.choice((1, 2, 50))
-            case _:
-                other = dice.choice(others)
-                start = dice.randrange(len(other))
-                data[at:at] = other[start : start + dice.randrange(1, 100)]
+def changed(dice: random.Random, packet: bytes, others: Sequence[bytes]) -> bytes:
+    data = mutated(dice, packet, others, lambda dice: dice.choice(EDGES))
     # Mostly a length that fits, so that what is behind it is looked at.
     if dice.random() < 0.9 and len(data) >= 2:
         body = data[2:] if packet[1] < 0x80 else data[3:]
@@ -197,20 +139,3 @@ def mutated(dice: random.Random, packet: bytes, others: Sequence[bytes]) -> byte
             length >>= 7
         data = data[:1] + encoded + bytes((length,)) + body
     return bytes(data)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--cases", type=int, default=100_000)
-    options = parser.parse_args(arguments)
-    print(f"seed {options.seed}, {options.cases} cases")
-    outcome = run(options.seed, options.cases)
-    print(f"{outcome.packets} packets, slowest case {outcome.slowest_seconds * 1000:.1f} ms; refused:")
-    for what, count in outcome.refusals.most_common():
-        print(f"  {count:8} {what}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,7 +17,7 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tests.support.acceptance.openwire_wire import OpenWire, Refused, queue, topic
 from tests.support.ci.verdicts import verdict
-from tests.support.fuzz.books import DONE, SAID, Books, Delivered, Known, Work, acknowledge, confirm
+from tests.support.fuzz.books import DONE, SAID, Books, Delivered, Known, Work, acknowledge, sending
 from tests.support.fuzz.stomp_actor import QUEUES, SELECTORS
 from tests.support.fuzz.stomp_client import body_of
 
@@ -152,20 +152,11 @@ class OpenWireActor:
         if kind is schema.ActiveMQTextMessage:
             content = struct.pack(">i", len(content)) + content
         transaction, work = self._transaction(dice)
-        if work is not None:
-            work.sent += copies
-        try:
+        with sending(copies, work, Refused):
             self.client.ask(
                 kind, producer_id=producer, destination=destination, content=content, transaction_id=transaction,
                 message_id=MessageId(None, producer, self._next(), 0), **fields,
             )  # fmt: skip
-        except Refused:
-            if work is not None:
-                work.sent = [copy for copy in work.sent if copy not in copies]
-            confirm(copies, Known.PERHAPS)
-            raise
-        if work is None:
-            confirm(copies, Known.YES)
 
     def producer(self, dice: random.Random) -> None:
         if not self._sessions:
@@ -361,8 +352,7 @@ class OpenWireActor:
 
     def temporary(self, dice: random.Random) -> None:
         if self._temporary and dice.random() < 0.5:
-            gone = self._temporary.pop()
-            self._change(gone, schema.DestinationOperation.REMOVE)
+            self._change(self._temporary.pop(), schema.DestinationOperation.REMOVE)
             return
         kind = dice.choice((DestinationKind.TEMP_QUEUE, DestinationKind.TEMP_TOPIC))
         made = Destination(kind, f"{self.client.id}:{self._next()}")

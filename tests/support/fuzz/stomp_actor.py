@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from tests.support.ci.verdicts import verdict
-from tests.support.fuzz.books import DLQ, DONE, Books, Copy, Delivered, Known, Work, acknowledge, confirm
+from tests.support.fuzz.books import DLQ, DONE, Books, Copy, Delivered, Known, Work, acknowledge, confirm, sending
 from tests.support.fuzz.stomp_client import Frame, Refused, Stomp, Subscription, body_of
 
 #: What is in them is counted; nobody consumes from them without acknowledging.
@@ -21,12 +21,9 @@ OTHERS = (
 )  # fmt: skip
 PATTERNS = ("/queue/s.*", "/queue/s.>", "/queue/s.0,/queue/s.1")
 SELECTORS = (
-    "color = 'red'",
-    "JMSPriority > 3",
-    "color IS NULL OR number > 2",
-    "color LIKE 'r%'",
+    "color = 'red'", "JMSPriority > 3", "color IS NULL OR number > 2", "color LIKE 'r%'",
     "NOT (number BETWEEN 1 AND 3)",
-)
+)  # fmt: skip
 NUMBERS = ("0", "1", "5", "100")
 
 
@@ -76,17 +73,8 @@ class StompActor:
         if dice.random() < 0.5:
             headers["content-length"] = str(len(content))
         work = self._transaction(dice, headers)
-        if work is not None:
-            work.sent += copies
-        try:
+        with sending(copies, work, Refused):
             self.client.ask("SEND", headers, content)
-        except Refused:
-            if work is not None:  # what is refused is no part of it; to be sure, nobody relies on it
-                work.sent = [copy for copy in work.sent if copy not in copies]
-            confirm(copies, Known.PERHAPS)
-            raise
-        if work is None:
-            confirm(copies, Known.YES)
 
     def _headers(self, dice: random.Random) -> dict[str, str]:
         headers = {}
@@ -124,7 +112,7 @@ class StompActor:
         if self.client.version != "1.0":
             self.client.write("UNSUBSCRIBE", {"id": id})
         self.client.ask("SEND", {"destination": "/queue/auto.1"})
-        confirm(copies, Known.YES)  # frames are done in their order
+        confirm(copies)  # frames are done in their order
 
     # ---- receiving
 

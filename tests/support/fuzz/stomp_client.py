@@ -94,8 +94,7 @@ class Stomp:
     def _read(self) -> Frame:
         while self._buffer[:1] == b"\n":
             self._buffer = self._buffer[1:]
-        head = self._until(b"\n\n").decode()
-        command, *lines = head.split("\n")
+        command, *lines = self._until(b"\n\n").decode().split("\n")
         headers: dict[str, str] = {}
         for line in lines:
             key, _, value = line.partition(":")

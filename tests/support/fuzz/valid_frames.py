@@ -1,4 +1,4 @@
-"""Valid frames of STOMP and OpenWire in any order: ``python -m tests.support.fuzz.valid_frames --help``.
+"""Valid frames of STOMP and OpenWire in any order.
 
 Clients come and go, send, subscribe, acknowledge, begin and end transactions, and the broker is killed between. After
 each step another client is served as ever, and the log has no traceback; now and then the counts in ``status`` lie
@@ -7,7 +7,6 @@ between what the books allow, and in the end everything that was confirmed is th
 
 from __future__ import annotations
 
-import argparse
 import functools
 import random
 import shutil
@@ -17,11 +16,13 @@ import time
 import traceback
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, seed, settings
+import hypothesis
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -29,7 +30,7 @@ from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.security.users import User, with_password
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
-from tests.support.fuzz.books import DLQ, DONE, SAID, Books
+from tests.support.fuzz.books import DLQ, DONE, SAID, Books, traceback_of
 from tests.support.fuzz.openwire_actor import OpenWireActor
 from tests.support.fuzz.stomp_actor import QUEUES, StompActor
 from tests.support.fuzz.stomp_client import Refused, Stomp, body_of
@@ -188,8 +189,7 @@ class ValidFrames(RuleBasedStateMachine):
         self.bystander.ask("ACK", {"id": frame.headers["ack"]})
         if self.steps % LOGIN_EVERY == 0:
             Stomp(self.broker.stomp, "1.2", login="ann", passcode=USERS["ann"]).close()
-        log = self.broker.log.read_text()
-        assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:6000]
+        assert not (found := traceback_of(self.broker)), found
 
     @invariant()
     def counts_add_up(self) -> None:
@@ -255,14 +255,11 @@ class ValidFrames(RuleBasedStateMachine):
         left = [each for each in self._queues() if each["name"].removeprefix(DLQ) in QUEUES and each["messages"]]
         assert all(self.books.has_spare(each["name"]) for each in left), left
         assert self.broker.terminate() == 0, self.broker.log.read_text()[-4000:]
-        log = self.broker.log.read_text()
-        assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:6000]
-        report = check(self.broker.data)
-        assert report.problems == []
+        assert not (found := traceback_of(self.broker)), found
+        assert check(self.broker.data).problems == []
 
     def _queues(self) -> list[dict[str, Any]]:
-        status = wait_until(self.broker.status, "status is answered")
-        return list(status["queues"])
+        return list(wait_until(self.broker.status, "status is answered")["queues"])
 
     def _somebody_there(self) -> str:
         queues = [each for each in self._queues() if each["consumers"] or each["unacknowledged"]]
@@ -292,30 +289,13 @@ class ValidFrames(RuleBasedStateMachine):
         return found
 
 
-def run(number: int, examples: int, steps: int) -> None:
-    """AssertionError when the broker did not do as it should."""
-    machine = seed(number)(ValidFrames)
+def run(seed: int, cases: int, steps: int = 60) -> Counter[str]:
+    """What was done. AssertionError when the broker did not do as it should."""
     run_state_machine_as_test(
-        machine,
+        hypothesis.seed(seed)(ValidFrames),
         settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, database=None, print_blob=True,
+            max_examples=cases, stateful_step_count=steps, deadline=None, database=None, print_blob=True,
             phases=[Phase.generate], suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--examples", type=int, default=100)
-    parser.add_argument("--steps", type=int, default=60)
-    options = parser.parse_args(arguments)
-    print(f"seed {options.seed}, {options.examples} examples", flush=True)
-    run(options.seed, options.examples, options.steps)
-    for what, times in sorted(DONE.items()):
-        print(f"{times:8} {what}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return DONE

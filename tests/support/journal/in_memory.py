@@ -1,8 +1,10 @@
-"""Journal files that are bytes in memory, scanned as those on a disk are."""
+"""What journal files hold: bytes in memory, scanned as those on a disk are, and the payloads of files."""
 
 from __future__ import annotations
 
-from tandemmq.journal.scan import Scan
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import END_RECORD, encode_batch
+from tandemmq.journal.scan import Scan, scan
 
 
 class MemorySource:
@@ -29,3 +31,13 @@ class MemorySource:
 def scan_bytes(content: bytes, file: int = 0, start: int = 0, end: int | None = None) -> Scan:
     """Walk the bytes of a journal file that are in memory already. See Scan."""
     return Scan(lambda: MemorySource(content), file, start, end)
+
+
+def batch_of(*payloads: bytes) -> bytes:
+    """A batch without the end record behind it."""
+    return bytes(encode_batch(payloads)[0][: -len(END_RECORD)])
+
+
+def contents(files: JournalFiles, file: int, end: int | None = None) -> list[list[bytes]]:
+    """The payloads of each batch of a file."""
+    return [[payload for _, payload in batch.records] for batch in scan(files, file, end=end)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -132,18 +132,22 @@ class Driven:
 
     def read(self) -> list[dict[str, Any]]:
         """All that is there now."""
-        return list(self._rows())
+        found = []
+        while self.plan():
+            found += self.batch()
+        return found
 
     def ids(self) -> list[str]:
-        return [row["message_id"] for row in self._rows() if row.get("command") == "ADD_MESSAGE"]
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        while self.plan():
-            yield from self.batch()
+        return ids_of(self.read())
 
     def _look_afresh(self) -> None:
         """As if time had passed."""
         self.reader._stores._good_until = 0.0
+
+
+def ids_of(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Of messages, in their order."""
+    return [row["message_id"] for row in rows if row["message_id"]]
 
 
 def _in_json(offsets: dict[str, Any]) -> dict[str, Any]:

@@ -40,13 +40,9 @@ CLIENT = "client"
 QUEUES = tuple(Destination(DestinationKind.QUEUE, name) for name in ("orders", "prices", "BUSY"))
 TOPIC = Destination(DestinationKind.TOPIC, "news")
 SETTINGS = StoreSettings(
-    journal_max_file_length=FILE_BYTES,
-    checkpoint_records=60,
-    cleanup_interval=0.0,
-    fence_check_interval=0.01,
-    compaction_rate=1 << 30,
-    enable_compaction=False,
-)
+    journal_max_file_length=FILE_BYTES, checkpoint_records=60, cleanup_interval=0.0, fence_check_interval=0.01,
+    compaction_rate=1 << 30, enable_compaction=False,
+)  # fmt: skip
 
 Done = TypeVar("Done", bound=Operation)
 Held = AddMessage | PagedMessage
@@ -96,8 +92,7 @@ class Life:
     # ---- messages
 
     def _message(self, destination: Destination, transaction: TransactionId | None = None) -> AddMessage:
-        body = b"x" * self._chance.choice((10, 300, 3000))
-        message = self.term.message(destination, body)
+        message = self.term.message(destination, b"x" * self._chance.choice((10, 300, 3000)))
         if destination.is_topic:
             chosen = {name for name in self.subscriptions if self._chance.random() < 0.8}
             owners = tuple(self.subscriptions[name] for name in sorted(chosen))
@@ -214,8 +209,7 @@ class Life:
     # ---- the store
 
     def compact(self) -> None:
-        asked = self.term.store.compact()
-        self.term.wait(asked.done, 20)
+        self.term.wait(self.term.store.compact().done, 20)
 
     def change_master(self) -> None:
         """The next one has the index of the last one, or none."""

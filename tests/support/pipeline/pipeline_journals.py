@@ -17,15 +17,17 @@ FILE_BYTES = 64 << 10
 NOW_MS = 1_700_000_000_000
 
 
-def message(number: int, body: bytes = b"x" * 500, **fields: object) -> Message:
+def message(number: int, body: bytes = b"x" * 500, to: Destination = QUEUE, **fields: object) -> Message:
     """Message ``number`` of one producer."""
-    text: dict[str, object] = {"persistent": True, "timestamp": NOW_MS + number, **fields}
-    return Message(QUEUE, f"ID:tests-1:1:1:{number}", body, BodyKind.TEXT, **text)  # type: ignore[arg-type]
+    text: dict[str, object] = {
+        "body_kind": BodyKind.TEXT, "persistent": True, "timestamp": NOW_MS + number, **fields,
+    }  # fmt: skip
+    return Message(to, f"ID:tests-1:1:1:{number}", body, **text)  # type: ignore[arg-type]
 
 
-def add(number: int, body: bytes = b"x" * 500, **fields: object) -> bytes:
+def add(number: int, body: bytes = b"x" * 500, to: Destination = QUEUE, **fields: object) -> bytes:
     """The payload that stores ``message`` of the same arguments."""
-    stored = message(number, body, **fields)
+    stored = message(number, body, to, **fields)
     return encode_add(stored, encode_message(stored))
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import encode_batch
 from tandemmq.store.maintenance.archive import Archive
-from tandemmq.store.records.commands import encode_add, encode_producer_audit, encode_remove, encode_remove_destination
+from tandemmq.store.records.commands import encode_producer_audit, encode_remove, encode_remove_destination
 from tandemmq.store.records.marks import encode_clock
-from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
-from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind
 from tests.support.pipeline.pipeline_histories import SETTINGS, Life
-from tests.support.pipeline.pipeline_journals import NOW_MS, QUEUE, write_foreign, write_store
+from tests.support.pipeline.pipeline_journals import NOW_MS, QUEUE, add, write_foreign, write_store
 
 END = b"-qMa4"
 _CAUSE = "dlqDeliveryFailureCause"
@@ -29,7 +29,7 @@ def write_stores(directory: Path, chance: random.Random) -> tuple[str, ...]:
     life = Life(str(directory / "life"), chance, replace(SETTINGS, archive_data_logs=True, clock_mark_interval=0.01))
     life.go_on(150)
     life.term.close()
-    _timed(directory / "timed", chance)
+    write_days(directory / "timed", chance, ("it's", "é\N{SNOWMAN}", 'say "q"', "plain"))
     _letters(directory / "letters")
     _damaged(directory / "damaged")
     write_store(directory / "handed", 200)
@@ -46,15 +46,13 @@ def _batch(*records: bytes) -> bytes:
 
 
 def _add(queue: Destination, number: int, at_ms: int, body: bytes = b"x" * 200, **fields: object) -> bytes:
-    named = {"persistent": True, "timestamp": at_ms, **fields}
-    message = Message(queue, f"ID:p-1:1:1:{number}", body, BodyKind.BYTES, **named)  # type: ignore[arg-type]
-    return encode_add(message, encode_message(message))
+    return add(number, body, queue, body_kind=BodyKind.BYTES, timestamp=at_ms, **fields)
 
 
-def _timed(directory: Path, chance: random.Random) -> None:
-    """Three days of queues with names of all kinds; half of the messages are taken, sooner or later."""
+def write_days(directory: Path, chance: random.Random, names: Sequence[str]) -> None:
+    """Three days of queues with these names; half of the messages are taken, sooner or later."""
     directory.mkdir()
-    queues = [Destination(DestinationKind.QUEUE, name) for name in ("it's", "é\N{SNOWMAN}", 'say "q"', "plain")]
+    queues = [Destination(DestinationKind.QUEUE, name) for name in names]
     for file in (1, 2, 3):
         content = b""
         for number in range(150):
@@ -63,8 +61,8 @@ def _timed(directory: Path, chance: random.Random) -> None:
             content += _batch(encode_clock(at), _add(queue, 1000 * file + number, at, b"%d" % (number % 40)))
             if number % 2:
                 later = at + chance.randrange(1, 500_000)
-                taken = 1000 * file + number - 4 * chance.randrange(0, 2)
-                content += _batch(encode_clock(later), encode_remove(queue, f"ID:p-1:1:1:{taken}"))
+                taken = 1000 * file + number - len(queues) * chance.randrange(0, 2)
+                content += _batch(encode_clock(later), encode_remove(queue, f"ID:tests-1:1:1:{taken}"))
         (directory / f"db-{file}.log").write_bytes(content + END)
 
 
@@ -82,7 +80,7 @@ def _letters(directory: Path) -> None:
         for number in range(60)
         for cause in [causes[number % len(causes)]]
     ]
-    taken = [encode_remove(_DEAD, f"ID:p-1:1:1:{number}") for number in range(0, 40, 4)]
+    taken = [encode_remove(_DEAD, f"ID:tests-1:1:1:{number}") for number in range(0, 40, 4)]
     twice = [_add(QUEUE, number, NOW_MS + number) for number in (100, 101, 100)]
     write_foreign(directory / "db-1.log", [letters, twice])
     write_foreign(directory / "db-2.log", [taken, [encode_remove_destination(_REMOVED)], twice[:1]])

@@ -10,16 +10,18 @@ from tandemmq.client import Client
 QUIET_SECONDS: Final = 1.0
 
 
-def taken(to: str, destination: str, most: int = 1_000_000) -> list[dict[str, Any]]:
+def taken(
+    to: str, destination: str, most: int = 1_000_000, quiet_seconds: float = QUIET_SECONDS
+) -> list[dict[str, Any]]:
     """The headers and body of each message that a queue holds, in order, taken out of it; or of the first ``most``."""
-    return asyncio.run(_taken(to, destination, most))
+    return asyncio.run(_taken(to, destination, most, quiet_seconds))
 
 
-async def _taken(to: str, destination: str, most: int) -> list[dict[str, Any]]:
+async def _taken(to: str, destination: str, most: int, quiet_seconds: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     async with Client(to) as client:
         subscription = await client.subscribe(destination)
-        while len(found) < most and (message := await subscription.receive(QUIET_SECONDS)) is not None:
+        while len(found) < most and (message := await subscription.receive(quiet_seconds)) is not None:
             found.append({**message.headers, "body": message.body})
             await client.acknowledge(message)
     return found

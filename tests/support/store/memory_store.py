@@ -58,11 +58,7 @@ class MemoryStore:
     """The store of a broker without persistence. ``call_soon`` runs a function in the next turn of the loop."""
 
     def __init__(
-        self,
-        call_soon: Callable[[Callable[[], None]], object],
-        *,
-        epoch: int = 1,
-        bytes_max: int = BYTES_MAX,
+        self, call_soon: Callable[[Callable[[], None]], object], *, epoch: int = 1, bytes_max: int = BYTES_MAX
     ) -> None:
         self.epoch = epoch
         self.is_congested = False

@@ -28,6 +28,15 @@ SMALL = StoreSettings(
     failover_budget=3600.0,
     fence_check_interval=0.05,
 )
+# Nothing moves by itself: what stands where is the test's.
+STILL = StoreSettings(
+    journal_max_file_length=64 * KIB, checkpoint_interval=3600.0, fence_check_interval=0.01, enable_compaction=False
+)
+# Each checkpoint reclaims what it can, and nothing is moved.
+RESTLESS = StoreSettings(
+    journal_max_file_length=64 * KIB, checkpoint_records=60, cleanup_interval=0.0, fence_check_interval=0.01,
+    enable_compaction=False,
+)  # fmt: skip
 Q = Destination(DestinationKind.QUEUE, "Q.A")
 Done = TypeVar("Done", bound=Operation)
 

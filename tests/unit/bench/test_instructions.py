@@ -53,8 +53,7 @@ def test_what_is_beyond_the_budget_is_counted_again(figures: list[float], rounds
     counts = counted(count, [BASELINE, CANDIDATE], ["stomp-waiting"], 1, budget)
 
     assert asked == [BASELINE, CANDIDATE] * rounds
-    ratios = {case: told["ratio"] for case, told in summary(counts).items()}
-    assert budget.beyond(ratios) == beyond
+    assert budget.beyond({case: told["ratio"] for case, told in summary(counts).items()}) == beyond
 
 
 def test_without_a_baseline_there_is_no_ratio_and_nothing_is_beyond_the_budget() -> None:

@@ -2,17 +2,27 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tandemmq.bench.backlog import run_backlog
+from tandemmq.bench.compare import OURS
 from tandemmq.bench.connection import BenchError, Endpoint
+from tandemmq.bench.jms import is_there, jms
+from tandemmq.bench.jms import run_line as jms_line
 from tandemmq.bench.load import run_load
+from tandemmq.bench.mqtt import QOS, MqttTandemMQ, mqtt, run_line
+from tandemmq.bench.mqtt_connection import answer, length, publish_start
+from tandemmq.bench.mqtt_load import run_mqtt_load
+from tandemmq.bench.outage import run_outage
+from tandemmq.bench.peers.floor import Floor
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, Server
 from tandemmq.bench.plan import LoadPlan
@@ -42,12 +52,7 @@ def plan_of(server: Server, name: str) -> LoadPlan:
 
 @pytest.mark.parametrize(
     ("version", "mode", "processes"),
-    [
-        ("1.1", "client-individual", 1),
-        ("1.1", "client", 2),
-        ("1.2", "client", 1),
-        ("1.2", "auto", 2),
-    ],
+    [("1.1", "client-individual", 1), ("1.1", "client", 2), ("1.2", "client", 1), ("1.2", "auto", 2)],
 )
 def test_every_message_is_sent_confirmed_and_received_once(
     broker: Server, version: str, mode: str, processes: int
@@ -68,8 +73,7 @@ def test_every_message_is_sent_confirmed_and_received_once(
     assert result.receipt_p50_ms is not None
     assert result.server_peak_memory_bytes
     # What was acknowledged is gone: a second reader finds nothing.
-    left = run_load(replace(plan, producers=0, count=0, expected=1, stall_seconds=0.2))
-    assert left.received == 0
+    assert run_load(replace(plan, producers=0, count=0, expected=1, stall_seconds=0.2)).received == 0
 
 
 def test_a_time_instead_of_a_count_ends_with_all_of_it_received(broker: Server) -> None:
@@ -83,8 +87,7 @@ def test_a_backlog_comes_out_once_and_in_order(broker: Server) -> None:
     result = run_backlog(replace(plan_of(broker, "load.backlog"), count=2000, queues=1))
 
     assert result.is_complete
-    assert result.fill.received == 0
-    assert result.drain.received == 2000
+    assert (result.fill.received, result.drain.received) == (0, 2000)
 
 
 def test_a_broker_that_is_not_there_is_an_error_in_words() -> None:
@@ -130,3 +133,110 @@ def test_who_stands_still_is_measured_with_all_that_was_due_meanwhile(broker: Se
     # More than a quarter of them was due while it stood; of a client that waits for its answers a few would be late.
     assert result.receipt_p99_ms is not None
     assert result.receipt_p99_ms > 200
+
+
+# ---- The floor takes the driver's load as a broker does, or what it shows is no bound
+
+
+@pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("cc")), reason="no C compiler")
+@pytest.mark.parametrize("window", [1, 50])
+def test_every_message_is_stored_confirmed_and_received_once(tmp_path: Path, window: int) -> None:
+    with Floor(tmp_path) as server:
+        plan = LoadPlan(
+            server.endpoint, producers=3, consumers=2, queues=2, window=window, count=600, checks_order=True
+        )
+        result = run_load(plan)
+
+    assert (result.sent, result.confirmed, result.received) == (600, 600, 600)
+    assert result.order is not None
+    assert (result.order.seen, result.order.skipped, result.order.late) == (600, 0, 0)
+    stored = (tmp_path / "file").read_bytes()
+    assert stored.count(b"SEND\n") == 600
+    assert stored.count(b"ACK\n") == 600
+
+
+# ---- The outage scenario against a real pair
+
+
+def test_a_killed_master_is_survived_and_its_standby_goes_on(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    standby = TandemMQ(tmp_path / "b", data=data, broker="b")
+    with TandemMQ(tmp_path / "a", data=data, broker="a") as master:
+        try:
+            standby.start()
+            standby.await_standby()
+
+            result = run_outage([master.endpoint, standby.endpoint], master.pid, seconds_before=0.3, seconds_after=0.1)
+        finally:
+            standby.discard()
+
+    assert result.survivor.endswith(f":{standby.port}")
+    assert result.confirmed_before > 0
+    assert result.confirmed_after > 0
+    assert result.outage_seconds >= result.until_connected_seconds > 0
+
+
+def test_nobody_at_the_addresses_is_an_error_in_words() -> None:
+    with pytest.raises(BenchError, match="no broker answers"):
+        run_outage([Endpoint("127.0.0.1", free_port())], victim_pid=2**22, patience_seconds=0.1)
+
+
+# ---- The MQTT load: all that is sent arrives and is confirmed
+
+
+PLAN = LoadPlan(Endpoint("", 0), 2, 2, 2, 100, 20, seconds=1.0, warmup_seconds=0.5, rate=100.0)
+
+
+@pytest.mark.parametrize(
+    ("count", "encoded"), [(0, b"\0"), (127, b"\x7f"), (128, b"\x80\1"), (16_383, b"\xff\x7f"), (16_384, b"\x80\x80\1")]
+)
+def test_lengths_are_those_of_the_standard(count: int, encoded: bytes) -> None:
+    assert length(count) == encoded
+
+
+def test_packets_are_those_of_the_standard() -> None:
+    assert publish_start("a/b", 1, 5) == b"\x32\x0c\0\3a/b"
+    assert publish_start("a/b", 0, 5) == b"\x30\x0a\0\3a/b"
+    assert answer(6, b"\0\1") == b"\x62\2\0\1"  # PUBREL has a flag
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", QOS)
+def test_all_that_is_sent_arrives(case: str) -> None:
+    (run,) = mqtt([case], [OURS], 1, PLAN, lambda line: None)["runs"]
+    assert run["problem"] is None
+    assert run["sent_per_second"] > 0
+    assert run["received_per_second"] > 0
+    assert QOS[case] == 0 or run["lost"] == 0
+    assert run["receive_p50_ms"] <= run["receive_p99_ms"] <= run["receive_max_ms"]
+    assert case in run_line(run)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("qos", range(3))
+def test_a_load_of_so_many_messages_ends_when_all_arrived(qos: int) -> None:
+    with MqttTandemMQ() as server:
+        result = run_mqtt_load(server.pid, replace(PLAN, endpoint=server.endpoint, rate=None, count=101), qos)
+    assert (result.sent, result.received, result.lost) == (101, 101, 0)
+    assert result.confirmed == (101 if qos else 0)
+
+
+# ---- The JMS load, and how its runs are told
+
+
+def test_a_run_that_failed_is_told() -> None:
+    failed = {"case": "sync", "broker": "tandemmq", "round": 2, "problem": "sent 10, received 9\nand more"}
+
+    assert jms_line(failed).endswith("– sent 10, received 9")
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("case", ["sync", "async"])
+def test_the_bare_program_takes_the_load_as_a_broker_does(
+    case: str, require_service: Callable[[object, str], None]
+) -> None:
+    require_service(is_there(), "no JMS client, or no JDK")
+    plan = LoadPlan(Endpoint("", 0), 2, 2, 2, 100, seconds=1.0, warmup_seconds=1.0)
+    (run,) = jms([case], ["floor"], 1, plan, lambda line: None)["runs"]
+    assert run["problem"] is None
+    assert run["sent"] == run["received"] > 0

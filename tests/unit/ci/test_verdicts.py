@@ -29,10 +29,7 @@ def checker() -> None:
 
 
 def checker_in_a_long_assertion() -> None:
-    assert (
-        report.text,
-        report.problems,
-    ) == ("problems", [])
+    assert (report.text, report.problems) == ("problems", [])
 
 
 def checker_of_a_volume() -> None:

@@ -70,32 +70,24 @@ def the_outage(*readings: Reading) -> Outage:
     return outage
 
 
-KILLED = ("fell-silent", {"pid": 1, "last_receipt_boot_seconds": 4_499.9})
+def killed(host: Host) -> list[Event]:
+    """The term of a master, to its end."""
+    return [*first_term(host), host.event(4_500.0, "fell-silent", 3, pid=1, last_receipt_boot_seconds=4_499.9)]
+
+
 PHASES = {
-    "detect": 0.1,
-    "lock": 0.2,
-    "fence": 0.01,
-    "replay": 0.02,
-    "load": 0.05,
-    "listen": 0.02,
-    "first client": 0.3,
+    "detect": 0.1, "lock": 0.2, "fence": 0.01, "replay": 0.02, "load": 0.05, "listen": 0.02, "first client": 0.3,
     "first receipt": 0.1,
-}
+}  # fmt: skip
 
 
 def test_an_outage_is_split_into_its_phases_and_their_sum_is_the_whole() -> None:
     a, b = Host(), Host()
-    outage = the_outage(
-        Reading("a", "file", [*first_term(a), a.event(4_500.0, KILLED[0], 3, **KILLED[1])]),
-        b.reading("b", take_over(b)),
-    )
+    outage = the_outage(Reading("a", "file", killed(a)), b.reading("b", take_over(b)))
     assert (outage.former, outage.former_epoch, outage.successor, outage.epoch) == ("a", 3, "b", 5)
-    assert outage.phases == pytest.approx(PHASES)
-    assert outage.began == pytest.approx(4_500.0)
-    assert outage.seconds == pytest.approx(0.4)
-    assert outage.seconds_until_receipt == pytest.approx(0.8)
-    assert outage.last_receipt == pytest.approx(4_499.9)
-    assert outage.first_receipt == pytest.approx(4_500.8)
+    assert (outage.phases, outage.began) == (pytest.approx(PHASES), pytest.approx(4_500.0))
+    assert (outage.seconds, outage.seconds_until_receipt) == (pytest.approx(0.4), pytest.approx(0.8))
+    assert (outage.last_receipt, outage.first_receipt) == (pytest.approx(4_499.9), pytest.approx(4_500.8))
     assert outage.cause == "a ended without a word: killed, crashed, or its machine went down"
     assert [h.event.kind for h in outage.happenings] == [
         "fell-silent", "lock-taken", "fenced", "replayed", "store-open", "listening", "master", "first-client",
@@ -129,11 +121,7 @@ def test_a_wall_clock_that_was_stepped_in_between_moves_nothing_either() -> None
 
 def test_the_ring_of_a_dead_machine_is_placed_by_its_wall_clock_and_said_to_be() -> None:
     a, b = Host("dead", -3_000.0), Host("host-b", 20.0)
-    readings = [
-        Reading("a", "file", [*first_term(a), a.event(4_500.0, KILLED[0], 3, **KILLED[1])]),
-        b.reading("b", take_over(b)),
-    ]
-    happenings, notes = merge(readings, HERE)
+    happenings, notes = merge([Reading("a", "file", killed(a)), b.reading("b", take_over(b))], HERE)
     (outage,) = outages(happenings)
     assert outage.phases == pytest.approx(PHASES, abs=0.002)
     assert not outage.happenings[0].is_certain
@@ -165,23 +153,17 @@ def test_of_a_handover_the_release_of_the_lock_is_known() -> None:
 
 def test_of_a_set_the_election_ends_the_detection_and_the_third_ring_is_told() -> None:
     a, b, c = Host(), Host(), Host()
-    died = a.event(4_500.0, KILLED[0], 3, **KILLED[1])
     successor = [*take_over(b), b.event(4_500.25, "elected", 5, by=["b", "c"])]
     follower = [c.event(4_001.0, "following", 3, master="a"), c.event(4_500.45, "following", 5, master="b")]
     outage = the_outage(
-        a.reading("a", [*first_term(a), died]),
+        a.reading("a", killed(a)),
         b.reading("b", sorted(successor, key=lambda event: event.at.boot_seconds)),
         c.reading("c", follower),
     )
     assert outage.phases["detect"] == pytest.approx(0.25)
-    assert outage.phases["lock"] == pytest.approx(0.05)
-    assert outage.seconds == pytest.approx(0.4)
-    assert [
-        (each.broker, each.event.kind) for each in outage.happenings if each.event.kind in ("elected", "following")
-    ] == [
-        ("b", "elected"),
-        ("c", "following"),
-    ]
+    assert (outage.phases["lock"], outage.seconds) == (pytest.approx(0.05), pytest.approx(0.4))
+    found = [(each.broker, each.event.kind) for each in outage.happenings]
+    assert [each for each in found if each[1] in ("elected", "following")] == [("b", "elected"), ("c", "following")]
 
 
 def test_a_zombie_is_known_by_its_gap() -> None:
@@ -191,15 +173,14 @@ def test_a_zombie_is_known_by_its_gap() -> None:
         a.event(4_500.0, "stalled", 3, seconds=10.0, last_receipt_boot_seconds=4_499.95),
     ]
     outage = the_outage(a.reading("a", [*first_term(a), *gap]), b.reading("b", take_over(b)))
-    assert outage.phases == pytest.approx(PHASES)
-    assert outage.last_receipt == pytest.approx(4_499.95)
+    assert (outage.phases, outage.last_receipt) == (pytest.approx(PHASES), pytest.approx(4_499.95))
     assert outage.cause == "a showed no life for 10.0 s: stopped, suspended, or hung"
 
 
 def test_a_short_stall_long_before_is_not_the_cause() -> None:
     a, b = Host(), Host()
-    events = [*first_term(a), a.event(4_200.0, "stalled", 3, seconds=1.5), a.event(4_500.0, KILLED[0], 3, pid=1)]
-    outage = the_outage(a.reading("a", events), b.reading("b", take_over(b)))
+    stalled = a.event(4_200.0, "stalled", 3, seconds=1.5)
+    outage = the_outage(a.reading("a", [*first_term(a), stalled, killed(a)[-1]]), b.reading("b", take_over(b)))
     assert outage.began == pytest.approx(4_500.0)
 
 
@@ -216,7 +197,7 @@ def test_a_lock_that_was_granted_twice_is_told_as_that() -> None:
 
 def test_a_broker_that_follows_itself_was_restarted() -> None:
     a = Host()
-    events = [*first_term(a), a.event(4_500.0, KILLED[0], 3, pid=1), a.event(4_500.2, "started"), *take_over(a)[1:]]
+    events = [*killed(a), a.event(4_500.2, "started"), *take_over(a)[1:]]
     outage = the_outage(a.reading("a", events))
     assert (outage.former, outage.successor) == ("a", "a")
     assert outage.cause.endswith("and was started again")
@@ -261,7 +242,7 @@ def test_a_master_in_between_whose_ring_is_missing_is_not_passed_over() -> None:
 def test_a_step_without_an_event_is_part_of_the_next() -> None:
     a, b = Host(), Host()
     sparse = [event for event in take_over(b) if event.kind not in ("fenced", "replayed", "first-client")]
-    outage = the_outage(a.reading("a", [*first_term(a), a.event(4_500.0, KILLED[0], 3, pid=1)]), b.reading("b", sparse))
+    outage = the_outage(a.reading("a", killed(a)), b.reading("b", sparse))
     assert outage.phases == pytest.approx(
         PHASES | {"fence": None, "replay": None, "first client": None, "load": 0.08, "first receipt": 0.4}
     )
@@ -275,9 +256,8 @@ def test_a_promotion_that_came_to_nothing_is_part_of_the_outage() -> None:
         b.event(4_500.06, "demoted", trouble="NO_SPACE", reason="full"),
     ]
     events = [*failed, *take_over(b)[1:]]
-    outage = the_outage(a.reading("a", [*first_term(a), a.event(4_500.0, KILLED[0], 3, pid=1)]), b.reading("b", events))
-    assert outage.began == pytest.approx(4_500.0)
-    assert outage.seconds == pytest.approx(0.4)
+    outage = the_outage(a.reading("a", killed(a)), b.reading("b", events))
+    assert (outage.began, outage.seconds) == (pytest.approx(4_500.0), pytest.approx(0.4))
     assert "demoted" in [happening.event.kind for happening in outage.happenings]
 
 

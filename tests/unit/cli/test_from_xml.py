@@ -97,8 +97,7 @@ def test_what_has_no_value_is_asked_for(tmp_path: Path) -> None:
     assert "no value for ${activemq.data} (line 18)" in result.stderr
     assert "--define activemq.data=VALUE" in result.stderr
     assert not output.exists()
-    by_itself = invoke(STANDARD, *BASE, "--define", "activemq.data=/d")
-    assert 'directory = "/d/kahadb"' in by_itself.stdout
+    assert 'directory = "/d/kahadb"' in invoke(STANDARD, *BASE, "--define", "activemq.data=/d").stdout
 
 
 @pytest.mark.parametrize(
@@ -123,8 +122,7 @@ def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:
 
 
 def test_a_program_reads_what_was_carried_and_what_was_not() -> None:
-    result = invoke(STANDARD, *BASE, "--json")
-    facts = json.loads(result.stdout)
+    facts = json.loads(invoke(STANDARD, *BASE, "--json").stdout)
     assert facts["settings"] == invoke(STANDARD, *BASE).stdout
     kahadb = "beans/broker/persistenceAdapter/kahaDB"
     assert {"line": 18, "path": kahadb, "attribute": "directory", "as": "store.directory"} in facts["carried"]

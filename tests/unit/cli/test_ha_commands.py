@@ -63,12 +63,8 @@ class Node:
         return done
 
     def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = {
-            "role": self.phase.role.value,
-            "epoch": self.epoch,
-            "name": self.name,
-            "store": "/data",
-        }
+        role = self.phase.role.value
+        answer: dict[str, Any] = {"role": role, "epoch": self.epoch, "name": self.name, "store": "/data"}
         if self.holder is not None:
             answer["holder"] = {"name": self.holder.name, "epoch": self.holder.epoch, "admin": self.holder.admin}
         return answer
@@ -80,22 +76,19 @@ def start() -> Iterator[Callable[[Node], str]]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    servers: list[AdminServer] = []
-    nodes: list[Node] = []
+    started: list[tuple[Node, AdminServer]] = []
 
     def start(node: Node) -> str:
-        nodes.append(node)
         pages = HaPages(node.ring, node.status, node.locker, "shared-file", lambda: node)
         server = AdminServer("127.0.0.1", 0, node.status, pages.routes())
-        servers.append(server)
+        started.append((node, server))
         server.bind()
         asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
         return server.url
 
     yield start
-    for server in servers:
+    for node, server in started:
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
-    for node in nodes:
         node.locker.release()
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
@@ -115,8 +108,7 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(main, words, env={"TANDEMMQ_CONFIG": None})
 
 
-def nobody() -> str:
-    return "http://127.0.0.1:9"
+NOBODY = "http://127.0.0.1:9"
 
 
 # ---- handover
@@ -134,14 +126,8 @@ def test_a_handover_names_who_took_over(pair: tuple[Node, Node]) -> None:
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
     assert answer.pop("seconds") >= 0
-    assert answer == {
-        "former": "a",
-        "former_epoch": 3,
-        "released_after_seconds": 0.012,
-        "successor": "b",
-        "epoch": 4,
-        "admin": b.admin,
-    }
+    successor = {"successor": "b", "epoch": 4, "admin": b.admin}
+    assert answer == {"former": "a", "former_epoch": 3, "released_after_seconds": 0.012, **successor}
 
 
 def test_a_handover_asked_of_a_standby_ends_with_3_and_names_the_master(pair: tuple[Node, Node]) -> None:
@@ -160,9 +146,7 @@ def test_a_handover_that_nobody_took_ends_with_1(pair: tuple[Node, Node]) -> Non
     assert "nobody took it, so a is master again, of epoch 4" in result.stdout
 
 
-def test_a_handover_without_a_next_master_in_time_exits_with_1(
-    pair: tuple[Node, Node],
-) -> None:
+def test_a_handover_without_a_next_master_in_time_exits_with_1(pair: tuple[Node, Node]) -> None:
     a, _ = pair
     result = run("handover", "--admin", a.admin, "--wait", "0.1")
     assert result.exit_code == 1
@@ -183,9 +167,9 @@ def test_a_page_of_a_foreign_site_cannot_ask_for_a_handover(pair: tuple[Node, No
 
 @pytest.mark.parametrize("words", [["handover"], ["lock", "status"], ["failover", "explain"]])
 def test_without_a_broker_each_ends_with_3(words: list[str]) -> None:
-    result = run(*words, "--admin", nobody())
+    result = run(*words, "--admin", NOBODY)
     assert result.exit_code == 3
-    assert f"no broker answers at {nobody()}" in result.stderr
+    assert f"no broker answers at {NOBODY}" in result.stderr
 
 
 # ---- lock status
@@ -232,13 +216,13 @@ def test_two_who_say_that_the_lock_is_theirs_are_named(start: Callable[[Node], s
 
 
 def test_the_lock_itself_is_asked_when_no_broker_answers(tmp_path: Path) -> None:
-    result = run("lock", "status", "--admin", nobody(), "--data", str(tmp_path))
+    result = run("lock", "status", "--admin", NOBODY, "--data", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert f"lock     shared-file, the lock file {tmp_path}/lock" in result.stdout
     assert "holder   nobody" in result.stdout
     assert list(tmp_path.iterdir()) == [], "to look is not to take part"
     assert run("lock", "status", "--data", str(tmp_path)).stdout == result.stdout
-    result = run("lock", "status", "--admin", nobody(), "--data", str(tmp_path), "--set", "locker.type=nonsense")
+    result = run("lock", "status", "--admin", NOBODY, "--data", str(tmp_path), "--set", "locker.type=nonsense")
     assert result.exit_code == 2
 
 
@@ -253,23 +237,21 @@ def test_a_lease_in_a_database_is_asked_with_the_settings_of_its_broker(tmp_path
     locker = create("lease-database", LockRequest(str(tmp_path), Holder("a", 3, 17, "h"), lease, options))
     assert locker.try_acquire()
     try:
-        result = run("lock", "status", "--admin", nobody(), "--config", str(config))
+        result = run("lock", "status", "--admin", NOBODY, "--config", str(config))
     finally:
         locker.release()
     assert result.exit_code == 0, result.output
     assert "holder   a (" in result.stdout
     assert "lease    20 s" in result.stdout
-    result = run("lock", "status", "--admin", nobody(), "--config", str(config))
+    result = run("lock", "status", "--admin", NOBODY, "--config", str(config))
     assert "holder   nobody" in result.stdout
-    result = run(
-        "lock", "status", "--admin", nobody(), "--config", str(config), "--set", "locker.data_source=sqlite:///"
-    )
-    assert result.exit_code in (1, 2), result.output
+    wrong = ("--config", str(config), "--set", "locker.data_source=sqlite:///")
+    assert run("lock", "status", "--admin", NOBODY, *wrong).exit_code in (1, 2)
 
 
 def test_a_lock_that_does_not_answer_ends_with_1_and_says_which() -> None:
     place = ["locker.type=database", "locker.data_source=postgresql+psycopg://127.0.0.1:9/nowhere"]
-    result = run("lock", "status", "--admin", nobody(), *(word for one in place for word in ("--set", one)))
+    result = run("lock", "status", "--admin", NOBODY, *(word for one in place for word in ("--set", one)))
     assert result.exit_code == 1, result.output
     assert "127.0.0.1:9/nowhere" in result.stderr
     assert "refused" in result.stderr
@@ -297,11 +279,8 @@ def test_failover_explain_merges_both_and_finds_the_master_by_the_standby(pair: 
         assert f"\n  {phase} " in result.stdout
     answer = json.loads(run("failover", "explain", "--admin", b.admin, "--json").stdout)
     assert [broker["name"] for broker in answer["brokers"]] == ["b", "a"]
-    assert [event["kind"] for event in answer["outages"][0]["events"]][:3] == [
-        "handover-asked",
-        "draining",
-        "lock-released",
-    ]
+    first = [event["kind"] for event in answer["outages"][0]["events"]][:3]
+    assert first == ["handover-asked", "draining", "lock-released"]
     assert "b (epoch 2) -> a (epoch 3)" in run("failover", "explain", "--admin", b.admin, "--since", "10min").stdout
     nothing = run("failover", "explain", "--admin", b.admin, "--since", "0ms")
     assert "show no change of masters since then" in nothing.stdout
@@ -318,10 +297,10 @@ def test_failover_explain_reads_the_ring_of_a_dead_broker(pair: tuple[Node, Node
     dead.close()
     a.ring.record("lock-taken", refused_at_boot=None)
     a.ring.record("listening", epoch=3)
-    result = run("failover", "explain", "--admin", a.admin, "--admin", nobody(), "--data", str(tmp_path))
+    result = run("failover", "explain", "--admin", a.admin, "--admin", NOBODY, "--data", str(tmp_path))
     assert result.exit_code == 0
     assert "z gave up: DISK_FAILED – errno 5" in result.stdout
-    assert f"no broker answers at {nobody()}" in result.stderr
+    assert f"no broker answers at {NOBODY}" in result.stderr
 
 
 def test_events_and_lock_are_pages(pair: tuple[Node, Node]) -> None:

@@ -11,13 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tandemmq.cli import main
-from tandemmq.store.settings import StoreSettings
-from tests.support.store.store_harness import KIB, Term
+from tests.support.store.store_harness import STILL, Term
 from tests.support.strange_files import STRANGE, is_untouched, put
 
-SETTINGS = StoreSettings(
-    journal_max_file_length=64 * KIB, checkpoint_interval=3600.0, fence_check_interval=0.01, enable_compaction=False
-)
 # One that waits for a FIFO would wait for ever.
 pytestmark = [pytest.mark.timeout(60), pytest.mark.promise("strange-files-are-refused")]
 
@@ -27,7 +23,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store whose journal has several files."""
     path = tmp_path_factory.mktemp("made") / "data"
     path.mkdir()
-    with Term(str(path), settings=SETTINGS) as term:
+    with Term(str(path), settings=STILL) as term:
         for _ in range(5):
             term.add_durably(20, body=b"x" * 2000)
     return path
@@ -58,9 +54,7 @@ def shown(directory: Path) -> set[int]:
 
 @pytest.mark.parametrize("kind", STRANGE)
 def test_inspect_steps_over_it_and_says_so(directory: Path, kind: str) -> None:
-    before = {
-        json.loads(line)["file"] for line in tandemmq("store", "inspect", directory, "--json").stdout.splitlines()
-    }
+    before = shown(directory)
     path = middle(directory)
     reason = put(kind, path)
     done = tandemmq("store", "inspect", directory, "--json")
@@ -119,7 +113,6 @@ def test_a_store_may_be_reached_by_a_link(directory: Path) -> None:
 
 
 def test_a_sparse_file_takes_no_time(directory: Path) -> None:
-    last = max(directory.glob("db-*.log"), key=lambda path: int(path.name[3:-4]))
-    os.truncate(last, 1 << 40)
+    os.truncate(max(directory.glob("db-*.log"), key=lambda path: int(path.name[3:-4])), 1 << 40)
     for command in ("inspect", "check", "why"):
         assert tandemmq("store", command, directory).exit_code == 0, command

@@ -4,11 +4,32 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tandemmq.bench.peers.activemq import HOME, JAVA, ActiveMQ
 from tandemmq.bench.peers.server import HOST, Server
 from tandemmq.client import BrokerError, Client, Subscription
+
+JAR = HOME / "bin" / "activemq.jar"
+
+
+@pytest.fixture(scope="module")
+def activemq(
+    tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]
+) -> Iterator[Server]:
+    require_service(JAR.exists() and JAVA.exists(), f"ActiveMQ is not installed ({JAR}, {JAVA})")
+    with ActiveMQ(tmp_path_factory.mktemp("activemq")) as server:
+        yield server
+
+
+@pytest.fixture(params=["broker", pytest.param("activemq", marks=pytest.mark.service)])
+def either(request: pytest.FixtureRequest) -> Server:
+    """TandemMQ, or ActiveMQ: people who change brokers change one at a time."""
+    server = request.getfixturevalue(request.param)
+    assert isinstance(server, Server)
+    return server
 
 
 def url_of(*servers: Server, options: str = "maxReconnectAttempts=1000&maxReconnectDelay=20") -> str:
@@ -19,13 +40,13 @@ async def drain(client: Client, subscription: Subscription, seconds: float = 1.0
     bodies = []
     while (message := await subscription.receive(seconds)) is not None:
         bodies.append(message.body)
-        await client.acknowledge(message)
+        assert await client.acknowledge(message, is_confirmed=True)
     return bodies
 
 
-async def test_what_is_sent_is_received_with_its_headers_in_order(broker: Server) -> None:
+async def test_what_is_sent_is_received_with_its_headers_in_order(either: Server) -> None:
     bodies = [b"one", "zwölf".encode(), b"with\0nul", b"", b"\xff\xfe"]
-    async with Client(url_of(broker)) as client:
+    async with Client(url_of(either)) as client:
         for body in bodies:
             await client.send("/queue/client.order", body, {"colour": "a:b\\c\nd"})
         await client.flush()
@@ -35,6 +56,7 @@ async def test_what_is_sent_is_received_with_its_headers_in_order(broker: Server
         received = []
         async for message in subscription:
             assert message.headers["colour"] == "a:b\\c\nd"
+            assert "tandemmq-send-id" not in message.headers
             assert await client.acknowledge(message)
             received.append(message.body)
             if len(received) == len(bodies):
@@ -46,8 +68,7 @@ async def test_what_is_sent_is_received_with_its_headers_in_order(broker: Server
 async def test_a_refused_message_is_a_dead_letter(broker: Server) -> None:
     async with Client(url_of(broker)) as client:
         await client.send("/queue/client.nack", b"bad")
-        subscription = await client.subscribe("/queue/client.nack")
-        message = await subscription.receive(5)
+        message = await (await client.subscribe("/queue/client.nack")).receive(5)
         assert message is not None
         assert await client.refuse(message, is_confirmed=True)
         letters = await client.subscribe("/queue/ActiveMQ.DLQ.Queue.client.nack")
@@ -67,26 +88,28 @@ async def test_auto_acknowledgement_is_not_offered(broker: Server) -> None:
             await client.subscribe("/queue/a", "auto")
 
 
-async def test_a_durable_subscription_keeps_what_comes_meanwhile_until_it_is_forgotten(broker: Server) -> None:
+async def test_a_durable_subscription_keeps_what_comes_meanwhile_until_it_is_forgotten(either: Server) -> None:
+    url = url_of(either)
+
     async def subscribed(client: Client) -> Subscription:
         return await client.subscribe("/topic/client.news", durable_name="reader")
 
-    async with Client(url_of(broker), client_id="client-test") as client:
+    async with Client(url, client_id="client-test") as client:
         await subscribed(client)
-    async with Client(url_of(broker)) as other:
+    async with Client(url) as other:
         await other.send("/topic/client.news", b"while you were away")
-    async with Client(url_of(broker), client_id="client-test") as client:
+    async with Client(url, client_id="client-test") as client:
         subscription = await subscribed(client)
         assert await drain(client, subscription, 0.3) == [b"while you were away"]
         await subscription.unsubscribe(is_forgotten=True)
-    async with Client(url_of(broker)) as other:
+    async with Client(url) as other:
         await other.send("/topic/client.news", b"nobody asked for this")
-    async with Client(url_of(broker), client_id="client-test") as client:
+    async with Client(url, client_id="client-test") as client:
         assert await drain(client, await subscribed(client), 0.3) == []
 
 
-async def test_a_transaction_moves_messages_whole_or_not_at_all(broker: Server) -> None:
-    async with Client(url_of(broker)) as client:
+async def test_a_transaction_moves_messages_whole_or_not_at_all(either: Server) -> None:
+    async with Client(url_of(either)) as client:
         for number in range(3):
             await client.send("/queue/client.from", str(number))
         source = await client.subscribe("/queue/client.from", prefetch=1)
@@ -126,3 +149,16 @@ async def test_killing_the_master_loses_nothing_that_was_sent(pair: tuple[Server
     assert received == bodies, "none is missing, and what was stored before its receipt was lost is not there twice"
     assert any(text.startswith("connection to") for text in lines)
     assert any(f"reconnected to stomp://{HOST}:{standby.port}" in text for text in lines)
+
+
+@pytest.mark.service
+async def test_what_had_no_receipt_is_sent_again_after_a_restart_of_activemq(activemq: Server) -> None:
+    async with Client(url_of(activemq)) as client:
+        await client.send_confirmed("/queue/client.restart", b"before")
+        activemq.kill()
+        activemq.start()
+        for number in range(20):
+            await client.send("/queue/client.restart", str(number))
+        await client.flush()
+        found = await drain(client, await client.subscribe("/queue/client.restart"))
+    assert list(dict.fromkeys(found)) == [b"before", *(b"%d" % number for number in range(20))]

@@ -169,8 +169,7 @@ async def consume(url: str, books: Books, is_over: Callable[[], bool]) -> None:
 async def many_rounds(pair: Pair, count: int, chance: random.Random) -> None:
     for each in range(count):
         await asyncio.sleep(chance.uniform(0.05, 0.5))
-        number = signal.SIGKILL if each % 2 == 0 else signal.SIGTERM
-        await asyncio.to_thread(pair.change, number)
+        await asyncio.to_thread(pair.change, signal.SIGKILL if each % 2 == 0 else signal.SIGTERM)
 
 
 async def prove(pair: Pair, count: int, seed: int) -> None:

@@ -30,15 +30,16 @@ urls = st.builds(
     connect_timeout_ms=st.integers(1, 60_000),
     heart_beat_ms=st.integers(0, 60_000),
 )
+unhurried = settings(deadline=None)  # a machine may be busy
 
 
-@settings(deadline=None)  # a machine may be busy
+@unhurried
 @given(urls)
 def test_a_url_reads_back_as_it_was_written(url: FailoverUrl) -> None:
     assert FailoverUrl.parse(str(url)) == url
 
 
-@settings(deadline=None)  # a machine may be busy
+@unhurried
 @given(st.text(max_size=60))
 def test_any_text_is_a_url_or_a_url_error(text: str) -> None:
     for candidate in (text, f"failover:({text})", f"failover:(stomp://a:1)?{text}", f"stomp://{text}"):
@@ -48,7 +49,7 @@ def test_any_text_is_a_url_or_a_url_error(text: str) -> None:
             pass
 
 
-@settings(deadline=None)  # a machine may be busy
+@unhurried
 @given(urls, st.booleans())
 def test_pauses_never_pass_their_limit_and_end_with_the_rounds(url: FailoverUrl, is_first: bool) -> None:
     pauses = list(itertools.islice(url.pauses_seconds(is_first=is_first), 60))
@@ -63,7 +64,7 @@ def test_pauses_never_pass_their_limit_and_end_with_the_rounds(url: FailoverUrl,
     assert len(pauses) == (60 if rounds == -1 else rounds)
 
 
-@settings(deadline=None)  # a machine may be busy
+@unhurried
 @given(urls, st.integers())
 def test_each_address_is_tried_once_a_round_and_the_one_that_was_lost_last(url: FailoverUrl, seed: int) -> None:
     order = url.order(url.addresses[0], random.Random(seed))
@@ -99,56 +100,30 @@ def test_options_mean_what_activemq_says() -> None:
 
     assert list(url.pauses_seconds(is_first=False)) == [0.1, 0.2, 0.35, 0.35]
     assert list(url.pauses_seconds(is_first=True)) == [0.0, 0.1]
-    assert not url.randomize
-    assert url.timeout_ms == 3000
-    assert url.heart_beat_ms == 500
-    even = FailoverUrl.parse("failover:(stomp://a:1)?useExponentialBackOff=FALSE&maxReconnectAttempts=2")
-    assert list(even.pauses_seconds(is_first=False)) == [0.01, 0.01]
-    older = FailoverUrl.parse("failover:(stomp://a:1)?reconnectDelayExponent=3&maxReconnectAttempts=2")
-    assert list(older.pauses_seconds(is_first=False)) == [0.01, 0.03]
+    assert (url.randomize, url.timeout_ms, url.heart_beat_ms) == (False, 3000, 500)
+    for option, pauses in (("useExponentialBackOff=FALSE", [0.01, 0.01]), ("reconnectDelayExponent=3", [0.01, 0.03])):
+        other = FailoverUrl.parse(f"failover:(stomp://a:1)?{option}&maxReconnectAttempts=2")
+        assert list(other.pauses_seconds(is_first=False)) == pauses
 
 
 def test_defaults_are_activemqs() -> None:
     """FailoverTransport.java of 5.17."""
-    url = FailoverUrl.parse("failover:(stomp://a:1)")
-
-    assert (url.initial_reconnect_delay_ms, url.max_reconnect_delay_ms, url.back_off_multiplier) == (10, 30_000, 2.0)
-    assert url.use_exponential_back_off
-    assert url.randomize
-    assert (url.max_reconnect_attempts, url.startup_max_reconnect_attempts, url.timeout_ms) == (-1, -1, -1)
-    assert url.warn_after_reconnect_attempts == 10
+    assert FailoverUrl.parse("failover:(stomp://a:1)") == FailoverUrl(
+        (Address("a", 1),), initial_reconnect_delay_ms=10, max_reconnect_delay_ms=30_000, back_off_multiplier=2.0,
+        use_exponential_back_off=True, randomize=True, max_reconnect_attempts=-1, startup_max_reconnect_attempts=-1,
+        timeout_ms=-1, warn_after_reconnect_attempts=10,
+    )  # fmt: skip
 
 
 # What FailoverTransport can be told by a URL (its setters), and what else people write into one.
 ACTIVEMQ_OPTIONS = (
-    "initialReconnectDelay",
-    "maxReconnectDelay",
-    "reconnectDelay",
-    "reconnectDelayExponent",
-    "backOffMultiplier",
-    "useExponentialBackOff",
-    "maxReconnectAttempts",
-    "startupMaxReconnectAttempts",
-    "timeout",
-    "randomize",
-    "backup",
-    "backupPoolSize",
-    "trackMessages",
-    "trackTransactionProducers",
-    "maxCacheSize",
-    "priorityBackup",
-    "priorityURIs",
-    "updateURIsSupported",
-    "updateURIsURL",
-    "rebalanceUpdateURIs",
-    "reconnectSupported",
-    "warnAfterReconnectAttempts",
-    "connectionInterruptProcessingTimeout",
-    "nested.tcpNoDelay",
-    "nested.keepAlive",
-    "nested.wireFormat.maxInactivityDuration",
-    "nested.connectionTimeout",
-)
+    "initialReconnectDelay", "maxReconnectDelay", "reconnectDelay", "reconnectDelayExponent", "backOffMultiplier",
+    "useExponentialBackOff", "maxReconnectAttempts", "startupMaxReconnectAttempts", "timeout", "randomize", "backup",
+    "backupPoolSize", "trackMessages", "trackTransactionProducers", "maxCacheSize", "priorityBackup", "priorityURIs",
+    "updateURIsSupported", "updateURIsURL", "rebalanceUpdateURIs", "reconnectSupported", "warnAfterReconnectAttempts",
+    "connectionInterruptProcessingTimeout", "nested.tcpNoDelay", "nested.keepAlive",
+    "nested.wireFormat.maxInactivityDuration", "nested.connectionTimeout",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ACTIVEMQ_OPTIONS)

@@ -57,12 +57,9 @@ def test_every_option_of_an_openwire_connector_is_read() -> None:
         "&transport.tcpNoDelay=true&wireFormat.tightEncodingEnabled=false"
     )
     assert connector(uri).options == ConnectorOptions(
-        max_frame_size=1024,
-        max_inactivity_duration=5_000,
-        max_inactivity_duration_initial_delay=7,
-        update_cluster_clients=False,
-        allow_link_stealing=True,
-    )
+        max_frame_size=1024, max_inactivity_duration=5_000, max_inactivity_duration_initial_delay=7,
+        update_cluster_clients=False, allow_link_stealing=True,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("scheme", ["mqtt+nio", "ws"])
@@ -73,12 +70,9 @@ def test_every_option_of_mqtt_is_read(scheme: str) -> None:
         "&transport.subscriptionStrategy=mqtt-default-subscriptions"
     )
     assert connector(uri).options == ConnectorOptions(
-        max_frame_size=1024,
-        allow_link_stealing=False,
-        default_keep_alive=60_000,
-        subscription_prefetch=10,
+        max_frame_size=1024, allow_link_stealing=False, default_keep_alive=60_000, subscription_prefetch=10,
         publish_dollar_topics=True,
-    )
+    )  # fmt: skip
     usual = connector("mqtt://h:1?transport.activeMQSubscriptionPrefetch=-1")
     assert usual.options == ConnectorOptions()
 
@@ -102,30 +96,19 @@ def test_options_of_tls_are_read(query: str, options: ConnectorOptions) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "protocol", "is_tls"),
+    ("protocol", "plain", "with_tls"),
     [
-        ("stomp", STOMP, False),
-        ("stomp+nio", STOMP, False),
-        ("stomp+ssl", STOMP, True),
-        ("stomp+nio+ssl", STOMP, True),
-        ("openwire", OPENWIRE, False),
-        ("tcp", OPENWIRE, False),
-        ("nio", OPENWIRE, False),
-        ("ssl", OPENWIRE, True),
-        ("openwire+ssl", OPENWIRE, True),
-        ("nio+ssl", OPENWIRE, True),
-        ("mqtt", MQTT, False),
-        ("mqtt+nio", MQTT, False),
-        ("mqtts", MQTT, True),
-        ("mqtt+ssl", MQTT, True),
-        ("mqtt+nio+ssl", MQTT, True),
-        ("ws", WEBSOCKET, False),
-        ("wss", WEBSOCKET, True),
+        (STOMP, "stomp stomp+nio", "stomp+ssl stomp+nio+ssl"),
+        (OPENWIRE, "openwire tcp nio", "ssl openwire+ssl nio+ssl"),
+        (MQTT, "mqtt mqtt+nio", "mqtts mqtt+ssl mqtt+nio+ssl"),
+        (WEBSOCKET, "ws", "wss"),
     ],
 )
-def test_activemqs_schemes_say_what_is_spoken(scheme: str, protocol: str, is_tls: bool) -> None:
-    made = connector(f"{scheme}://h:1")
-    assert (made.scheme, made.protocol, made.is_tls) == (scheme, protocol, is_tls)
+def test_activemqs_schemes_say_what_is_spoken(protocol: str, plain: str, with_tls: str) -> None:
+    for schemes, is_tls in ((plain, False), (with_tls, True)):
+        for scheme in schemes.split():
+            made = connector(f"{scheme}://h:1")
+            assert (made.scheme, made.protocol, made.is_tls) == (scheme, protocol, is_tls)
 
 
 @pytest.mark.parametrize(

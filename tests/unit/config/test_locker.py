@@ -19,8 +19,7 @@ LEASE = ["locker.type=lease-database", f"locker.data_source={URL}"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "periods"),
-    [("shared-file", (50, 500)), ("database", (500, 500)), ("lease-database", (2_000, 500))],
+    ("kind", "periods"), [("shared-file", (50, 500)), ("database", (500, 500)), ("lease-database", (2_000, 500))]
 )
 def test_periods_depend_on_the_kind_unless_they_are_set(kind: str, periods: tuple[int, int]) -> None:
     lines = ["locker.type=" + kind] + ([f"locker.data_source={URL}"] if "database" in kind else [])

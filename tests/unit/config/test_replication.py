@@ -213,8 +213,7 @@ def test_a_secret_is_said_or_in_a_file(key: str) -> None:
 def test_what_a_set_cannot_have_is_refused_with_the_reason(
     file: Callable[[str], str], text: str, key: str, reason: str
 ) -> None:
-    alone = load(file(text), {})
-    assert alone.replication is None
+    assert load(file(text), {}).replication is None
     path = file(f"[broker]\nname = 'orders'\n[replication]\n{text}")
     with pytest.raises(RefusedSetting) as refused:
         load(path, {})
@@ -225,8 +224,7 @@ def test_what_a_set_cannot_have_is_refused_with_the_reason(
 
 
 def test_how_long_a_demoted_broker_waits_is_no_matter_of_a_lock() -> None:
-    settings = by_set("replication.replicas=3", "locker.retry_interval=3s")
-    assert settings.locker.retry_interval == 3_000
+    assert by_set("replication.replicas=3", "locker.retry_interval=3s").locker.retry_interval == 3_000
 
 
 # ---- ActiveMQ's properties
@@ -238,8 +236,7 @@ def test_every_property_becomes_what_the_table_says(found: Property) -> None:
         assert found.key.removeprefix("replication.") in ReplicationSettings.model_fields
     elif found.outcome is Outcome.MAPPED:
         value = {"directory": "/x", "zkSessionTmeout": "7s"}.get(found.name, "104857600")
-        settings = by_set(f"{found.key}={value}")
-        assert settings.origin(found.target) == f"--set, as {found.key}"
+        assert by_set(f"{found.key}={value}").origin(found.target) == f"--set, as {found.key}"
     elif found.outcome is Outcome.FIXED:
         for value in found.values:
             by_set(f"{found.key}={str(value).lower()}")

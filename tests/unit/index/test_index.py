@@ -18,8 +18,7 @@ def test_what_was_put_is_found_after_opening_again(opened, tools):
         tools.write(index, {b"a": b"1", b"b": b"", b"c": b"3"}, b"position 5")
         tools.write(index, {b"a": None, b"d": b"4", b"never there": None}, b"position 9")
     with opened() as index:
-        assert index.meta == b"position 9"
-        assert index.generation == 2
+        assert (index.meta, index.generation) == (b"position 9", 2)
         assert [index.get(key) for key in (b"a", b"b", b"c", b"d", b"e")] == [None, b"", b"3", b"4", None]
 
 
@@ -273,6 +272,16 @@ def test_a_disk_that_fails_at_opening_says_nothing_about_the_index(directory, op
     assert opened().get(b"a") == b"1"
 
 
+def write_as_a_stranger(directory, tools, tmp_path) -> str:
+    """A lock that does not lock: another broker opens the same file. Its directory."""
+    os.mkdir(stranger_directory := str(tmp_path / "stranger"))
+    for name in ("db.data", "db.free"):
+        os.link(f"{directory}/{name}", f"{stranger_directory}/{name}")
+    with Index.open(stranger_directory, tools.plain) as stranger:
+        tools.write(stranger, {b"a": b"the stranger's"})
+    return stranger_directory
+
+
 def test_who_finds_a_strangers_root_at_the_end_of_its_checkpoint_publishes_nothing(directory, opened, tools, tmp_path):
     """The stranger came when all was written but the root."""
     index = opened()
@@ -280,15 +289,10 @@ def test_who_finds_a_strangers_root_at_the_end_of_its_checkpoint_publishes_nothi
     steps = index.checkpoint([(b"a", b"2")], b"")
     for _ in range(count):
         next(steps)
-    stranger_directory = tmp_path / "stranger"
-    stranger_directory.mkdir()
-    for name in ("db.data", "db.free"):
-        os.link(f"{directory}/{name}", stranger_directory / name)
-    with Index.open(str(stranger_directory), tools.plain) as stranger:
-        tools.write(stranger, {b"a": b"the stranger's"})
+    stranger_directory = write_as_a_stranger(directory, tools, tmp_path)
     with pytest.raises(IndexStolen):
         list(steps)
-    with Index.open(str(stranger_directory), tools.plain) as stranger:
+    with Index.open(stranger_directory, tools.plain) as stranger:
         assert stranger.get(b"a") == b"the stranger's"
     open(f"{directory}/ruined", "w").close()
 
@@ -321,13 +325,7 @@ def test_a_reader_that_slept_before_it_said_what_it_reads_reads_what_is_there_no
 def test_who_finds_a_strangers_root_publishes_nothing(directory, opened, tools, tmp_path):
     index = opened()
     tools.write(index, {b"a": b"1"})
-    # A lock that does not lock: another broker opens the same file.
-    stranger_directory = tmp_path / "stranger"
-    stranger_directory.mkdir()
-    for name in ("db.data", "db.free"):
-        os.link(f"{directory}/{name}", stranger_directory / name)
-    with Index.open(str(stranger_directory), tools.plain) as stranger:
-        tools.write(stranger, {b"a": b"the stranger's"})
+    write_as_a_stranger(directory, tools, tmp_path)
     with pytest.raises(IndexStolen):
         tools.write(index, {b"a": b"2"})
     with pytest.raises(IndexFailed):

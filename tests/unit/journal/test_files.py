@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tandemmq.journal.errors import FenceTaken
+from tandemmq.journal.errors import FenceTaken, JournalFailed
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import END_RECORD
 from tandemmq.journal.scan import scan
+from tandemmq.journal.writer import JournalWriter
+from tests.support.crash.unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
+from tests.support.journal.in_memory import contents
 
 LENGTH = 2 * 1024 * 1024 + 700
 
@@ -77,26 +81,6 @@ def test_a_file_of_somebody_else_is_a_fence(files: JournalFiles) -> None:
     assert Path(files.path(1)).read_bytes() == b"theirs"
 
 
-def test_a_name_that_is_ours_already_is_success(files: JournalFiles, watched_disk: Any) -> None:
-    class LostReply(watched_disk):  # type: ignore[misc]
-        def link(self, source: str, target: str) -> None:
-            os.link(source, target)
-            raise FileExistsError(errno.EEXIST, "the request was sent again", target)
-
-    files = JournalFiles(files.directory, LostReply())
-    files.prepare("a", 4096)
-    assert files.publish("a", 1).identity == files.identity(1)
-
-
-def test_of_two_brokers_one_publishes(tmp_path: Path) -> None:
-    one, other = JournalFiles(str(tmp_path)), JournalFiles(str(tmp_path))
-    one.prepare("a", 4096)
-    other.prepare("b", 4096)
-    one.publish("a", 1)
-    with pytest.raises(FenceTaken):
-        other.publish("b", 1)
-
-
 @pytest.mark.parametrize("is_older_first", [True, False])
 def test_of_two_brokers_by_the_same_name_one_publishes(tmp_path: Path, is_older_first: bool) -> None:
     older, newer = JournalFiles(str(tmp_path)), JournalFiles(str(tmp_path))
@@ -111,11 +95,7 @@ def test_of_two_brokers_by_the_same_name_one_publishes(tmp_path: Path, is_older_
         published.append(each)
     # the older one may have given its name to the newer one's file: then it is the newer one's
     assert published == [newer]
-    assert files_behind(tmp_path) <= {"db-1.log"}
-
-
-def files_behind(directory: Path) -> set[str]:
-    return {path.name for path in directory.iterdir() if not path.name.startswith(".next-")}
+    assert older.list() == [1]
 
 
 def test_a_file_that_is_written_whole_at_once_has_its_length_and_no_zeros(files: JournalFiles) -> None:
@@ -171,3 +151,79 @@ def test_a_file_that_was_given_a_second_name_meanwhile_is_no_fence(files: Journa
     os.link(files.next_path("b"), files.path(7))  # by a thread of a former life that hung before its link
     with pytest.raises(FenceTaken):
         files.publish("b", 8)
+
+
+# ---- A disk that takes writes in part, or not at all: the journal has the whole batch, or has failed for good
+
+
+PAYLOADS = [b"a payload of some length", b"x" * 300]
+
+
+@pytest.fixture(params=MOODS)
+def mood(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_batch_is_whole_or_the_journal_has_failed(
+    new_writer: Callable[..., JournalWriter], files: JournalFiles, mood: str
+) -> None:
+    disk = UnwillingDisk(mood)
+    disk.is_unwilling = False
+    writer = new_writer(disk=disk)
+    writer.append([b"before"])
+    disk.is_unwilling, disk.calls = True, 0
+    if mood not in ENDS_WITH:
+        writer.append(PAYLOADS)
+        writer.sync()
+        assert contents(files, 1) == [[b"before"], PAYLOADS]
+        return
+    with pytest.raises(JournalFailed) as failure:
+        writer.append(PAYLOADS)
+    assert isinstance(failure.value.__cause__, OSError)
+    assert failure.value.__cause__.errno == ENDS_WITH[mood]
+    calls, disk.is_unwilling = disk.calls, False
+    for again in (lambda: writer.append([b"after"]), writer.sync, writer.check_fence):
+        with pytest.raises(JournalFailed):
+            again()
+    assert disk.calls == calls, "nothing is tried again"
+    assert contents(files, 1) == [[b"before"]]
+
+
+def test_a_file_is_prepared_as_a_whole_or_not_at_all(tmp_path: Path, mood: str) -> None:
+    files = JournalFiles(str(tmp_path), UnwillingDisk(mood))
+    if mood not in ENDS_WITH:
+        files.prepare("a", 4096)
+        files.publish("a", 1)
+        assert files.size(1) == 4096
+        assert contents(files, 1) == []
+        return
+    with pytest.raises(OSError) as failure:  # noqa: PT011 its number tells
+        files.prepare("a", 4096)
+    assert failure.value.errno == ENDS_WITH[mood]
+    assert os.listdir(tmp_path) == [], "nothing is left of it"
+
+
+def test_a_rotation_is_whole_or_the_journal_has_failed(
+    new_writer: Callable[..., JournalWriter], files: JournalFiles, mood: str
+) -> None:
+    disk = UnwillingDisk(mood)
+    disk.is_unwilling = False
+    writer = new_writer(disk=disk)
+    writer.append([b"before"])
+    writer.sync()
+    writer.prepare_next()
+    disk.is_unwilling, disk.calls = True, 0
+    if mood not in ENDS_WITH:
+        writer.rotate(b"header", end_marker=b"farewell")
+        writer.sync()
+        assert contents(files, 1) == [[b"before"], [b"farewell"]]
+        assert contents(files, 2) == [[b"header"]]
+        return
+    with pytest.raises(JournalFailed) as failure:
+        writer.rotate(b"header", end_marker=b"farewell")
+    assert isinstance(failure.value.__cause__, OSError)
+    assert failure.value.__cause__.errno == ENDS_WITH[mood]
+    with pytest.raises(JournalFailed):
+        writer.sync()
+    assert contents(files, 1) == [[b"before"]]
+    assert contents(files, 2) == []

@@ -23,6 +23,10 @@ def write(files: JournalFiles, file: int, payloads: list[bytes]) -> list[tuple[i
     return [(where, RECORD_HEADER_SIZE + len(payload)) for where, payload in zip(locations, payloads, strict=True)]
 
 
+def many(files: JournalFiles, where: int, size: int) -> list[bytes]:
+    return JournalReader(files).read_many([(where, size)])
+
+
 PAYLOADS = [b"", b"one", b"x" * FIRST_READ_BYTES, b"y" * 100_000, b"last"]
 
 
@@ -34,9 +38,8 @@ def test_a_record_is_read_by_its_location(files: JournalFiles, is_size_known: bo
 
 
 def test_many_records_are_read_in_the_order_asked(files: JournalFiles) -> None:
-    seed = SEED
-    print(f"seed {seed} (TANDEMMQ_SEED)")
-    randomly = random.Random(seed)
+    print(f"seed {SEED} (TANDEMMQ_SEED)")
+    randomly = random.Random(SEED)
     payloads = [randomly.randbytes(randomly.choice([3, 900, GAP_BYTES_MAX + 1, 600_000])) for _ in range(30)]
     wanted = write(files, 1, payloads) + write(files, 2, payloads)
     chosen = sorted(randomly.sample(range(60), 25))
@@ -63,10 +66,6 @@ def test_a_missing_file_is_named(files: JournalFiles) -> None:
     for read in (lambda: JournalReader(files).read(location(9, 77)), lambda: many(files, location(9, 77), 10)):
         with pytest.raises(JournalMissing, match=r"db-9\.log is missing \(asked for offset 77\)"):
             read()
-
-
-def many(files: JournalFiles, where: int, size: int) -> list[bytes]:
-    return JournalReader(files).read_many([(where, size)])
 
 
 @pytest.mark.parametrize(

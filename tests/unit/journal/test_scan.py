@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 
 from tandemmq.journal.errors import JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.format import END_RECORD, encode_batch
-from tandemmq.journal.scan import Batch, Ending, EndingKind, Scan, scan
-from tests.support.journal.in_memory import MemorySource, scan_bytes
-
-
-def batch_of(*payloads: bytes) -> bytes:
-    return bytes(encode_batch(payloads)[0][: -len(END_RECORD)])
+from tandemmq.journal.format import (
+    END_RECORD,
+    RECORD_HEADER,
+    batch_checksum,
+    decode_records,
+    encode_batch,
+    file_of,
+    locate_records,
+    location,
+    offset_of,
+)
+from tandemmq.journal.scan import Batch, EndingKind, Scan, scan
+from tests.support.journal.in_memory import MemorySource, batch_of, scan_bytes
 
 
 def raw_batch(body: bytes, checksum: int | None = None, length: int | None = None) -> bytes:
@@ -55,6 +61,7 @@ ACTIVEMQ_RECORDS = [
     bytes.fromhex("0000001a0107130a0708011203542e4112086369643a73756232"),
     bytes.fromhex("0000000b01100408021001"),
 ]
+# The first batch of ActiveMQ's fixture KahaDBVersion6 (reference: KahaDB 7.2)
 LOADED = (
     bytes.fromhex("0000001c025752495445204241544348 0000002c 00000000b5dc08ec 0000002c 01 00 25 0a23")
     + b"LOADED Wed Jul 08 16:03:02 GMT 2015"
@@ -364,5 +371,39 @@ def test_a_missing_file_is_named(files: JournalFiles) -> None:
         list(scan(files, 5))
 
 
-def test_an_ending_prints_itself() -> None:
-    assert repr(Ending(12, EndingKind.TORN)) == "Ending(12, torn)"
+def test_a_batch_is_encoded_byte_for_byte_as_activemq_does() -> None:
+    batch, offsets = encode_batch([LOADED[33:]])
+    assert bytes(batch) == LOADED + b"\x2d\x71\x4d\x61\x34"
+    assert offsets == [28]
+    assert batch_checksum(batch) == 0xB5DC08EC
+
+
+def test_offsets_are_counted_from_the_origin() -> None:
+    _, starts = encode_batch([b"a", b"bcd"], location(3, 1000))
+    assert [(file_of(start), offset_of(start)) for start in starts] == [(3, 1028), (3, 1034)]
+
+
+def test_a_batch_without_records_is_never_written() -> None:
+    with pytest.raises(AssertionError, match="at least one record"):
+        encode_batch([])
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
+def test_a_location_names_file_and_offset_and_orders_by_both(file: int, offset: int) -> None:
+    where = location(file, offset)
+    assert (file_of(where), offset_of(where)) == (file, offset)
+    assert where < location(file, offset + 1) < location(file + 1, 0)
+
+
+@given(st.lists(st.tuples(st.integers(-3, 40), st.integers(0, 3))), st.integers(0, 9), st.integers(0, 9))
+def test_records_that_stay_where_they_are_are_those_that_are_copied_out(
+    value: list[tuple[int, int]], start: int, cut: int
+) -> None:
+    content = b"#" * start + b"".join(RECORD_HEADER.pack(size, kind).ljust(size, b"x") for size, kind in value)
+    stop = max(start, len(content) - cut)
+    copied = decode_records(content + b"y" * 9, start, stop, 100)
+    located = locate_records(content + b"y" * 9, start, stop, 100)
+    assert (None if located is None else list(located)) == copied
+    if located is not None:
+        assert len(located) == len(copied or ())
+        assert list(located[1:]) == [located[index] for index in range(1, len(located))]

@@ -20,14 +20,11 @@ from tandemmq.journal.format import CONTROL_SIZE, END_RECORD, RECORD_HEADER_SIZE
 from tandemmq.journal.reader import JournalReader
 from tandemmq.journal.scan import scan
 from tandemmq.journal.writer import JournalWriter
+from tests.support.journal.in_memory import contents
 
 pytestmark = pytest.mark.fence
 
 NewWriter = Callable[..., JournalWriter]
-
-
-def contents(files: JournalFiles, file: int, end: int | None = None) -> list[list[bytes]]:
-    return [[payload for _, payload in batch.records] for batch in scan(files, file, end=end)]
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
@@ -107,16 +104,6 @@ def test_a_writer_goes_on_over_a_torn_tail(new_writer: NewWriter, files: Journal
     writer = JournalWriter(files, "a", files.opened(1), torn.ending.offset, checksum=last.checksum)
     writer.append([b"new"])
     assert contents(files, 1) == [[b"kept"], [b"new"]]
-
-
-def test_a_short_write_is_completed(new_writer: NewWriter, files: JournalFiles, watched_disk: Any) -> None:
-    class Short(watched_disk):  # type: ignore[misc]
-        def pwrite(self, fd: int, data: bytes, offset: int) -> int:
-            return os.pwrite(fd, bytes(data)[:7], offset)
-
-    writer = new_writer(disk=Short())
-    writer.append([b"a payload of some length"])
-    assert contents(files, 1) == [[b"a payload of some length"]]
 
 
 def test_a_batch_longer_than_the_file_makes_the_file_longer(new_writer: NewWriter, files: JournalFiles) -> None:
@@ -333,17 +320,6 @@ def test_a_deposed_master_cannot_rotate(new_writer: NewWriter, files: JournalFil
     assert contents(files, 2) == [[b"mine"]]
 
 
-def test_what_a_deposed_master_writes_late_lies_behind_the_end(new_writer: NewWriter, files: JournalFiles) -> None:
-    old = new_writer("old")
-    old.append([b"counts"])
-    new_writer("new")
-    reading = scan(files, 1)
-    assert len(list(reading)) == 1
-    old.append([b"late"])
-    assert contents(files, 1) == [[b"counts"], [b"late"]]
-    assert contents(files, 1, end=reading.ending.offset) == [[b"counts"]]
-
-
 def test_a_zombie_finds_its_own_file_gone_when_the_successors_first_file_is(
     new_writer: NewWriter, files: JournalFiles
 ) -> None:
@@ -444,29 +420,3 @@ def test_a_link_whose_reply_was_lost_is_our_rotation(
     writer.sync()
     writer.check_fence()
     assert contents(files, 2) == [[b"header"], [b"goes on"]]
-
-
-def test_of_many_masters_at_once_one_goes_on(tmp_path: Path, files: JournalFiles) -> None:
-    for turn in range(20):
-        highest = max(files.list(), default=0)
-        outcomes: list[str] = []
-        barrier = threading.Barrier(4)
-
-        def contend(
-            name: str, following: int = highest + 1, barrier: threading.Barrier = barrier, won: list[str] = outcomes
-        ) -> None:
-            own = JournalFiles(str(tmp_path))
-            own.prepare(name, 4096)
-            barrier.wait()
-            try:
-                own.publish(name, following)
-            except Exception:
-                return
-            won.append(name)
-
-        threads = [threading.Thread(target=contend, args=(f"broker-{number}",)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(outcomes) == 1, turn

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tandemmq.pipeline.lake import BY_DATE, LEDGER, Archived, Commit, Lake, LakeError, Layout, commit_name, committed
 from tandemmq.pipeline.lost import Seen, ranges_of
-from tests.support.prove import SEED
-from tests.support.tree import ROOT
 
 ROWS = {"messages": 2, "acks": 1, "records": 3}
 
@@ -133,49 +128,10 @@ def test_wherever_a_process_ends_the_file_is_in_the_lake_once(tmp_path: Path, mo
     assert 0 < decided < ends_at
 
 
-ADDER = """
-import sys
-sys.path.insert(0, {tree!r})
-from tests.unit.pipeline.test_lake import Lake, Layout, add, file
-with Lake(sys.argv[1], Layout()) as lake:
-    for number in range({count}):
-        if not lake.has(file(number).identity):
-            add(lake, number)
-print("done")
-"""
-
-
-@pytest.mark.thorough
-def test_killed_at_any_moment_and_run_again_each_file_is_there_once(tmp_path: Path) -> None:
-    seed = SEED
-    print(f"seed {seed}")
-    lots = random.Random(seed)
-    count = 30
-    script = ADDER.format(tree=str(ROOT), count=count)
-    kills = 0
-    for _ in range(100):
-        adder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)
-        before = len(held(tmp_path))
-        wanted = before + lots.randrange(1, 9)
-        while adder.poll() is None and len(held(tmp_path)) < wanted:
-            time.sleep(0.001)
-        time.sleep(lots.random() * 0.005)
-        adder.kill()
-        output, _ = adder.communicate()
-        if output.strip() == b"done":
-            break
-        kills += 1
-        numbers = held(tmp_path)
-        assert len(set(numbers)) == len(numbers), "twice"
-    assert held(tmp_path) == list(range(count))
-    assert kills >= 3
-
-
 def test_a_damaged_ledger_is_told_with_its_name(tmp_path: Path) -> None:
     with Lake(str(tmp_path), Layout()) as lake:
         made = add(lake, 1)
-    path = tmp_path / LEDGER / "commits" / f"{made.name}.json"
-    path.write_text(json.dumps({"files": 3}))
+    (tmp_path / LEDGER / "commits" / f"{made.name}.json").write_text(json.dumps({"files": 3}))
     with pytest.raises(LakeError, match=made.name):
         Lake(str(tmp_path), Layout())
 

@@ -91,8 +91,7 @@ def test_damage_in_the_newest_file_hides_nothing_behind_it(growing: GrowingStore
     path.write_bytes(content)
     files = planned(growing)
     assert ids(files) == [growing.ids[0], *growing.ids[2:]]
-    statuses = [batch[6] for batch in rows(files[0], columns.BATCHES)]
-    assert statuses.count(columns.BAD_SUM) == 1
+    assert [batch[6] for batch in rows(files[0], columns.BATCHES)].count(columns.BAD_SUM) == 1
 
 
 def test_a_file_that_activemq_prepared_hides_nothing_of_the_one_before(tmp_path: Path) -> None:

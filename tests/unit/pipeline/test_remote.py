@@ -90,8 +90,7 @@ def test_a_remote_store_is_planned_and_walked_as_a_local_one(store: Path, settin
     archive = store / "data-archive"
     archive.mkdir()
     (store / "db-1.log").rename(archive / "db-1.log")
-    second = store.parent / "deep" / "one" / "two"
-    shutil.copytree(store, second)
+    shutil.copytree(store, store.parent / "deep" / "one" / "two")
     access = access_of(settings)
     for directory, prefix in ((store, "walked"), (store.parent / "deep", "deep")):
         url = put(settings, directory, prefix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib import import_module
@@ -10,15 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tandemmq.journal.format import encode_batch
 from tandemmq.pipeline.jobs.summary import Bars, Lines, Stacks, Summary
 from tandemmq.pipeline.report import page
 from tandemmq.pipeline.table import Table
-from tandemmq.store.records.commands import encode_add, encode_remove
-from tandemmq.store.records.marks import encode_clock
-from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
-from tandemmq.store.records.openwire import encode_message
-from tests.support.pipeline.pipeline_journals import NOW_MS
+from tests.support.pipeline.pipeline_stores import write_days
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -166,28 +162,10 @@ def test_text_that_lies_on_text_is_found(opened: Callable[[Path, int], Any], tmp
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Path:
-    """Three files with messages of queues whose names clients chose; half of them were taken, ten minutes later."""
-    directory = tmp_path / "busy"
-    directory.mkdir()
-    names = [
-        HOSTILE,
-        "orders.regional.europe.west.priority.high.retry.incoming",
-        *(f"q{number}" for number in range(11)),
-    ]
-    for file in (1, 2, 3):
-        content = b""
-        for number in range(120):
-            queue = Destination(DestinationKind.QUEUE, names[number % len(names)])
-            message_id = f"ID:p-{file}:1:1:{number}"
-            sent = NOW_MS + 600_000 * (120 * file + number)
-            message = Message(queue, message_id, b"x" * 500, BodyKind.BYTES, persistent=True, timestamp=sent)
-            records = [encode_clock(sent), encode_add(message, encode_message(message))]
-            if number % 2:  # of the message before
-                before = Destination(DestinationKind.QUEUE, names[(number - 1) % len(names)])
-                records.append(encode_remove(before, f"ID:p-{file}:1:1:{number - 1}"))
-            content += encode_batch(records)[0][:-5]
-        (directory / f"db-{file}.log").write_bytes(content + b"-qMa4")
-    return directory
+    """Queues whose names clients chose."""
+    names = [HOSTILE, "orders.regional.europe.west.priority.high.retry.incoming", *(f"q{n}" for n in range(11))]
+    write_days(tmp_path / "busy", random.Random(1), names)
+    return tmp_path / "busy"
 
 
 @pytest.mark.parametrize(("job", "drawings"), [("composition", 3), ("pins", 1), ("latency", 2)])

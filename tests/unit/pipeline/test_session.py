@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -20,6 +23,7 @@ from tandemmq.pipeline.session import (
     environment,
     environment_of_java,
 )
+from tandemmq.pipeline.stopping import Stopped, signals_held, stop_on_sigterm
 
 
 def test_a_java_that_is_too_old_or_missing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,3 +108,42 @@ def test_a_session_for_little_starts_quickly_unless_java_was_told_otherwise(monk
         assert not {"spark.sql.shuffle.partitions", "spark.driver.extraJavaOptions"} & much.keys()
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")
     assert "spark.driver.extraJavaOptions" not in defaults("local[*]", 1)
+
+
+# ---- Signals that raise, and code that would lose what they raise
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_stops_behind_the_block_and_interrupts_what_runs_in_it() -> None:
+    stop_on_sigterm()
+    told: list[str] = []
+
+    def act() -> None:
+        with signals_held(lambda: told.append("interrupt")):
+            os.kill(os.getpid(), signal.SIGTERM)
+            told.append("goes on")
+            raise RuntimeError("interrupted")
+
+    with pytest.raises(Stopped):
+        act()
+    assert told == ["interrupt", "goes on"]
+
+
+def test_without_a_signal_nothing_changes() -> None:
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+
+    signal.signal(signal.SIGTERM, note)
+    with signals_held(lambda: None):
+        pass
+    assert signal.getsignal(signal.SIGTERM) is note
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert seen == [signal.SIGTERM]

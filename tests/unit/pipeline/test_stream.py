@@ -154,17 +154,3 @@ def test_a_file_that_is_gone_stops_the_query_or_is_counted(lake: Lake, store: Gr
         json.loads(query.recentProgress[0]["sources"][0]["endOffset"])["stores"][str(store.directory)]["skipped"] == 1
     )
     assert sorted(lake.ids) == sorted(store.ids[:5] + store.ids[10:])
-
-
-def test_what_is_no_option_of_a_stream_is_refused(lake: Lake, store: GrowingStore) -> None:
-    with pytest.raises(Exception, match=r"unknown options: startingoffset; there are: .*startingOffsets"):
-        lake.fill(startingOffset="latest")
-    with pytest.raises(Exception, match="fromFile, toFile, endingOffsets are options of read"):
-        lake.fill(fromFile="1")
-
-
-def test_spark_has_no_continuous_processing_for_python(lake: Lake, store: GrowingStore) -> None:
-    stream = lake.spark.readStream.format("tandemmq").load(str(lake.stores))
-    writer = stream.writeStream.format("memory").queryName("continuous").trigger(continuous="1 second")
-    with pytest.raises(Exception, match="does not support continuous processing"):
-        writer.start()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.writer import JournalWriter
 from tandemmq.pipeline.walk import JournalFile
-from tests.support.pipeline.growing_store import Driven, GrowingStore
+from tests.support.pipeline.growing_store import Driven, GrowingStore, ids_of
 from tests.support.pipeline.pipeline_journals import FILE_BYTES, add, write_foreign
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_a_batch_is_the_same_when_it_is_read_again_after_what_came_later(store: 
     store.archive(1)
     again = Driven(stream.offsets, path=str(store.directory), follow="tail")
     assert [again.batch(number) for number in range(1, 7)] == batches
-    assert [row["message_id"] for batch in batches for row in batch if row["message_id"]] == store.ids
+    assert ids_of(row for batch in batches for row in batch) == store.ids
 
 
 @pytest.mark.parametrize("table", ["records", "messages", "acks", "batches", "files"])
@@ -87,15 +87,10 @@ def test_a_stream_of_closed_files_has_the_rows_of_a_read(store: GrowingStore, ta
     filled(store, 3)
     stream = Driven(path=str(store.directory), table=table, maxFilesPerTrigger="1")
     got = [tuple(row[name] for name in ("store", "file")) for row in stream.read()]
-    expected = [row[:2] for file in journal_files([str(store.directory)]) for row in rows(file, table)]
+    expected = [(file.end, row) for file in journal_files([str(store.directory)]) for row in rows(file, table)]
     if table == "records":  # behind an end it may come later that the file ends there
-        expected = [
-            row[:2]
-            for file in journal_files([str(store.directory)])
-            for row in rows(file, table)
-            if file.end is None or row[2] < file.end
-        ]
-    assert got == expected
+        expected = [(end, row) for end, row in expected if end is None or row[2] < end]
+    assert got == [row[:2] for _, row in expected]
     assert len(stream.offsets) == 4
 
 
@@ -139,7 +134,7 @@ def test_damage_in_a_closed_file_is_told_as_in_a_read(store: GrowingStore) -> No
     Path(store.files.path(1)).write_bytes(content)
     closed = Driven(path=str(store.directory))
     tail.reader._stores._good_until = 0.0
-    assert closed.ids() == [row["message_id"] for row in tail.batch() if row["message_id"]] == store.ids[1:]
+    assert closed.ids() == ids_of(tail.batch()) == store.ids[1:]
     batches = Driven(path=str(store.directory), table="batches").read()
     assert [row["status"] for row in batches] == ["ok", "bad_sum", "ok", "ok", "end", "padding"]
     with pytest.raises(Malformed, match="checksum"):
@@ -219,7 +214,7 @@ def test_what_can_be_read_before_the_gap_is_read_first(store: GrowingStore) -> N
     stream = Driven(path=str(store.directory))
     store.remove(3)
     assert stream.plan()
-    assert [row["message_id"] for row in stream.batch() if row["message_id"]] == store.ids[:10]
+    assert ids_of(stream.batch()) == store.ids[:10]
     with pytest.raises(DataLost, match=r"db-3\.log"):
         stream.plan()
 
@@ -236,7 +231,7 @@ def test_a_file_that_is_deleted_after_its_batch_was_planned_stops_the_stream(sto
     with pytest.raises(DataLost, match=r"db-2\.log of .* was deleted"):
         restarted.batch()
     going_on = Driven(stream.offsets, path=str(store.directory), failOnDataLoss="false")
-    assert [row["message_id"] for row in going_on.batch() if row["message_id"]] == store.ids[:5] + store.ids[10:]
+    assert ids_of(going_on.batch()) == store.ids[:5] + store.ids[10:]
     [row for partition in partitions for row in going_on.reader.read(partition)]
 
 
@@ -247,8 +242,7 @@ def test_a_batch_that_skipped_a_file_is_the_same_without_the_option(store: Growi
     assert stream.plan()
     rows = stream.batch()
     assert rows
-    again = Driven(stream.offsets, path=str(store.directory))
-    assert again.batch() == rows
+    assert Driven(stream.offsets, path=str(store.directory)).batch() == rows
 
 
 def test_a_file_that_went_into_the_archive_is_read_there(store: GrowingStore) -> None:
@@ -259,13 +253,8 @@ def test_a_file_that_went_into_the_archive_is_read_there(store: GrowingStore) ->
     assert stream.plan()
     partitions = stream.reader.partitions(stream.offsets[0], stream.offsets[2])
     store.archive(1)
-    got = [
-        row["message_id"]
-        for partition in partitions
-        for batch in stream.reader.read(partition)
-        for row in batch.to_pylist()
-        if row["message_id"]
-    ]
+    batches = [batch for partition in partitions for batch in stream.reader.read(partition)]
+    got = ids_of(row for batch in batches for row in batch.to_pylist())
     store.archive(3)
     assert got + stream.ids() == store.ids
 
@@ -303,7 +292,7 @@ def test_a_file_that_moves_during_a_look_is_not_lost(store: GrowingStore, monkey
     assert first.ids() == store.ids
     again = Driven(first.offsets, path=str(store.directory))
     races.miss(races.looks + 1, 2)  # before a batch is read again
-    assert [row["message_id"] for row in again.batch() if row["message_id"]] == store.ids
+    assert ids_of(again.batch()) == store.ids
     now = Driven([first.offsets[0]], path=str(store.directory))
     for look in (1, 2):
         races.miss(races.looks + look, look)  # before it says what is there now
@@ -450,7 +439,7 @@ def test_what_was_planned_of_a_tail_and_taken_back_is_told(store: GrowingStore) 
     with pytest.raises(DataLost, match="took it back"):
         again.batch()
     going_on = Driven(stream.offsets, path=str(store.directory), follow="tail", failOnDataLoss="false")
-    assert [row["message_id"] for row in going_on.batch() if row["message_id"]] == store.ids[:2]
+    assert ids_of(going_on.batch()) == store.ids[:2]
 
 
 def test_what_a_power_loss_took_of_a_planned_tail_is_told(store: GrowingStore) -> None:
@@ -466,7 +455,7 @@ def test_what_a_power_loss_took_of_a_planned_tail_is_told(store: GrowingStore) -
         stream.batch()
     going_on = Driven(stream.offsets, path=str(store.directory), follow="tail", failOnDataLoss="false")
     (batch,) = [batch for partition in partitions for batch in going_on.reader.read(partition)]
-    assert [row["message_id"] for row in batch.to_pylist() if row["message_id"]] == store.ids[:2]
+    assert ids_of(batch.to_pylist()) == store.ids[:2]
 
 
 def test_files_of_activemq_are_closed_when_the_next_one_holds_something(tmp_path: Path) -> None:
@@ -519,7 +508,7 @@ def test_a_limit_of_files_serves_every_store(tmp_path: Path) -> None:
     while stream.plan():
         rows = stream.batch()
         assert 1 <= len({(row["store"], row["file"]) for row in rows}) <= 2
-        got += [row["message_id"] for row in rows if row["message_id"]]
+        got += ids_of(rows)
         left = [5 - offset["file"] for offset in stream.offsets[-1]["stores"].values()]
         assert max(left) - min(left) <= 1
     assert sorted(got) == sorted(message_id for store in stores for message_id in store.ids)
@@ -539,9 +528,8 @@ def test_a_limit_of_bytes_takes_a_file_or_a_few_batches(store: GrowingStore, fol
     got: list[str] = []
     counts = []
     while stream.plan():
-        ids = [row["message_id"] for row in stream.batch() if row["message_id"]]
-        counts.append(len(ids))
-        got += ids
+        got += ids_of(stream.batch())
+        counts.append(len(got) - sum(counts))
     assert got == store.ids[: 30 if follow == "closed" else 40]
     assert counts[:3] == [10, 10, 10]
     assert all(1 <= count <= 4 for count in counts[3:])
@@ -557,7 +545,7 @@ def test_available_now_ends_with_what_was_there(store: GrowingStore, tmp_path: P
         expected = list(expected)
         got: list[str] = []
         while stream.plan():
-            got += [row["message_id"] for row in stream.batch() if row["message_id"]]
+            got += ids_of(stream.batch())
             if follow == "tail":
                 store.add(2)
                 store.rotate()
@@ -575,7 +563,7 @@ def test_available_now_ends_within_a_file_that_goes_on_growing(store: GrowingSto
     stream.reader.prepareForTriggerAvailableNow()
     got: list[str] = []
     while stream.plan():
-        got += [row["message_id"] for row in stream.batch() if row["message_id"]]
+        got += ids_of(stream.batch())
         store.add(1, b"x" * 1000)
         if is_moved and store.file == 1:
             store.rotate()

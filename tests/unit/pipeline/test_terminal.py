@@ -108,12 +108,7 @@ def _read(terminal: int) -> bytes:
 
 def test_a_pipe_gets_json_and_nothing_else(store: Path, tmp_path: Path, marked: dict[str, str]) -> None:
     done = subprocess.run(
-        command(store, tmp_path / "out", "--json"),
-        cwd=TREE,
-        env=marked,
-        capture_output=True,
-        text=True,
-        check=False,
+        command(store, tmp_path / "out", "--json"), cwd=TREE, env=marked, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["job"] == "composition"

@@ -5,45 +5,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tandemmq.journal.files import JournalFiles
-from tandemmq.store.operations import AddMessage, AddSubscription, Atomic, RemoveMessage, RemoveOwner
-from tandemmq.store.records.commands import (
-    encode_add,
-    encode_commit,
-    encode_remove,
-    encode_subscription,
-    encode_unsubscribe,
-)
+from tandemmq.store.histogram import Histogram
+from tandemmq.store.operations import AddMessage, RemoveMessage
+from tandemmq.store.records.commands import encode_remove
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.records.openwire import encode_message
-from tandemmq.store.records.transactions import LocalTransactionId
 from tandemmq.store.settings import StoreSettings
+from tandemmq.store.store import LINGERING_MAX
+from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import Q, Term
 
 T = Destination(DestinationKind.TOPIC, "T.A")
-
-
-@pytest.mark.parametrize("ending", ["close", "crash"])
-def test_what_was_acknowledged_does_not_come_back(directory: str, ending: str) -> None:
-    term = Term(directory)
-    added = term.add_durably(30)
-    term.take(added[::2])
-    getattr(term, ending)()
-    with Term(directory) as again:
-        assert again.bodies() == [f"body {n}".encode() for n in range(2, 31, 2)]
-
-
-def test_the_journal_alone_rebuilds_everything(directory: str) -> None:
-    with Term(directory) as term:
-        added = term.add_durably(30)
-        term.take(added[:10])
-    os.rename(f"{directory}/index", f"{directory}/away")
-    with Term(directory) as again:
-        assert again.bodies() == [f"body {n}".encode() for n in range(11, 31)]
-    os.rename(f"{directory}/away", f"{directory}-away")
 
 
 def test_a_page_sees_what_came_before_it_and_nothing_that_was_removed(directory: str) -> None:
@@ -73,56 +50,6 @@ def test_checkpoints_change_nothing_that_can_be_seen(directory: str) -> None:
     term.crash()
     with Term(directory, settings=settings) as again:
         assert again.bodies() == expected
-
-
-def test_a_transaction_happens_whole(directory: str) -> None:
-    term = Term(directory)
-    old = term.add_durably(3)
-    owner = term.store.queue(Q)
-    transaction = LocalTransactionId("ID:c", 1)
-    parts: list[AddMessage | RemoveMessage] = []
-    for body in (b"one", b"two"):
-        message = term.message(body=body)
-        parts.append(AddMessage(message, (owner,), encode_add(message, encode_message(message), transaction)))
-    first = old[0]
-    parts.append(
-        RemoveMessage(
-            owner,
-            first.order_key,
-            first.location,
-            first.message.message_id,
-            encode_remove(Q, first.message.message_id, transaction),
-            size=first.size,
-        )
-    )
-    term.store.append(Atomic(parts, encode_commit(transaction)))
-    term.wait_durable(4)
-    assert term.bodies() == [b"body 2", b"body 3", b"one", b"two"]
-    term.crash()
-    with Term(directory) as again:
-        assert again.bodies() == [b"body 2", b"body 3", b"one", b"two"]
-
-
-def test_durable_subscriptions_hold_what_each_has_not_acknowledged(directory: str) -> None:
-    term = Term(directory)
-    owners = []
-    for name in ("s1", "s2"):
-        owner = term.store.subscription("c", name, T)
-        owners.append(owner)
-        term.store.append(AddSubscription(owner, encode_subscription(T, "c", name)))
-    added = [term.add(T, owners=tuple(owners)) for _ in range(4)]
-    term.wait_durable(6)
-    term.remove(added[0], owners[0], "c:s1")
-    term.wait_durable(7)
-    term.crash()
-    again = Term(directory)
-    assert sorted((o.client_id, o.subscription_name, o.count) for o in again.owners) == [("c", "s1", 3), ("c", "s2", 4)]
-    one = again.store.subscription("c", "s1", T)
-    again.store.append(RemoveOwner(one, encode_unsubscribe(T, "c", "s1")))
-    again.wait_durable(1)
-    again.crash()
-    with Term(directory) as third:
-        assert [(o.subscription_name, o.count) for o in third.owners] == [("s2", 4)]
 
 
 @pytest.mark.parametrize("strategy", ["periodic", "never"])
@@ -215,3 +142,148 @@ def test_a_page_of_keys_has_those_that_are_still_there(directory: str) -> None:
     assert [p.message.body for p in some.messages] == [b"body 1", b"body 4"]
     assert not some.is_end
     term.close()
+
+
+# ---- An acknowledgement that nobody waits for goes with what is to be synced anyhow
+
+
+@pytest.fixture
+def term(tmp_path: Path) -> Iterator[Term]:
+    with Term(str(tmp_path)) as term:
+        yield term
+    report = check(str(tmp_path))
+    assert report.is_clean, report.problems
+
+
+def removal(term: Term, added: AddMessage, context: object | None = None) -> RemoveMessage:
+    message_id = added.message.message_id
+    payload = encode_remove(Q, message_id, None, None)
+    owner = term.store.queue(Q)
+    return RemoveMessage(owner, added.order_key, added.location, message_id, payload, context, added.size)
+
+
+def end_this_turn(term: Term) -> None:
+    """Without any time after it."""
+    turn, term.turn[:] = list(term.turn), []
+    for function in turn:
+        function()
+
+
+def test_it_waits_for_the_next_that_somebody_waits_for_and_shares_its_batch(term: Term) -> None:
+    first, second = term.add_durably(2)
+    batches = term.store.figures.batches
+
+    removed = [removal(term, each) for each in (first, second)]
+    for each in removed:
+        term.store.append(each)
+
+    assert term.turn == []
+    assert len(term.later) == 1
+    assert term.store.has_pending
+    added = term.add()
+    assert len(term.turn) == 1
+    end_this_turn(term)
+    term.wait_durable(5)
+    assert term.durable_operations[2:] == [*removed, added]
+    assert term.store.figures.batches == batches + 1
+
+
+def test_it_waits_for_nobody_longer_than_its_time(term: Term) -> None:
+    (added,) = term.add_durably(1)
+
+    term.store.append(removal(term, added))
+    for function in term.later:
+        function()
+
+    term.later.clear()
+    term.wait_durable(2)
+    assert not term.store.has_pending
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_one_with_a_receipt_waits_for_nothing(term: Term, is_first: bool) -> None:
+    first, second = term.add_durably(2)
+
+    for each in (removal(term, first, "receipt"), removal(term, second))[:: 1 if is_first else -1]:
+        term.store.append(each)
+
+    assert len(term.turn) == 1
+    end_this_turn(term)
+    term.wait_durable(4)
+
+
+def test_so_many_are_a_batch_of_their_own(term: Term) -> None:
+    added = term.add_durably(LINGERING_MAX + 1)
+
+    for each in added[:-1]:
+        term.store.append(removal(term, each))
+    assert term.turn == []
+    term.store.append(removal(term, added[-1]))
+
+    assert len(term.turn) == 1
+    end_this_turn(term)
+    term.wait_durable(2 * LINGERING_MAX + 2)
+
+
+def test_a_timer_that_comes_after_all_went_hands_nothing_over(term: Term) -> None:
+    first, second = term.add_durably(2)
+    term.store.append(removal(term, first))
+    term.add()
+    end_this_turn(term)
+    term.wait(lambda: not term.store.has_pending)
+    handed_over = term.store.handed_over
+
+    term.end_turn()
+
+    assert term.store.handed_over == handed_over
+    term.store.append(removal(term, second))
+    assert len(term.later) == 1
+
+
+# ---- Histograms, and what a store measures of itself by them
+
+
+def test_values_are_counted_by_the_first_bound_that_is_not_smaller() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 7.0):
+        histogram.note(value)
+    assert histogram.figures() == {"buckets": [["1.0", 2], ["2.0", 3], ["+Inf", 4]], "sum": 10.0}
+
+
+def test_two_are_summed_and_neither_changes() -> None:
+    histogram = Histogram((1.0,))
+    histogram.note(0.5)
+    both = histogram.plus([1, 2], 9.0)
+    assert (both.counts, both.sum) == ([2, 2], 9.5)
+    assert (histogram.counts, histogram.sum) == ([1, 0], 0.5)
+
+
+def test_a_store_measures_receipts_syncs_batches_and_checkpoints(tmp_path: Path) -> None:
+    term = Term(str(tmp_path))
+    term.store.queue(Q)
+    term.end_turn()
+    for _ in range(3):
+        term.add()
+    term.wait_durable(3)
+    measured = term.store.measured()
+    assert sum(measured["send_to_receipt_seconds"].counts) == 1, "of one turn one sample"
+    assert sum(measured["journal_batch_records"].counts) == term.store.figures.batches
+    assert measured["journal_batch_records"].sum == term.store.figures.records
+    assert sum(measured["journal_sync_duration_seconds"].counts) == term.store.figures.syncs
+    assert all(histogram.sum > 0 for name, histogram in measured.items() if name != "checkpoint_duration_seconds")
+    (done,) = term.store.checkpoint()
+    term.wait(done.done)
+    assert sum(term.store.measured()["checkpoint_duration_seconds"].counts) == term.store.figures.checkpoints > 0
+    term.close()
+
+
+def test_the_next_turn_is_a_sample_when_the_last_one_came_back(tmp_path: Path) -> None:
+    with Term(str(tmp_path)) as term:
+        term.store.queue(Q)
+        term.end_turn()
+        for number in range(1, 4):
+            added = term.add()
+            term.wait_durable(number * 2 - 1)
+            term.remove(added, term.store.queue(added.message.destination))
+            term.wait_durable(number * 2)
+        assert sum(term.store.measured()["send_to_receipt_seconds"].counts) == 3, "an acknowledgement is none"

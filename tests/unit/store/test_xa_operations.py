@@ -292,10 +292,8 @@ def test_a_queue_that_was_removed_meanwhile_begins_anew(world: World, is_commit:
     assert [(held, paged.message.body) for held, paged in end.added] == ([(again, b"new")] if is_commit else [])
     assert (end.removed, end.returned) == ([], [])
     assert world.held(again) == ([b"new"] if is_commit else [])
-    later = world.term.add_durably(1, B)[0]
-    assert later.owners != (again,)
-    term = world.fail_over()
-    assert world.held(term.store.queue(A)) == ([b"new"] if is_commit else [])
+    assert world.term.add_durably(1, B)[0].owners != (again,)
+    assert world.held(world.fail_over().store.queue(A)) == ([b"new"] if is_commit else [])
 
 
 def test_a_message_that_was_prepared_is_a_duplicate_until_it_is_rolled_back(world: World) -> None:

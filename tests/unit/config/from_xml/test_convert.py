@@ -438,8 +438,7 @@ def test_rights_add_up_for_a_pattern() -> None:
 
 def test_what_was_closed_stays_closed() -> None:
     security = table(converted("directory_rights.xml"))["security"]
-    assert security["users_file"] == "users"
-    assert security["allow_anonymous"] == "false"
+    assert (security["users_file"], security["allow_anonymous"]) == ("users", "false")
     assert security["authorization"] == [{"queue": ">"}, {"topic": ">"}], "nobody may do anything"
     wrong = of_broker(
         "<plugins><authorizationPlugin><map><authorizationMap><authorizationEntries>"
@@ -564,8 +563,7 @@ def test_whatever_a_broker_holds_nothing_is_forgotten_and_the_loader_accepts_it(
 @st.composite
 def changed(draw: st.DrawFn) -> bytes:
     """An example with other values, and with elements that moved."""
-    path = draw(st.sampled_from(sorted(FIXTURES.glob("*.xml"))))
-    root = ElementTree.fromstring(path.read_text())
+    root = ElementTree.fromstring(draw(st.sampled_from(sorted(FIXTURES.glob("*.xml")))).read_text())
     elements = list(root.iter())
     for element in draw(st.lists(st.sampled_from(elements), max_size=6)):
         for key in element.attrib:

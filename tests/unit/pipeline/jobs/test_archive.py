@@ -19,12 +19,11 @@ from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.lake import BY_DATE, LakeError, Layout, committed
 from tandemmq.pipeline.rows import rows
-from tandemmq.pipeline.stopping import Stopped
 from tandemmq.pipeline.stores import journal_files
 from tandemmq.store.maintenance.archive import Archive
-from tandemmq.store.records.commands import encode_add, encode_remove
-from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
-from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.commands import encode_remove
+from tandemmq.store.records.message import Destination, DestinationKind
+from tests.support.pipeline.pipeline_journals import add
 from tests.support.store.store_harness import KIB, SMALL, Term
 
 if TYPE_CHECKING:
@@ -65,17 +64,10 @@ def write_days(directory: Path, destinations: tuple[str, ...], *, first_file: in
             for day in (0, 1):
                 queue = Destination(DestinationKind.QUEUE, name)
                 number = file * 1000 + at * 10 + day
-                message = Message(
-                    queue,
-                    f"ID:p-1:1:1:{number}",
-                    f"{name} {number}".encode(),
-                    BodyKind.TEXT,
-                    persistent=True,
-                    timestamp=FIRST_DAY_MS + day * DAY_MS + at,
-                    properties={"day": day},
-                )
-                payloads.append(encode_add(message, encode_message(message)))
-            payloads.append(encode_remove(queue, f"ID:p-1:1:1:{file * 1000 + at * 10}"))
+                sent = FIRST_DAY_MS + day * DAY_MS + at
+                body = f"{name} {number}".encode()
+                payloads.append(add(number, body, queue, timestamp=sent, properties={"day": day}))
+            payloads.append(encode_remove(queue, f"ID:tests-1:1:1:{file * 1000 + at * 10}"))
         (directory / f"db-{file}.log").write_bytes(bytes(encode_batch(payloads)[0]).ljust(1 << 16, b"\0"))
 
 
@@ -125,17 +117,14 @@ def test_directories_are_dates_and_destinations_whatever_these_are_called(spark:
     write_days(tmp_path / "store", called)
     lake = tmp_path / "lake"
     run(spark, tmp_path / "store", lake, layout=Layout(raw=True))
-    found = archive.read(spark, str(lake), "messages").collect()
-    assert Counter((row.date, row.destination) for row in found) == Counter(
+    messages = archive.read(spark, str(lake), "messages").collect()
+    assert Counter((row.date, row.destination) for row in messages) == Counter(
         {(date(2023, 11, 15 + day), name): 2 for day in (0, 1) for name in called}
     )
-    for row in found:
+    for row in messages:
         number = row.message_id.rpartition(":")[2]
-        assert (row.text, row.properties["day"], row.raw is not None) == (
-            f"{row.destination} {number}",
-            number[-1],
-            True,
-        )
+        found = (row.text, row.properties["day"], row.raw is not None)
+        assert found == (f"{row.destination} {number}", number[-1], True)
     folders = {path.parent.relative_to(lake / "messages") for path in (lake / "messages").rglob("*.parquet")}
     assert Path("date=2023-11-15/destination=orders") in folders
     assert len(folders) == 2 * len(called)
@@ -145,8 +134,7 @@ def test_directories_are_dates_and_destinations_whatever_these_are_called(spark:
 def test_a_part_of_the_destinations_by_date_only(spark: SparkSession, tmp_path: Path) -> None:
     write_days(tmp_path / "store", ("orders", "bills", "x" * 240))
     lake = tmp_path / "lake"
-    layout = Layout(BY_DATE, ("orders", "x" * 240))
-    run(spark, tmp_path / "store", lake, layout=layout)
+    run(spark, tmp_path / "store", lake, layout=Layout(BY_DATE, ("orders", "x" * 240)))
     found = spark.read.parquet(f"{lake}/messages").groupBy("destination").count().collect()
     assert {(row.destination, row["count"]) for row in found} == {("orders", 4), ("x" * 240, 4)}
     with pytest.raises(LakeError, match="was made with"):
@@ -177,29 +165,6 @@ def test_files_that_went_before_their_turn_are_told_and_the_rest_is_added(
     assert not output.is_clean
     assert "skipped" in output.findings[-1]
     assert run(spark, store, lake).is_clean, "and asked for no more"
-
-
-def test_a_run_for_ever_adds_what_comes_until_it_is_stopped(spark: SparkSession, tmp_path: Path) -> None:
-    """It begins before there is a store, and goes on over a broken look."""
-    store, lake = tmp_path / "store", tmp_path / "lake"
-    lines: list[str] = []
-    waits: list[float] = []
-
-    def wait(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == 1:
-            write_days(store, ("orders",))
-        elif len(waits) == 2:
-            write_days(store, ("orders",), first_file=4)
-        elif len(waits) == 4:
-            raise Stopped
-
-    summary = run(spark, store, lake, every=10.0, wait=wait, report=lines.append)
-    assert waits == [10.0] * 4
-    assert lines[0].startswith("waiting: no journal files")
-    assert [line.split()[0] for line in lines[1:]] == ["added", "looking", "added"]
-    assert "5 journal files" in summary.findings[0]
-    assert in_lake(spark, lake, "messages") == keys([str(store)], "messages")
 
 
 def test_what_successive_masters_stored_is_there_once(spark: SparkSession, tmp_path: Path) -> None:

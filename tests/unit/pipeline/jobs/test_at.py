@@ -139,10 +139,7 @@ def test_a_time_lies_between_two_clocks_and_what_stands_between_them_is_counted(
         {"file": 1, "offset": 90, "command": "REMOVE_MESSAGE", "store": "b"},
     )
 
-    assert cuts(records, at(5)) == [
-        Cut("a", 2 << 32 | 190, at(4), at(9), 2),
-        Cut("b", None, at(2), None, 1),
-    ]
+    assert cuts(records, at(5)) == [Cut("a", 2 << 32 | 190, at(4), at(9), 2), Cut("b", None, at(2), None, 1)]
     first, _ = cuts(records, at=2 << 32 | 100)
     assert first == Cut("a", 2 << 32 | 140, at(4), at(9), 2)
 
@@ -182,8 +179,7 @@ def test_files_that_were_there_and_are_not_at_hand_are_missing() -> None:
 
 def test_findings_say_how_sure_the_answer_is() -> None:
     def output_text(cut: Cut, **others: Any) -> list[str]:
-        lost = others.pop("lost", {})
-        return [*findings("then", 3, 2048, 2, [cut], lost, is_timed=True, **others)]
+        return [*findings("then", 3, 2048, 2, [cut], others.pop("lost", {}), is_timed=True, **others)]
 
     known = Cut("a", 1, NOON, NOON + timedelta(seconds=2), 7)
     assert output_text(known) == [

@@ -79,8 +79,7 @@ def test_what_was_taken_long_before_it_was_written_bounds_nothing(frame: Callabl
 
     assert found["a", 1, 20] == (10, 12)
     assert found["a", 1, 40] == (11, 12), "what the message of a transaction shows is past"
-    assert found["a", 1, 50] == (11, 12)
-    assert found["a", 1, 60] == (12, 15)
+    assert (found["a", 1, 50], found["a", 1, 60]) == ((11, 12), (12, 15))
     assert found["a", 2, 10] == (12, 15)
 
 

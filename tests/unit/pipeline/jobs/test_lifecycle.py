@@ -65,15 +65,8 @@ class Journal:
         start = self._offset
         for record in records:
             self._offset += 100
-            place = {
-                "store": self.store,
-                "file": self._file,
-                "offset": self._offset,
-                "batch": start,
-                "epoch": 1,
-                "length": 100,
-            }
-            self.rows.append(place | record)
+            place = {"store": self.store, "file": self._file, "offset": self._offset, "batch": start}
+            self.rows.append({**place, "epoch": 1, "length": 100, **record})
         self._offset += 100
         return self
 
@@ -176,10 +169,7 @@ COPIED = Journal().batch(add("a", 1)).batch(copy("a", 1)).batch(clock(50), copy(
 
 
 def test_a_copy_is_no_second_message(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[COPIED.store] == [
-        ("a", None, 1, 1, None, None, "live"),
-        ("b", None, 2, 2, 60, 60, "acked"),
-    ]
+    assert lives[COPIED.store] == [("a", None, 1, 1, None, None, "live"), ("b", None, 2, 2, 60, 60, "acked")]
 
 
 LOST = Journal().batch(clock(1), ack("lost")).batch(add("a", 2))
@@ -194,10 +184,7 @@ AGAIN.batch(clock(35), ack("a")).batch(clock(40), ack("a"))
 
 
 def test_a_message_that_is_stored_again_lives_again(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[AGAIN.store] == [
-        ("a", None, 1, 1, 10, 10, "acked"),
-        ("a", None, 20, 20, 35, 35, "acked"),
-    ]
+    assert lives[AGAIN.store] == [("a", None, 1, 1, 10, 10, "acked"), ("a", None, 20, 20, 35, 35, "acked")]
 
 
 TWICE = Journal().batch(clock(1), add("a", 1)).batch(clock(5), add("a", 5)).batch(clock(9), ack("a"))
@@ -220,10 +207,7 @@ REMOVED.batch(clock(9), add("b", 9))
 
 
 def test_what_went_with_its_queue_was_deleted_then(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[REMOVED.store] == [
-        ("a", None, 1, 1, 7, 7, "deleted"),
-        ("b", None, 9, 9, None, None, "live"),
-    ]
+    assert lives[REMOVED.store] == [("a", None, 1, 1, 7, 7, "deleted"), ("b", None, 9, 9, None, None, "live")]
 
 
 TOPICS = Journal().batch(clock(1), add("before", 1, **TOPIC), {"command": "SUBSCRIPTION", **ONE})
@@ -232,10 +216,7 @@ TOPICS.batch(clock(5), ack("a", **ONE)).batch(clock(8), {"command": "UNSUBSCRIPT
 
 
 def test_a_topic_has_a_life_for_each_subscription(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[TOPICS.store] == [
-        ("a", "c:one", 2, 2, 5, 5, "acked"),
-        ("a", "c:two", 2, 2, 8, 8, "deleted"),
-    ]
+    assert lives[TOPICS.store] == [("a", "c:one", 2, 2, 5, 5, "acked"), ("a", "c:two", 2, 2, 8, 8, "deleted")]
 
 
 SELECTED = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE})
@@ -275,10 +256,7 @@ MOVED_RECORD.batch(copy("b", 5, **TOPIC)).batch(clock(12), ack("b", **ONE))
 
 
 def test_a_subscription_was_there_before_its_record_was_moved(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[MOVED_RECORD.store] == [
-        ("a", "c:one", 1, 1, 4, 4, "acked"),
-        ("b", "c:one", 5, 5, 12, 12, "acked"),
-    ]
+    assert lives[MOVED_RECORD.store] == [("a", "c:one", 1, 1, 4, 4, "acked"), ("b", "c:one", 5, 5, 12, 12, "acked")]
 
 
 DISBELIEVED = Journal().batch(clock(1), add("a", 5000)).batch(add("b", 7000), add("c", 1.5)).batch(clock(3), ack("a"))

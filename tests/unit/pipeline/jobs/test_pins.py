@@ -29,7 +29,6 @@ from tandemmq.pipeline.jobs.summary import Bars
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.stores import journal_files
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.why.copied import copy_facts
 from tandemmq.store.tools.why.explain import Place, explain
 from tandemmq.store.tools.why.facts import Facts
@@ -38,7 +37,7 @@ from tandemmq.store.tools.why.report import Why
 from tests.interop import conftest as interop
 from tests.support.pipeline.pipeline_histories import Life
 from tests.support.pipeline.pipeline_scribbles import Scribble
-from tests.support.store.store_harness import KIB, Term
+from tests.support.store.store_harness import RESTLESS, Term
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,14 +49,6 @@ activemq = interop.activemq
 
 LIVES = 12 if os.environ.get("TANDEMMQ_THOROUGH") == "1" else 3
 STEPS = 120
-# Nothing moves but when it is asked to.
-STILL = StoreSettings(
-    journal_max_file_length=64 * KIB,
-    checkpoint_records=60,
-    cleanup_interval=0.0,
-    fence_check_interval=0.01,
-    enable_compaction=False,
-)
 ORDERS = Destination(DestinationKind.QUEUE, "ORDERS")
 BUSY = Destination(DestinationKind.QUEUE, "BUSY")
 
@@ -182,7 +173,7 @@ def test_what_a_destination_alone_keeps_is_told_with_what_would_go(spark: SparkS
     """Two messages of a queue in old files; archived files are nobody's."""
     directory = tmp_path / "store"
     directory.mkdir()
-    term = Term(str(directory), settings=replace(STILL, archive_data_logs=True))
+    term = Term(str(directory), settings=replace(RESTLESS, archive_data_logs=True))
     _churn(term)
     asked = term.store.compact()  # what nothing needs goes to the archive
     term.wait(asked.done, 20)
@@ -221,7 +212,7 @@ def test_what_a_destination_alone_keeps_is_told_with_what_would_go(spark: SparkS
 def test_of_several_stores_each_line_says_whose_it_is(spark: SparkSession, tmp_path: Path) -> None:
     stores = [tmp_path / name for name in ("east", "west")]
     for store in stores:
-        with Term(str(store), settings=STILL) as term:
+        with Term(str(store), settings=RESTLESS) as term:
             term.add_durably(1, ORDERS)
             term.store.rotate().result(10)
 

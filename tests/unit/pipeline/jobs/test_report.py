@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from html.parser import HTMLParser
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tandemmq.cli.pipeline.summary_text import summary_lines
-from tandemmq.pipeline.drawing import COLOURS, OTHERS_COLOUR
-from tandemmq.pipeline.jobs.summary import Bars, Stacks, Summary
+from tandemmq.pipeline.drawing import COLOURS, OTHERS_COLOUR, POINTS_MAX, WIDTH, drawn, is_empty, thinned
+from tandemmq.pipeline.jobs.summary import Bars, Lines, Stacks, Summary
 from tandemmq.pipeline.report import page
+from tandemmq.pipeline.scale import amount, ticks
 from tandemmq.pipeline.table import Table, shown, size
 
 MADE = datetime(2026, 11, 3, 9, 8, 7, tzinfo=UTC)
@@ -143,14 +147,115 @@ def test_an_empty_summary_is_a_page() -> None:
 def test_cells_are_shown_alike_everywhere() -> None:
     cells = (None, True, 1234567, 1.005, datetime(2026, 11, 3, 9, 5, tzinfo=UTC), "q\n")
     assert [shown(cell) for cell in cells] == [
-        "-",
-        "yes",
-        "1,234,567",
-        "1.00",
-        "2026-11-03 09:05",
-        "q\N{REPLACEMENT CHARACTER}",
-    ]
+        "-", "yes", "1,234,567", "1.00", "2026-11-03 09:05", "q\N{REPLACEMENT CHARACTER}",
+    ]  # fmt: skip
 
 
 def test_sizes_are_in_the_unit_that_fits() -> None:
     assert [size(number) for number in (0, 1023, 1024, 5 << 30)] == ["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]
+
+
+# ---- Lines as SVG; bars are in jobs/test_report.py. Needs no Spark
+
+
+def drawing(plot: Bars | Lines) -> ElementTree.Element:
+    return ElementTree.fromstring(list(drawn(plot))[-1])
+
+
+def hours(count: int) -> list[str]:
+    return [f"2026-11-03 {hour:02}:00" for hour in range(count)]
+
+
+def test_a_line_rises_with_its_values_and_each_point_tells_its_own() -> None:
+    svg = drawing(Lines("latency", "ms", hours(3), [("p50", [0, 500, 1000]), ("p99", [2000, 2000, 2000])]))
+    points = [(float(dot.attrib["cx"]), float(dot.attrib["cy"])) for dot in svg.iter("circle")]
+    (_, low), (_, middle), (_, high), *p99 = points
+    assert low - middle == pytest.approx(middle - high, abs=0.2)
+    assert low - p99[0][1] == pytest.approx(2 * (low - high), abs=0.2)
+    assert [title.text for title in svg.iter("title")][2:4] == [
+        "p50, 2026-11-03 02:00: 1 s",
+        "p99, 2026-11-03 00:00: 2 s",
+    ]
+
+
+def test_a_value_that_is_not_there_is_a_gap() -> None:
+    svg = drawing(Lines("backlog", "messages", hours(5), [("orders", [1, 2, None, 3, None])]))
+    assert len(list(svg.iter("circle"))) == 3
+    assert [path.attrib["d"].count("L") for path in svg.iter("path") if path.attrib["class"] == "line"] == [1, 0]
+
+
+def test_of_many_points_the_greatest_stay() -> None:
+    line: list[float | None] = [1.0] * 10_000
+    line[7777] = 50
+    line[:5000] = [None] * 5000
+    points = thinned(line)
+    assert len(points) <= POINTS_MAX
+    assert (7777, 50) in points
+    assert all(value is None for index, value in points if index < 4900)
+    assert [index for index, _ in points] == sorted(index for index, _ in points)
+
+
+def test_few_points_stay_as_they_are() -> None:
+    assert thinned([3, None, 0]) == [(0, 3), (1, None), (2, 0)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 24, 1000])
+def test_names_of_hours_have_room_beside_each_other(count: int) -> None:
+    xs = [f"2026-11-03 {number:05}" for number in range(count)]
+    svg = drawing(Lines("backlog", "messages", xs, [("orders", [5.0] * count)]))
+    places = [float(text.attrib["x"]) for text in svg.iter("text") if text.attrib["text-anchor"] == "middle"]
+    assert places
+    assert all(after - before > 16 * 7.3 for before, after in pairwise(places))
+    assert places[0] >= 16 * 7.3 / 2
+    assert places[-1] <= WIDTH - 16 * 7.3 / 2
+
+
+def test_a_long_name_keeps_its_end_and_is_told_whole() -> None:
+    name = "/data/" + "broker/" * 20 + "db-17.log"
+    labels = [text for text in drawing(Bars("files", "bytes", [(name, 5)])).iter("text") if "…" in (text.text or "")]
+    [label] = labels
+    assert label.text is not None
+    assert label.text.endswith("db-17.log")
+    assert label.text.startswith("/data/broker")
+    assert [title.text for title in label.iter("title")] == [name]
+
+
+def test_lines_without_a_value_are_nothing_to_draw() -> None:
+    assert is_empty(Lines("latency", "ms", hours(2), [("p50", [None, None])]))
+    assert is_empty(Lines("latency", "ms", [], []))
+    assert not is_empty(Lines("latency", "ms", hours(1), [("p50", [0])]))
+
+
+# ---- Amounts and the ticks of an axis; needs no Spark
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        (1536, "bytes", "1.5 KiB"),
+        (0, "ms", "0 ms"),
+        (0.25, "ms", "0.2 ms"),
+        (2300, "ms", "2.3 s"),
+        (60_000, "ms", "1 min"),
+        (5_400_000, "ms", "1.5 h"),
+        (3 * 86_400_000, "ms", "3 d"),
+        (1200, "messages", "1,200 messages"),
+        (1.25, "messages/s", "1.2 messages/s"),
+    ],
+)
+def test_an_amount_is_in_the_unit_that_fits(value: float, unit: str, expected: str) -> None:
+    assert amount(value, unit) == expected
+
+
+def test_ticks_are_round_in_their_unit() -> None:
+    assert [text for _, text in ticks(5 << 30, "bytes", 6)] == [f"{number} GiB" for number in range(6)]
+    assert [text for _, text in ticks(100_000, "ms", 6)] == ["0 s", "20 s", "40 s", "60 s", "80 s", "100 s"]
+    assert [text for _, text in ticks(12_345, "messages", 3)] == ["0", "5,000", "10,000"]
+
+
+@given(st.floats(1, 1e18), st.sampled_from(("bytes", "ms", "messages")), st.integers(1, 12))
+def test_there_are_no_more_ticks_than_have_room(greatest: float, unit: str, most: int) -> None:
+    values = [value for value, _ in ticks(greatest, unit, most)]
+    assert (values[0], values) == (0, sorted(set(values)))
+    assert values[-1] <= greatest
+    assert len(values) <= most + 1

@@ -66,6 +66,7 @@ def is_ready(process: subprocess.Popen[bytes]) -> bool:
 def test_a_run_for_ever_adds_what_comes_and_keeps_nothing_of_its_rounds(tmp_path: Path) -> None:
     store, lake = tmp_path / "store", tmp_path / "lake"
     there: list[int] = []
+    lines: list[str] = []
     with LocalSession(tmp_path / "session") as session:
 
         def wait(seconds: float) -> None:
@@ -76,8 +77,10 @@ def test_a_run_for_ever_adds_what_comes_and_keeps_nothing_of_its_rounds(tmp_path
                 write_foreign(store / f"db-{file}.log", [[add(10 * file, b"x")]])
 
         sources = Sources((str(store),))
-        summary = archive.run(session, sources, str(lake), every=10.0, wait=wait)  # type: ignore[arg-type]
+        summary = archive.run(session, sources, str(lake), every=10.0, wait=wait, report=lines.append)  # type: ignore[arg-type]
     assert set(there) == {0}
+    assert lines[0].startswith("waiting: no journal files"), "it begins before there is a store"
+    assert [line.split()[0] for line in lines[1:]] == ["added", "looking", "added", "added"]
     assert summary.findings[0].startswith("5 journal files")
     assert len(committed(str(lake))) == 3
     for table in TABLES:

@@ -62,12 +62,10 @@ def test_a_job_says_the_same_by_both_engines(
     for name in by_spark.written:
         assert table(by_local.written[name]) == table(by_spark.written[name]), name
         assert directories(by_local.written[name]) == directories(by_spark.written[name]), name
-    assert by_local.findings == by_spark.findings
-    assert by_local.plots == by_spark.plots
+    assert (by_local.findings, by_local.plots) == (by_spark.findings, by_spark.plots)
     for ours, theirs in zip(by_local.tables, by_spark.tables, strict=True):
         assert replace(ours, rows=[list(row) for row in ours.rows]) == theirs
-    assert by_local.is_clean == by_spark.is_clean
-    assert by_local.reached == by_spark.reached
+    assert (by_local.is_clean, by_local.reached) == (by_spark.is_clean, by_spark.reached)
     assert not list((tmp_path / "local").glob(".local-*")), "what a session kept is gone"
 
 

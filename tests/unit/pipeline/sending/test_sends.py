@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from tandemmq.client.frames import connect_frame, send_frame, send_head
 from tandemmq.journal.format import encode_batch
 from tandemmq.pipeline.columns import COLUMNS, MESSAGES
 from tandemmq.pipeline.rows import FAILFAST, rows
+from tandemmq.pipeline.sending.pace import BEHIND_SECONDS_MAX, Pace
 from tandemmq.pipeline.sending.sends import LEFT_OUT, ORIGINAL_ID, Unsendable, destination_of, sending_of
 from tandemmq.pipeline.stores import journal_files
 from tandemmq.store.records.commands import encode_add
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short, decode_properties, encode_properties
+from tests.support.prove import SEED
 
 QUEUE = Destination(DestinationKind.QUEUE, "orders")
 NOW = 5
@@ -86,18 +89,8 @@ def test_what_a_header_says_is_the_same(tmp_path: Path) -> None:
         group_sequence=-1,
     )
     again = sent_again(tmp_path / "a", message)
-    for name in (
-        "destination",
-        "persistent",
-        "priority",
-        "expiration",
-        "timestamp",
-        "correlation_id",
-        "reply_to",
-        "type",
-        "group_id",
-        "group_sequence",
-    ):
+    same = "destination persistent priority expiration timestamp correlation_id reply_to type group_id group_sequence"
+    for name in same.split():
         assert getattr(again, name) == getattr(message, name), name
     assert again.properties == {"colour": "a:b\\c\nd", "count": "3", ORIGINAL_ID: "ID:p:1:1:1"}
 
@@ -169,3 +162,44 @@ def test_destinations_are_named_as_operators_name_them(text: str, kind: Destinat
 def test_what_names_no_destination_is_told(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         destination_of(text)
+
+
+# ---- A rate is a bound, whoever sleeps too long
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_messages_go_one_by_one_at_the_rate() -> None:
+    clock = Clock()
+    pace = Pace(50, clock)
+    went = []
+    for _ in range(200):
+        clock.now += pace.take()
+        went.append(clock.now)
+    assert went[-1] - went[0] >= 199 / 50 - 1e-6
+
+
+def test_no_stretch_of_time_has_more_than_the_rate() -> None:
+    print(f"TANDEMMQ_SEED={SEED}")
+    chance = random.Random(SEED)
+    clock = Clock()
+    pace = Pace(100, clock)
+    went = []
+    for _ in range(2000):
+        clock.now += pace.take() + (chance.random() if chance.random() < 0.02 else 0.0)
+        went.append(clock.now)
+    for start in range(len(went)):
+        for stop in (start + 1, start + 10, start + 100):
+            if stop < len(went):
+                assert stop - start <= 100 * (went[stop] - went[start] + BEHIND_SECONDS_MAX) + 1 + 1e-6
+
+
+def test_without_a_rate_nobody_waits() -> None:
+    pace = Pace(None, Clock())
+    assert [pace.take() for _ in range(1000)] == [0.0] * 1000

@@ -17,11 +17,11 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: the extra spark
 
 
 from tandemmq.bench.peers.server import Server
-from tandemmq.client import Client
 from tandemmq.pipeline.sending.ledger import InUse, Ledger, LedgerError, Progress, Run, Slice
 from tandemmq.pipeline.sending.slices import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, REFUSED_MAX, chunks, send_task
 from tandemmq.store.settings import StoreSettings
 from tests.support.pipeline.sending_plans import plan_of, row
+from tests.support.pipeline.taken import taken as all_taken
 from tests.support.services.pairs import TandemMQ, failover_url
 
 PATIENCE_SECONDS = 60.0
@@ -46,19 +46,10 @@ def prepared(tmp_path: Path) -> Prepared:
     return prepare
 
 
-async def _taken(to: str, queue: str, quiet_seconds: float = 0.5) -> list[tuple[str, bytes]]:
-    found = []
-    async with Client(to) as client:
-        subscription = await client.subscribe(f"/queue/{queue}")
-        while (message := await subscription.receive(quiet_seconds)) is not None:
-            found.append((message.headers["originalMessageId"], message.body))
-            await client.acknowledge(message)
-    return found
-
-
-def taken(to: str, queue: str) -> list[tuple[str, bytes]]:
+def taken(to: str, queue: str, quiet_seconds: float = 0.5) -> list[tuple[str, bytes]]:
     """What a queue holds, taken out of it: original id and body of each."""
-    return asyncio.run(_taken(to, queue))
+    found = all_taken(to, f"/queue/{queue}", quiet_seconds=quiet_seconds)
+    return [(each["originalMessageId"], each["body"]) for each in found]
 
 
 def duplicates(*servers: Server) -> int:
@@ -88,7 +79,7 @@ def test_a_killed_sender_is_gone_on_from_though_consumers_were_quick(broker: Ser
         until = time.monotonic() + PATIENCE_SECONDS
         while len(found) - before < 150 and sender.is_alive():
             assert time.monotonic() < until
-            found += asyncio.run(_taken(failover_url(broker), "slices.killed", 0.02))
+            found += taken(failover_url(broker), "slices.killed", 0.02)
         assert sender.pid is not None
         if sender.is_alive():
             os.kill(sender.pid, signal.SIGKILL)

@@ -24,6 +24,7 @@ from tandemmq.store.records.headers import decode_header
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tests.support.journal.in_memory import MemorySource
+from tests.support.store.cut_off_disk import CutOffDisk
 from tests.support.store.store_harness import KIB, Q, Term
 
 CONTENT = {1: b"one" * 1000, 2: b"two" * (CHUNK_BYTES // 2), 7: b"seven" * 10}
@@ -44,29 +45,6 @@ class OtherVolume:
         if os.path.dirname(source) != os.path.dirname(target):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
         self.inner.link(source, target)
-
-
-class CutOff:
-    """``os`` whose ``fail_at``-th change, and every one after it, fails; 0: none does."""
-
-    CHANGES = ("open", "pwrite", "fsync", "link", "unlink", "makedirs", "replace")
-
-    def __init__(self, fail_at: int = 0) -> None:
-        self.fail_at = fail_at
-        self.count = 0
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(os, name)
-        if name not in self.CHANGES:
-            return real
-
-        def change(*arguments: Any, **keywords: Any) -> Any:
-            self.count += 1
-            if self.fail_at and self.count >= self.fail_at:
-                raise OSError(errno.EIO, f"injected at change {self.count}")
-            return real(*arguments, **keywords)
-
-        return change
 
 
 class Noting:
@@ -175,14 +153,21 @@ def test_nothing_in_the_archive_is_overwritten(journal: Path, disk_of: Callable[
     assert set(manifests(kept)) == {"db-1.log.2"}, "the others are not ours to describe"
 
 
-def test_a_file_is_named_in_the_archive_and_synced_before_the_journal_lets_go_of_it(journal: Path) -> None:
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_a_file_is_named_in_the_archive_and_synced_before_the_journal_lets_go_of_it(
+    journal: Path, is_copied: bool
+) -> None:
+    """A copy, for another volume, is synced before it has its name."""
     disk = Noting()
-    archive_of(journal, disk).remove([1, 2])
+    archive_of(journal, OtherVolume(disk) if is_copied else disk).remove([1, 2])
     kept = str(journal / "data-archive")
     expected: list[tuple[str, str]] = [("sync", str(journal))]  # the archive's own name
     for file in (1, 2):
+        copy = f"{kept}/.copying-db-{file}.log"
         expected += [
+            *([("sync", copy)] if is_copied else []),
             ("name", f"{kept}/db-{file}.log"),
+            *([("unname", copy)] if is_copied else []),
             ("sync", kept),
             ("sync", f"{kept}/.manifest-db-{file}.log"),
             ("name", f"{kept}/db-{file}.log.manifest.json"),
@@ -193,36 +178,18 @@ def test_a_file_is_named_in_the_archive_and_synced_before_the_journal_lets_go_of
     assert disk.done == expected
 
 
-def test_a_copy_is_synced_before_it_has_its_name(journal: Path) -> None:
-    disk = Noting()
-    archive_of(journal, OtherVolume(disk)).remove([1])
-    kept = str(journal / "data-archive")
-    copy = f"{kept}/.copying-db-1.log"
-    assert disk.done[1:] == [
-        ("sync", copy),
-        ("name", f"{kept}/db-1.log"),
-        ("unname", copy),
-        ("sync", kept),
-        ("sync", f"{kept}/.manifest-db-1.log"),
-        ("name", f"{kept}/db-1.log.manifest.json"),
-        ("sync", kept),
-        ("unname", f"{journal}/db-1.log"),
-        ("sync", str(journal)),
-    ]
-
-
 def test_wherever_it_is_cut_off_every_file_is_somewhere_and_the_next_removal_ends_it(
     journal: Path, disk_of: Callable[[Any], Any]
 ) -> None:
     """Each call of the disk is the last one, in turn; then a new process does it again."""
-    untouched = CutOff()
+    untouched = CutOffDisk()
     archive_of(journal, disk_of(untouched), journal.parent / "count").remove([1, 2, 7])
     assert untouched.count > 20
     for fail_at in range(1, untouched.count + 1):
         for file, content in CONTENT.items():
             (journal / f"db-{file}.log").write_bytes(content)
         kept = journal.parent / f"archive-{fail_at}"
-        cut = archive_of(journal, disk_of(CutOff(fail_at)), kept)
+        cut = archive_of(journal, disk_of(CutOffDisk(fail_at)), kept)
         cut.remove([1, 2, 7])
         assert cut.problem is not None
         found = [*contents(journal).values(), *(c for n, c in contents(kept).items() if not n.startswith("."))]
@@ -388,8 +355,7 @@ def test_a_store_keeps_every_file_that_it_gives_up(tmp_path: Path, ends_by: str,
     assert check(str(directory)).problems == []
     assert_manifests_tell_of_all_files(archive)
     for file in sorted(journal_ids(archive)):
-        content = (archive / f"db-{file}.log").read_bytes()
-        batches = list(Scan(partial(MemorySource, content), file))
+        batches = list(Scan(partial(MemorySource, (archive / f"db-{file}.log").read_bytes()), file))
         assert batches, "it can be read where it is"
         manifest = manifests(archive)[f"db-{file}.log"]
         assert manifest is not None

@@ -89,8 +89,7 @@ def test_what_fenced_off_an_epoch_goes_behind_every_file_before_it() -> None:
 
 
 def test_neither_the_file_that_is_written_nor_one_that_no_checkpoint_covers_goes(state: State) -> None:
-    files = {number: holding() for number in (1, 2, 3)}
-    assert reclaimable(files, set(), nobody, 2) == (1,)
+    assert reclaimable({number: holding() for number in (1, 2, 3)}, set(), nobody, 2) == (1,)
     for file in (1, 2, 3, 4):
         state.know_file(file)
     state.position = Position(3, 700)
@@ -107,8 +106,7 @@ def test_a_message_that_moved_is_dead_in_all_its_places(state: State) -> None:
     order_key, _ = add(state, owner, 1)
     state.move(owner, order_key, at(3), SIZE)
     state.remove(owner, order_key, at(3), SIZE, "m1", 4)
-    assert state.files[3].pins == {1}
-    assert state.files[4].pins == {3}
+    assert (state.files[3].pins, state.files[4].pins) == ({1}, {3})
 
 
 def test_a_subscriptions_newer_record_keeps_its_older_one_dead(state: State) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,6 +32,7 @@ from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.prove import IS_PROOF, SEED
+from tests.support.store.cut_off_disk import CutOffDisk
 from tests.support.store.store_harness import Q, Term
 
 pytestmark = pytest.mark.promise("back-to-activemq")
@@ -44,34 +42,6 @@ TINY_FILES = StoreSettings(
     journal_max_file_length=4096, checkpoint_interval=3600.0, fence_check_interval=0.05, enable_compaction=False
 )
 CRASHES_SAMPLED = 8
-CALLS = ("open", "pwrite", "fsync", "fdatasync", "link", "unlink", "replace", "ftruncate", "makedirs")
-
-
-class CutOffDisk:
-    """The real disk until the ``at``-th call that changes or opens something; that one and all after it fail.
-
-    A write is half done then.
-    """
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.count = 0
-
-    def __getattr__(self, verb: str) -> Any:
-        real = getattr(os, verb)
-        if verb not in CALLS:
-            return real
-
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            self.count += 1
-            if self.count < self.at:
-                return real(*arguments, **keywords)
-            if verb == "pwrite" and self.count == self.at:
-                fd, data, offset = arguments
-                real(fd, bytes(data)[: len(data) // 2], offset)
-            raise OSError(errno.EIO, f"cut off at call {self.count}, {verb}")
-
-        return call
 
 
 def contents(directory: Path, scratch: Path) -> dict[str, list[str]]:
@@ -143,16 +113,15 @@ def test_each_crash_leaves_a_directory_that_opens_and_can_be_handed_back(
     given: Path = request.getfixturevalue(before)
     mine = contents(given, tmp_path / "scratch")
     assert [len(ids) for ids in mine.values()] == ([4, 3, 0] if before == "spoilt" else [26, 0])
-    whole = CutOffDisk(at=1 << 30)
+    whole = CutOffDisk()
     shutil.copytree(given, tmp_path / "whole")
     report = hand_back(str(tmp_path / "whole"), str(tmp_path / "work"), disk=whole)
     assert (report.is_ready, bool(report.reordered)) == (True, before == "compacted")
-    seed = SEED
-    print(f"TANDEMMQ_SEED={seed}, {whole.count} calls")
+    print(f"TANDEMMQ_SEED={SEED}, {whole.count} calls")
     assert whole.count > 50
     calls = list(range(1, whole.count + 1))
     if not IS_PROOF:
-        calls = random.Random(seed).sample(calls, CRASHES_SAMPLED)
+        calls = random.Random(SEED).sample(calls, CRASHES_SAMPLED)
     for at in calls:
         directory, work = tmp_path / f"cut-{at}", tmp_path / f"work-{at}"
         shutil.copytree(given, directory)

@@ -17,6 +17,7 @@ from tandemmq.store.migration.offline_epoch import OfflineEpoch
 from tandemmq.store.records.marks import encode_clock
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.store.noting_disk import NotingDisk
+from tests.support.store.standbys import publish_next
 
 PAYLOAD = encode_clock(1)
 
@@ -38,15 +39,8 @@ def epoch(tmp_path: Path, disk: NotingDisk, proof: list[bool]) -> Iterator[Calla
     made: list[OfflineEpoch] = []
 
     def begin() -> OfflineEpoch:
-        made.append(
-            OfflineEpoch(
-                str(tmp_path / "data"),
-                str(tmp_path / "index"),
-                name="tool",
-                has_proof=lambda: proof[-1],
-                disk=cast(Disk, disk),
-            )
-        )
+        places = str(tmp_path / "data"), str(tmp_path / "index")
+        made.append(OfflineEpoch(*places, name="tool", has_proof=lambda: proof[-1], disk=cast(Disk, disk)))
         return made[-1]
 
     yield begin
@@ -72,9 +66,7 @@ def test_the_header_of_an_epoch_is_synced_and_then_looked_at(
 
 def test_what_meets_a_successor_was_not_flushed(epoch: Callable[[], OfflineEpoch], tmp_path: Path) -> None:
     made = epoch()
-    files = JournalFiles(str(tmp_path / "data"))
-    files.prepare("b", 4096)
-    files.publish("b", 2)
+    publish_next(str(tmp_path / "data"))
     made.write([PAYLOAD])
     with pytest.raises(Deposed):
         made.flush()

@@ -57,8 +57,7 @@ def test_a_header_that_nothing_hides_says_what_newer_ones_do_not() -> None:
 def test_what_fenced_off_an_epoch_or_may_have_is_known(file: int, is_first: bool) -> None:
     """File 3 has no header and ends at 0: a promotion died there. File 5, the last, is nobody's yet."""
     headers = {1: header(1, {}), 2: header(1, {1: 10}, reason="rotation"), 4: header(3, {2: 20, 3: 0})}
-    told = epoch_history({**headers, 5: header(4, {4: 30})}, 5)
-    assert told.first_of_epoch(file) is is_first
+    assert epoch_history({**headers, 5: header(4, {4: 30})}, 5).first_of_epoch(file) is is_first
 
 
 def test_a_file_of_activemq_fences_off_nobody() -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import logging
 import struct
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandemmq.store.operations import AddMessage
 from tandemmq.store.records import loose
+from tandemmq.store.records.commands import encode_add
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.frames import accept_frame, frame_of, nested_message, open_message
 from tandemmq.store.records.message import HEADER, BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import INFLATED_BYTES_MAX, decode_message, encode_message
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+from tests.support.store.store_harness import Term
 from tests.support.tree import FRAMES_FILE
 
 FRAMES = {name: bytes.fromhex(frame) for name, frame in json.loads(FRAMES_FILE.read_text()).items()}
@@ -193,9 +198,7 @@ def test_a_compressed_body_stays_compressed_until_asked_for() -> None:
 
     message = open_message(frame)
 
-    assert message.size == len(frame)
-    assert message.body == b"a" * 64
-    assert message.raw == frame
+    assert (message.size, message.body, message.raw) == (len(frame), b"a" * 64, frame)
 
 
 def test_a_message_of_another_protocol_gets_its_frame_once() -> None:
@@ -209,3 +212,43 @@ def test_a_message_of_another_protocol_gets_its_frame_once() -> None:
     assert message.raw is None, "and not kept beside the body"
     assert open_message(frame).broker_sequence == 77
     assert encode_message(message) == frame
+
+
+# ---- What a JMS producer sent is what the journal holds and what a page gives back: the same bytes
+
+
+@pytest.fixture
+def term(tmp_path: Path) -> Iterator[Term]:
+    with Term(str(tmp_path)) as term:
+        yield term
+
+
+def test_a_frame_comes_back_from_the_journal_as_it_was_taken(term: Term) -> None:
+    owner = term.store.queue(QUEUE)
+    taken = [accept_frame(FRAMES[name], number, 2).message for number, name in enumerate(MESSAGES, 1)]
+    raws = [message.raw for message in taken]
+
+    for message in taken:
+        term.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
+    term.wait_durable(len(taken))
+    paged = [each.message for each in term.page(owner).messages]
+
+    assert [message.raw for message in paged] == raws
+    assert [bytes(nested_message(message)) for message in paged] == [raw[4:] for raw in raws if raw]
+    assert [message.broker_sequence for message in paged] == list(range(1, len(taken) + 1))
+    assert [(message.body, message.properties) for message in paged] == [
+        (message.body, message.properties) for message in taken
+    ]
+
+
+def test_a_body_that_cannot_be_read_is_given_to_who_reads_for_himself(term: Term) -> None:
+    frame = bytearray(FRAMES["ActiveMQTextMessage-compressed v12"])
+    frame[frame.index(b"\x78\x9c") + 8] ^= 0xFF
+    message = accept_frame(bytes(frame), 1, 2).message
+    owner = term.store.queue(QUEUE)
+
+    term.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
+    (paged,) = term.page(owner).messages
+
+    assert (paged.message.raw, paged.message.body) == (message.raw, b"")
+    assert term.store.figures.damaged == 0

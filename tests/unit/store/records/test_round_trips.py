@@ -186,12 +186,7 @@ def test_properties_nested_without_end_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"expiration": 2**63},
-        {"timestamp": -(2**63) - 1},
-        {"group_sequence": 2**31},
-        {"correlation_id": "é" * 40_000},
-    ],
+    [{"expiration": 2**63}, {"timestamp": -(2**63) - 1}, {"group_sequence": 2**31}, {"correlation_id": "é" * 40_000}],
 )
 def test_a_message_that_openwire_has_no_room_for_is_refused(change: dict[str, Any]) -> None:
     message = Message(Destination(DestinationKind.QUEUE, "q"), "ID:a:1:1:1", **change)

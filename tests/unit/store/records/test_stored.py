@@ -65,9 +65,7 @@ def test_it_is_what_its_parts_make(message: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"priority": 128}, {"priority": -129}, {"expiration": 1 << 63}, {"timestamp": -(1 << 63) - 1}],
-    ids=str,
+    "change", [{"priority": 128}, {"priority": -129}, {"expiration": 1 << 63}, {"timestamp": -(1 << 63) - 1}], ids=str
 )
 def test_a_number_that_has_no_room_is_named(change: dict[str, int]) -> None:
     for _ in range(2):

@@ -71,15 +71,9 @@ ACK_MAP = (
 RECORDS = {
     "commit": ("04170a150a130a0f49443a686f73742d312d312d313a310801", Commit(LOCAL)),
     "rollback": ("05180a160a140a0f49443a686f73742d312d312d313a3108ac02", Rollback(LOCAL._replace(value=300))),
-    "prepare": (
-        "03170a15121308f9ffffffffffffffff011201091a03010203",
-        Prepare(XaTransactionId(-7, b"\1\2\3", b"\x09")),
-    ),
+    "prepare": ("03170a15121308f9ffffffffffffffff011201091a03010203", Prepare(XaTransactionId(-7, b"\1\2\3", b"\x09"))),
     "prepare with an empty branch": ("030b0a09120708051200" + "1a0104", Prepare(XaTransactionId(5, b"\4", b""))),
-    "remove destination": (
-        "06090a0708001203512e42",
-        RemoveDestination(Destination(DestinationKind.QUEUE, "Q.B")),
-    ),
+    "remove destination": ("06090a0708001203512e42", RemoveDestination(Destination(DestinationKind.QUEUE, "Q.B"))),
     "unsubscribe": ("07130a0708011203542e4112086369643a73756232", Subscription(TOPIC_A, "cid:sub2")),
     "subscribe": (
         "07420a0708011203542e4112086369643a737562311800222b00000027370100036369640165010003542e4101000561203d2031"
@@ -91,10 +85,7 @@ RECORDS = {
         RemoveMessage(TOPIC_A, "ID:host-1-1-1:1:1:1:5", None, "cid:sub1", b""),
     ),
     "rewritten": ("100408021001", Rewritten(2, 1)),
-    "trace": (
-        "00250a23" + b"LOADED Wed Jul 08 16:03:02 GMT 2015".hex(),
-        Trace("LOADED Wed Jul 08 16:03:02 GMT 2015"),
-    ),
+    "trace": ("00250a23" + b"LOADED Wed Jul 08 16:03:02 GMT 2015".hex(), Trace("LOADED Wed Jul 08 16:03:02 GMT 2015")),
     "trace without text": ("0000", Trace(None)),
 }
 
@@ -125,8 +116,7 @@ def test_an_add_of_the_real_classes_is_read_and_written_alike() -> None:
 
 
 def test_an_update_holds_a_whole_add() -> None:
-    add = bytes.fromhex(ADD)[3:]
-    payload = b"\x0a\xe6\x01\x0a\xe3\x01" + add
+    payload = b"\x0a\xe6\x01\x0a\xe3\x01" + bytes.fromhex(ADD)[3:]
 
     command = decode(payload)
 
@@ -253,16 +243,14 @@ def test_bodies_and_ids_come_out_of_all_dressings(name: str, body: bytes) -> Non
 
     message = decode_message(frame)
 
-    assert message.message_id == f"{CONNECTION}:1:1:7"
-    assert message.body == body
+    assert (message.message_id, message.body) == (f"{CONNECTION}:1:1:7", body)
 
 
 def test_nested_properties_keep_their_shape() -> None:
     message = decode_message(FRAMES["ActiveMQTextMessage-nestedProperties v12"])
 
     assert message.properties == {"m": {"k": [1, "x", {"z": False}]}, "bytes": message.properties["bytes"]}
-    again = decode_message(encode_message(message))
-    assert again.properties == message.properties
+    assert decode_message(encode_message(message)).properties == message.properties
 
 
 def test_every_field_is_stepped_over_or_kept() -> None:

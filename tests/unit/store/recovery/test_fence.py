@@ -9,19 +9,18 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from tandemmq.disk import Disk
 from tandemmq.journal.errors import Deposed
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.migration.reading import _is_foreign
 from tandemmq.store.settings import StoreSettings
-from tandemmq.store.standby import Standby
 from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
 from tandemmq.store.writer.journal_end import NoProof
+from tests.support.store.standbys import fence_and_die, standby_of
 from tests.support.store.store_harness import KIB, Q, Term
 
 pytestmark = [pytest.mark.fence, pytest.mark.promise("one-master-counts")]
@@ -58,23 +57,6 @@ def test_a_zombie_finds_itself_deposed_whatever_its_successor_did_meanwhile(dire
     successor.close()
 
 
-def test_a_deposed_broker_becomes_master_again_with_all_that_happened_meanwhile(directory: str) -> None:
-    first = Term(directory, "a", SMALL_FILES)
-    first.add_durably(3)
-    second = Term(directory, "b", SMALL_FILES)
-    second.add_durably(3)
-    first.add(body=b"late")
-    first.wait_lost()
-    first.crash()
-    again = Term(directory, "a", SMALL_FILES)
-    again.add_durably(3)
-    second.add(body=b"late, too")
-    second.wait_lost()
-    second.crash()
-    assert again.bodies() == [b"body 1", b"body 2", b"body 3"] * 3
-    again.close()
-
-
 def test_late_writes_of_a_zombie_lie_behind_the_end_for_ever(directory: str) -> None:
     """The zombie's batch reaches the disk after its successor has read: nobody ever counts it."""
     zombie = Term(directory, "a", SMALL_FILES)
@@ -86,28 +68,6 @@ def test_late_writes_of_a_zombie_lie_behind_the_end_for_ever(directory: str) -> 
     successor.crash()
     with Term(directory, "c", SMALL_FILES) as third:
         assert len(third.bodies()) == 3
-
-
-def test_a_zombie_whose_successors_first_file_came_and_went_finds_its_own_gone(directory: str) -> None:
-    """It slept through the fence, the rotations and the reclaiming: the name after its own is free again."""
-    zombie = Term(directory, "a", SMALL_FILES)
-    zombie.add_durably(3)
-    successor = Term(directory, "b", SMALL_FILES)
-    owner = successor.store.queue(Q)
-    successor.take(successor.page(owner).messages, owner)
-
-    def are_gone() -> bool:
-        rule(successor, 1)
-        return not any(os.path.exists(f"{directory}/db-{file}.log") for file in (1, 2))
-
-    successor.wait(are_gone)
-    reported = len(zombie.durable_operations)
-    zombie.add(body=b"late")
-    assert isinstance(zombie.wait_lost(), Deposed)
-    assert len(zombie.durable_operations) == reported
-    zombie.crash()
-    assert successor.bodies() == []
-    successor.close()
 
 
 @pytest.mark.parametrize("has_index", [True, False], ids=["with its index", "from the journal alone"])
@@ -132,13 +92,6 @@ def test_a_fence_put_up_where_a_file_came_and_went_is_no_damage(directory: str, 
         second.wait(lambda: hole not in sleeper.list())
 
 
-def die_before_the_header(directory: str, broker: str) -> None:
-    """A promotion that comes to nothing: its fence stands there without a header."""
-    standby = Standby(directory, f"{directory}/index", broker, SMALL_FILES)
-    standby.fence(lambda: True)
-    standby.close()
-
-
 @pytest.mark.parametrize("fences", [1, 2])
 @pytest.mark.parametrize("does", ["sends", "acknowledges"])
 def test_a_fence_without_a_header_deposes_who_sleeps_before_it(directory: str, fences: int, does: str) -> None:
@@ -146,7 +99,7 @@ def test_a_fence_without_a_header_deposes_who_sleeps_before_it(directory: str, f
     sleeper = Term(directory, "a", ASLEEP)
     kept = sleeper.add_durably(5)
     for number in range(fences):
-        die_before_the_header(directory, f"b{number}")
+        fence_and_die(directory, f"b{number}")
     successor = Term(directory, "c", UNMOVED)
     rule(successor, 6)
     # The oldest go first: when this one is gone, so is all that could go.
@@ -168,7 +121,7 @@ def test_a_fence_without_a_header_goes_when_nobody_can_sleep_before_it(directory
     first = Term(directory, "a", UNMOVED)
     kept = first.add_durably(1)
     first.crash()
-    die_before_the_header(directory, "b")
+    fence_and_die(directory, "b")
     third = Term(directory, "c", UNMOVED)
     rule(third, 3)
     assert os.path.exists(f"{directory}/db-2.log"), "a message stands before it"
@@ -189,7 +142,7 @@ def test_the_checker_knows_a_fence_and_misses_one_that_went_too_early(tmp_path: 
     first = Term(directory, "a", SMALL_FILES)
     first.add_durably(1)
     first.crash()
-    die_before_the_header(directory, "b")
+    fence_and_die(directory, "b")
     third = Term(directory, "c", SMALL_FILES)
     third.close()
     report = check(directory)
@@ -230,7 +183,7 @@ def test_a_late_fence_in_place_of_a_removed_file_makes_no_file_missing(
     Term(directory, "a", SMALL_FILES).crash()
     with Term(directory, "b", SMALL_FILES) as second:
         rule(second, 2)
-    die_before_the_header(directory, "c")
+    fence_and_die(directory, "c")
     fourth = Term(directory, "d", UNMOVED)
     last = JournalFiles(directory).list()[-1]
     fourth.add_durably(1)  # keeps its first file, whose header found the fence
@@ -250,11 +203,11 @@ def test_a_standby_follows_past_a_headerless_fence_and_a_missing_file(directory:
     """Which named the end of the one at which it stands: whoever wrote there has gone on all the same."""
     first = Term(directory, "a", UNMOVED)
     kept = first.add_durably(1)
-    standby = Standby(directory, f"{directory}/index", "c", UNMOVED)
+    standby = standby_of(directory, "c", UNMOVED)
     standby.follow()
     rule(first, 2)
     first.crash()
-    die_before_the_header(directory, "b")
+    fence_and_die(directory, "b")
     number = JournalFiles(directory).list()[-1]
     second = Term(directory, "d", UNMOVED)
     rule(second, 2)
@@ -273,7 +226,7 @@ def test_a_fence_that_is_the_last_file_is_nobody_elses(directory: str) -> None:
     first = Term(directory, "a", SMALL_FILES)
     first.add_durably(2)
     first.crash()
-    die_before_the_header(directory, "b")
+    fence_and_die(directory, "b")
     assert not _is_foreign(JournalFiles(directory))
 
 
@@ -295,9 +248,7 @@ def test_who_lost_the_lock_before_its_fence_does_not_depose_the_rightful_master(
     proofs = [True]
     rightful = Term(directory, "a", SMALL_FILES)
     rightful.add_durably(2)
-    late = Standby(
-        directory, f"{directory}/index", "b", SMALL_FILES, disk=cast(Disk, HangsBeforeItsLink(lambda: proofs.clear()))
-    )
+    late = standby_of(directory, settings=SMALL_FILES, disk=HangsBeforeItsLink(lambda: proofs.clear()))
     with pytest.raises(NoProof):
         late.fence(lambda: bool(proofs))
     late.close()
@@ -311,7 +262,7 @@ def test_who_loses_the_lock_after_its_fence_goes_on_until_its_first_look(directo
     """After the link it does not matter who has the lock: who was fenced off is deposed, and somebody must follow."""
     first = Term(directory, "a", SMALL_FILES)
     first.add_durably(2)
-    late = Standby(directory, f"{directory}/index", "b", SMALL_FILES)
+    late = standby_of(directory, settings=SMALL_FILES)
     answers = [True]
     late.fence(lambda: answers.pop())
     late.read()

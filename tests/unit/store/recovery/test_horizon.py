@@ -14,14 +14,17 @@ from typing import Any, cast
 import pytest
 
 from tandemmq.disk import Disk
+from tandemmq.journal.errors import JournalCorrupt
 from tandemmq.journal.files import JournalFiles, file_id
 from tandemmq.journal.scan import scan
-from tandemmq.store.authority import SharedVolume
+from tandemmq.store.authority import SHARED_VOLUME, SharedVolume
 from tandemmq.store.recovery.index_trust import places_of_indexes
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
 from tandemmq.store.tools.check import check
+from tests.support.store.noted_authority import NotedAuthority
 from tests.support.store.noting_disk import NotingDisk
+from tests.support.store.standbys import standby_of
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
 SETTINGS = replace(SMALL, journal_max_file_length=16 * KIB, enable_compaction=False)
@@ -284,3 +287,24 @@ def test_without_a_horizon_a_standby_removes_nothing(given_up: GivenUp) -> None:
     follower.follow()
     assert set(gone) <= set(JournalFiles(directory).list())
     follower.close()
+
+
+# ---- A promotion that finds damage asks its authority whether others have what is damaged here
+
+
+# proves: promotion
+def test_damage_is_told_by_file_before_it_ends_a_promotion(tmp_path: Path) -> None:
+    with Term(str(tmp_path)) as term:
+        for _ in range(5):
+            term.add_durably(1, body=b"x" * 2_000)
+    shutil.rmtree(tmp_path / "index")
+    with open(tmp_path / "db-1.log", "r+b") as file:
+        file.seek(5_000)
+        file.write(b"rotten")
+    authority = NotedAuthority(SHARED_VOLUME, [])
+    standby = standby_of(str(tmp_path), authority=authority)
+    standby.fence(lambda: True)
+    with pytest.raises(JournalCorrupt):
+        standby.read()
+    assert "damaged [1]" in authority.steps
+    standby.close()

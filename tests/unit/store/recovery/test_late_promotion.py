@@ -9,11 +9,10 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from tandemmq.disk import Disk
 from tandemmq.journal.errors import Deposed, JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.scan import scan
@@ -26,21 +25,10 @@ from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
 from tandemmq.store.takeover.take_over import Takeover, prepare_takeover
 from tandemmq.store.tools.inspect import read_headers
+from tests.support.store.standbys import begin, standby_of
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
 pytestmark = [pytest.mark.fence, pytest.mark.promise("one-master-counts")]
-
-
-def standby(directory: str, name: str) -> Standby:
-    return Standby(directory, f"{directory}/index", name, SMALL)
-
-
-def begin(late: Standby, *, reads: bool = False) -> None:
-    if reads:
-        late.read()
-    late.begin(
-        has_proof=lambda: True, call_soon=lambda _: None, call_later=lambda _, function: None, on_lost=lambda _: None
-    )
 
 
 @pytest.mark.parametrize("sleeps_again", [False, True])
@@ -50,9 +38,9 @@ def test_who_sleeps_between_fence_and_header_is_deposed_and_spoils_nothing(
     first = Term(directory, "a")
     first.add_durably(10)
     first.crash()
-    late = standby(directory, "late")
+    late = standby_of(directory, "late")
     late.fence(lambda: True)
-    successor = standby(directory, "b")
+    successor = standby_of(directory, "b")
     successor.fence(lambda: True)
     late.read()
     with monkeypatch.context() as patch:
@@ -66,26 +54,13 @@ def test_who_sleeps_between_fence_and_header_is_deposed_and_spoils_nothing(
         assert len(third.bodies()) == 10
 
 
-def test_whose_fence_came_and_went_while_it_slept_is_deposed(directory: str) -> None:
-    Term(directory, "a").crash()
-    late = standby(directory, "late")
-    late.fence(lambda: True)
-    late.read()
-    with Term(directory, "b") as successor:
-        successor.store.checkpoint()
-        successor.wait(lambda: not os.path.exists(f"{directory}/db-2.log"))
-        with pytest.raises(Deposed):
-            begin(late)
-        late.close()
-
-
 @pytest.mark.parametrize("when", ["before it reads", "before its header"])
 def test_a_file_of_a_late_linker_is_not_the_fence_of_a_master_that_slept(directory: str, when: str) -> None:
     """Its own file was reclaimed, and so was its successor's first; another broker linked a file into the gap."""
     Term(directory, "a").crash()
     linker = JournalFiles(directory)
     linker.prepare("z", 64 * KIB)
-    late = standby(directory, "late")
+    late = standby_of(directory, "late")
     late.fence(lambda: True)
     if when == "before its header":
         late.read()
@@ -95,8 +70,10 @@ def test_a_file_of_a_late_linker_is_not_the_fence_of_a_master_that_slept(directo
             successor.store.checkpoint()
             successor.step()
         linker.publish("z", 2)
+        if when == "before it reads":
+            late.read()
         with pytest.raises(Deposed, match="another file has its name"):
-            begin(late, reads=when == "before it reads")
+            begin(late)
         late.close()
         assert len(successor.add_durably(10)) == 10
     with Term(directory, "c") as third:
@@ -119,7 +96,7 @@ def test_a_file_that_others_remove_while_a_take_over_is_prepared_is_no_damage(
 
     monkeypatch.setattr("tandemmq.store.standby.prepare_takeover", miss_one)
     if has_successor:
-        late = standby(directory, "late")
+        late = standby_of(directory, "late")
         late.fence(lambda: True)
         late.read()
         with pytest.raises(Deposed):
@@ -179,7 +156,7 @@ def test_who_sleeps_before_its_link_and_finds_the_name_free_again_is_deposed_at_
             files.publish("b", file)
         files.remove([1, 2, 3])
 
-    late = Standby(directory, f"{directory}/index", "late", SMALL, disk=cast(Disk, SleepingDisk(others_rule)))
+    late = standby_of(directory, "late", disk=SleepingDisk(others_rule))
     with pytest.raises(Deposed, match=r"db-4\.log exists"):
         late.fence(lambda: True)
     late.close()
@@ -192,7 +169,7 @@ def test_who_sleeps_after_its_fence_until_that_is_gone_is_deposed(directory: str
     first = Term(directory, "a")
     first.crash()
     files = JournalFiles(directory)
-    late = standby(directory, "late")
+    late = standby_of(directory, "late")
     late.fence(lambda: True)
     for file in (3, 4):
         files.prepare("b", 4096)
@@ -212,9 +189,9 @@ def test_what_looks_like_damage_to_one_who_was_deposed_is_its_successors_work(tm
     first.crash()
     # Its first checkpoint may stand before or behind the batches: without it the journal is read from its beginning.
     shutil.rmtree(tmp_path / "index" / "a")
-    late = standby(str(tmp_path), "late")
+    late = standby_of(str(tmp_path), "late")
     late.fence(lambda: True)
-    successor = standby(str(tmp_path), "b")
+    successor = standby_of(str(tmp_path), "b")
     successor.fence(lambda: True)
     content = (tmp_path / "db-1.log").read_bytes()
     at = content.index(b"body 1")
@@ -236,17 +213,10 @@ def test_an_epoch_is_one_that_nobody_else_was_given(directory: str) -> None:
     second = Term(directory, "b")
     assert second.store.epoch == 5
     second.crash()
-    third = standby(directory, "c")
+    third = standby_of(directory, "c")
     third.fence(lambda: True)
     third.read()
-    store = third.begin(
-        has_proof=lambda: True,
-        call_soon=lambda _: None,
-        call_later=lambda _, function: None,
-        on_lost=lambda _: None,
-        epoch=50,
-    )
-    store.drop()
+    begin(third, epoch=50).drop()
     with Term(directory, "from the journal alone") as fourth:
         assert fourth.store.epoch == 51
 
@@ -273,7 +243,7 @@ def test_what_a_promotion_has_to_say_may_take_more_files_whose_ends_are_named(di
     first = Term(directory, "a")
     first.add_durably(5)
     first.crash()
-    second = standby(directory, "b")
+    second = standby_of(directory, "b")
     second.fence(lambda: True)
     second.read()
     remarks = [[encode_trace("x" * 40_000)] for _ in range(5)]
@@ -346,7 +316,7 @@ def test_a_file_that_goes_when_its_length_is_asked_for_is_no_damage(directory: s
     first.crash()
     os.rename(kept, f"{directory}/db-1.log")  # the removal comes later
     disk = Removing(f"{directory}/db-1.log")
-    late = Standby(directory, f"{directory}/index", "a", SMALL, disk=cast(Disk, disk))
+    late = standby_of(directory, "a", disk=disk)
     disk.is_armed = True
     with Term.of(late) as second:
         assert disk.has_removed

@@ -16,8 +16,8 @@ from tandemmq.index.roots import PAGES_AT
 from tandemmq.journal.errors import JournalFailed
 from tandemmq.journal.files import JournalFiles, file_id
 from tandemmq.store.settings import StoreSettings
-from tandemmq.store.standby import Standby
 from tandemmq.store.tools.inspect import read_headers
+from tests.support.store.standbys import fence_and_die, standby_of
 from tests.support.store.store_harness import KIB, SMALL, Term
 
 pytestmark = [pytest.mark.fence, pytest.mark.promise("one-master-counts")]
@@ -67,19 +67,10 @@ class WatchedDisk:
         os.posix_fadvise(fd, offset, length, advice)
 
 
-def standby(directory: str, broker: str, disk: object = os) -> Standby:
-    return Standby(directory, f"{directory}/index", broker, SMALL, disk=cast(Disk, disk))
-
-
-def fence_and_die(directory: str, broker: str) -> None:
-    """A promotion that comes to nothing before its header."""
-    late = standby(directory, broker)
-    late.fence(lambda: True)
-    late.close()
-
-
-def before_its_header(directory: str, fences: int) -> list[tuple[str, int]]:
-    """What a promotion behind so many that came to nothing does before it writes."""
+@pytest.mark.parametrize("fences", [0, 1, 3])
+def test_what_a_promotion_counts_was_synced_before_and_after_it_was_read(directory: str, fences: int) -> None:
+    """What a deposed master wrote meanwhile counts now, also where the last file is a fence without a header. A
+    checkpoint may come in the middle of the reading, and a page whose sync failed is in a host's memory only."""
     first = Term(directory, "a")
     first.add_durably(5)
     first.crash()
@@ -90,27 +81,13 @@ def before_its_header(directory: str, fences: int) -> list[tuple[str, int]]:
         assert len(third.bodies()) == 5
     own = 2 + fences
     assert read_headers(JournalFiles(directory)).headers[own].ends.keys() == set(range(1, own))
-    return disk.steps[: disk.steps.index(("write", own))]
-
-
-@pytest.mark.parametrize("fences", [0, 1, 3])
-def test_every_file_whose_end_a_header_names_was_synced_after_it_was_read(directory: str, fences: int) -> None:
-    """What a deposed master wrote meanwhile counts now, also where the last file is a fence without a header."""
-    steps = before_its_header(directory, fences)
-    for file in range(1, 2 + fences):
+    steps = disk.steps[: disk.steps.index(("write", own))]
+    for file in range(1, own):
         verbs = "".join(verb[0] for verb, number in steps if number == file)
         assert re.search("sfr+sfr+s", verbs), f"db-{file}.log: {verbs}"
-
-
-@pytest.mark.parametrize("fences", [0, 1])
-def test_what_is_read_was_synced_before_and_comes_from_the_disk(directory: str, fences: int) -> None:
-    """A checkpoint may come in the middle of the reading, and a page whose sync failed is in a host's memory only."""
-    steps = before_its_header(directory, fences)
-    of_first = "".join(verb[0] for verb, file in steps if file == 1)
-    opened_for_promotion = of_first.index("s")
-    reading = of_first[opened_for_promotion:].rstrip("s")
-    # Header, then all of it: each time what is dirty goes to the disk, then what is remembered is dropped.
-    assert re.fullmatch("sfr+sfr+", reading), of_first
+        if file == 1:
+            # Header, then all of it: each time what is dirty goes to the disk, then what is remembered is dropped.
+            assert re.fullmatch("sfr+sfr+s+", verbs[verbs.index("s") :]), verbs
 
 
 class ForgetfulDisk(WatchedDisk):
@@ -156,7 +133,7 @@ def test_a_header_whose_sync_failed_names_no_end(directory: str, fences: int, fo
     first.crash()
     for number in range(fences):
         fence_and_die(directory, f"c{number}")
-    late = standby(directory, "d", disk)
+    late = standby_of(directory, "d", disk=disk)
     if follows:
         late.follow()
         late.follow()
@@ -176,7 +153,7 @@ def test_an_index_that_went_on_by_a_header_which_the_disk_never_had_is_set_aside
     with pytest.raises(JournalFailed):
         Term(directory, "b", disk=cast(Disk, disk))
     first.write_late()
-    follower = standby(directory, "c", disk)
+    follower = standby_of(directory, "c", disk=disk)
     follower.follow()
     follower.follow()
     first.crash()

@@ -16,19 +16,15 @@ import pytest
 from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, judge
 from tandemmq.store.recovery.promotion import FIRST_FILE_BYTES
 from tandemmq.store.settings import StoreSettings
-from tandemmq.store.standby import Standby
+from tests.support.store.standbys import begin, standby_of
 from tests.support.store.store_harness import KIB, SMALL, Term
 
 pytestmark = pytest.mark.promise("takeover-is-independent-of-size")
 
 
-def standby(directory: str, name: str = "b", settings: StoreSettings = SMALL) -> Standby:
-    return Standby(directory, f"{directory}/index", name, settings)
-
-
 def test_a_standby_that_followed_replays_next_to_nothing_when_promoted(directory: str) -> None:
     master = Term(directory, "a")
-    follower = standby(directory)
+    follower = standby_of(directory)
     for _ in range(5):
         master.add_durably(40)
         follower.follow()
@@ -46,7 +42,7 @@ def test_a_standby_follows_across_rotations_and_reclaimed_files(directory: str) 
         journal_max_file_length=64 * KIB, checkpoint_records=30, cleanup_interval=0.0, fence_check_interval=0.01
     )
     master = Term(directory, "a", settings)
-    follower = standby(directory, settings=settings)
+    follower = standby_of(directory, settings=settings)
     for round_number in range(30):
         added = master.add_durably(10, body=b"x" * 2000)
         master.take(added[1:])
@@ -77,7 +73,7 @@ def test_a_standby_writes_nothing_but_its_own_index(directory: str) -> None:
         return found
 
     before = shared()
-    follower = standby(directory)
+    follower = standby_of(directory)
     follower.follow()
     assert shared() == before
     follower.close()
@@ -91,7 +87,7 @@ def test_a_broker_without_an_index_begins_with_a_copy_of_its_neighbours(
     master.add_durably(200)
     master.wait(lambda: master.store.figures.checkpoints > 0)
     with caplog.at_level(logging.INFO, "tandemmq.store.recovery.index_directory"):
-        follower = standby(directory)
+        follower = standby_of(directory)
     assert "copy of" in caplog.text
     assert follower.messages >= 50
     follower.follow()
@@ -133,17 +129,15 @@ def test_an_index_that_holds_what_a_later_header_cut_off_is_set_aside(directory:
     """A zombie writes while its successor has read and not said so yet; a third broker follows, and keeps it."""
     zombie = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
     zombie.add_durably(2)
-    successor = standby(directory, "b")
+    successor = standby_of(directory, "b")
     successor.fence(lambda: True)
     successor.read()
     zombie.write_late(3)
-    third = standby(directory, "c")
+    third = standby_of(directory, "c")
     third.follow()
     third.follower.checkpoint()
     assert third.messages == 4, "the last batch is only seen; of the two before it cannot know"
-    successor.begin(
-        has_proof=lambda: True, call_soon=lambda _: None, call_later=lambda _, function: None, on_lost=lambda _: None
-    ).drop()
+    begin(successor).drop()
     zombie.crash()
     third.close()
     with Term(directory, "c") as again:
@@ -154,7 +148,7 @@ def test_an_index_of_another_epoch_is_set_aside_though_its_last_batch_reads_the_
     """A backup was restored, and another broker wrote the same batch to the same place."""
     with Term(directory, "a") as master:
         master.add_durably(3)
-        follower = standby(directory)
+        follower = standby_of(directory)
         follower.follow()
     follower.follow()
     known = follower.follower

@@ -44,9 +44,13 @@ def begun(directory: str) -> Term:
     return term
 
 
-def test_terms_are_read_from_the_journal_after_a_crash(directory: str) -> None:
-    begun(directory).crash()
-    with Term(directory) as again:
+@pytest.mark.parametrize(("end", "broker"), [("crash", "a"), ("crash", "b"), ("close", "without an index")])
+def test_terms_are_read_from_the_journal(directory: str, end: str, broker: str) -> None:
+    """After a crash, by another broker, and when the index is lost."""
+    getattr(begun(directory), end)()
+    if end == "close":
+        shutil.rmtree(Path(directory) / "index")
+    with Term(directory, broker) as again:
         assert asked(again.owners) == ASKED
 
 
@@ -71,36 +75,12 @@ def test_terms_come_back_from_the_index_and_the_records(directory: str) -> None:
     term.close()
 
 
-def test_terms_need_no_index(directory: str) -> None:
-    begun(directory).close()
-    shutil.rmtree(Path(directory) / "index")
-    with Term(directory) as again:
-        assert asked(again.owners) == ASKED
-
-
-def test_another_broker_takes_them_over(directory: str) -> None:
-    begun(directory).crash()
-    with Term(directory, "b") as other:
-        assert asked(other.owners) == ASKED
-
-
 def test_the_newest_record_counts(directory: str) -> None:
     term = begun(directory)
     subscribe(term, "short", (None, True))
     term.close()
     with Term(directory) as again:
         assert asked(again.owners) == {**ASKED, "short": (None, True)}
-
-
-def test_an_owner_with_terms_reads_back() -> None:
-    record = OwnerRecord(T, "c", "s", 5, 0, 0, 7, Terms(SHORT, True))
-    assert keys.owner_of(keys.numbered(keys.OWNER, 9), keys.owner_value(record)) == (9, record)
-
-
-def test_terms_that_are_too_long_for_the_index_are_left_to_the_journal() -> None:
-    value = keys.owner_value(OwnerRecord(T, "c", "s", 5, 0, 0, 7, Terms(LONG, True)))
-    assert len(value) <= keys.CHUNK_BYTES
-    assert keys.owner_of(keys.numbered(keys.OWNER, 9), value)[1].terms is None
 
 
 def test_an_index_of_before_knows_no_terms() -> None:
@@ -136,9 +116,7 @@ def test_a_subscription_of_a_pattern_holds_what_each_topic_got(directory: str, e
         ("T.B", 1, "a = 1", "T.>"),
     ]
     assert again.store.subscription("c", "s", U) == next(o.id for o in again.owners if o.destination == U)
-    leaving = RemoveOwner(again.store.subscription("c", "s", T), encode_unsubscribe(T, "c", "s"))
-    again.store.append(leaving)
-    again.wait_durable(1)
+    again.do(RemoveOwner(again.store.subscription("c", "s", T), encode_unsubscribe(T, "c", "s")))
     again.crash()
     with Term(directory) as third:
         assert [(o.destination.name, o.count) for o in third.owners] == [("T.B", 1)]

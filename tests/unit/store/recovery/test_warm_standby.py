@@ -8,7 +8,6 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,8 +15,8 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.recovery.lag import CAUGHT_UP_SECONDS
 from tandemmq.store.recovery.prediction import CHECKPOINT_RECORDS_MIN, records_per_checkpoint
 from tandemmq.store.settings import StoreSettings
-from tandemmq.store.standby import Standby
 from tandemmq.store.threads import OsThreads
+from tests.support.store.standbys import standby_of
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 
 pytestmark = pytest.mark.promise("takeover-is-independent-of-size")
@@ -33,10 +32,6 @@ class ManualThreads(OsThreads):
         return self.now
 
 
-def standby(directory: str, settings: StoreSettings = SMALL, **others: Any) -> Standby:
-    return Standby(directory, f"{directory}/index", "b", settings, **others)
-
-
 # ---- how far
 
 
@@ -44,7 +39,7 @@ def test_a_standby_that_reads_no_more_has_not_caught_up(directory: str) -> None:
     master = Term(directory)
     master.add_durably(20)
     threads = ManualThreads()
-    follower = standby(directory, threads=threads)
+    follower = standby_of(directory, threads=threads)
     assert not follower.has_caught_up, "nothing was read yet"
     follower.follow()
     assert follower.has_caught_up
@@ -61,7 +56,7 @@ def test_at_the_end_a_standby_is_behind_by_the_batch_that_is_not_settled(directo
     master = Term(directory, settings=replace(SMALL, clock_mark_interval=math.inf))  # records are counted here
     master.add_durably(20)
     last = master.add_durably(1)[0]
-    follower = standby(directory)
+    follower = standby_of(directory)
     follower.follow()
     assert follower.lag.records == 1
     assert last.size < follower.lag.bytes < last.size + 100, "the record and what frames its batch"
@@ -77,7 +72,7 @@ def test_a_standby_that_was_stopped_says_how_much_is_left(directory: str) -> Non
     settings = StoreSettings(journal_max_file_length=64 * KIB, fence_check_interval=0.05)
     master = Term(directory, settings=settings)
     master.add_durably(400, body=b"x" * KIB)
-    follower = standby(directory, settings)
+    follower = standby_of(directory, settings=settings)
     follower.halt()
     follower.follow()
     lag = follower.lag
@@ -95,14 +90,13 @@ def test_a_standby_that_was_stopped_says_how_much_is_left(directory: str) -> Non
 def test_a_promotion_leaves_a_checkpoint_that_is_under_way_to_the_new_master(
     directory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "tandemmq.store.standby.CHECKPOINT_SLICE_SECONDS", 0.0
-    )  # it never gets further than its beginning
+    # It never gets further than its beginning.
+    monkeypatch.setattr("tandemmq.store.standby.CHECKPOINT_SLICE_SECONDS", 0.0)
     settings = StoreSettings(
         journal_max_file_length=64 * KIB, checkpoint_records=100, checkpoint_interval=0.0, fence_check_interval=0.05
     )
     master = Term(directory, settings=settings)
-    follower = standby(directory, settings)  # before: its index may begin as a copy of the master's
+    follower = standby_of(directory, settings=settings)  # before: its index may begin as a copy of the master's
     kept = [*master.add_durably(60), *master.add_durably(1)]  # the second batch settles the first
     follower.follow()
     generation = follower.follower.index.generation
@@ -130,7 +124,7 @@ def test_a_new_master_may_end_before_it_wrote_that_checkpoint(
     monkeypatch.setattr("tandemmq.store.standby.CHECKPOINT_SLICE_SECONDS", 0.0)
     settings = StoreSettings(journal_max_file_length=64 * KIB, checkpoint_interval=0.0, fence_check_interval=0.05)
     master = Term(directory, settings=settings)
-    follower = standby(directory, settings)
+    follower = standby_of(directory, settings=settings)
     kept = [*master.add_durably(60), *master.add_durably(1)]
     follower.follow()
     master.take(kept[:30])
@@ -143,36 +137,13 @@ def test_a_new_master_may_end_before_it_wrote_that_checkpoint(
         assert again.bodies() == expected == [operation.message.body for operation in kept[30:]]
 
 
-def test_a_checkpoint_of_a_standby_goes_on_between_two_looks(directory: str) -> None:
-    settings = StoreSettings(journal_max_file_length=64 * KIB, checkpoint_records=50, checkpoint_interval=3600.0)
-    master = Term(directory, settings=settings)
-    owner = master.store.queue(Q)
-    follower = standby(directory, settings)
-    before = follower.follower.index.generation
-    held: list[Any] = []
-    for _ in range(40):
-        added = master.add_durably(20)
-        for operation in added[5:]:
-            master.remove(operation, owner)
-        held += added[:5]
-        master.wait(lambda: not master.store.has_pending)
-        follower.follow()
-        assert follower.follower.state.tail.operations <= 3 * settings.checkpoint_records
-    assert follower.follower.index.generation >= before + 10
-    expected = master.bodies()
-    assert len(expected) == len(held) == 200
-    master.crash()
-    with Term.of(follower) as successor:
-        assert successor.bodies() == expected
-
-
 def test_what_a_standby_holds_does_not_grow_with_what_went_by(directory: str) -> None:
     settings = StoreSettings(
         journal_max_file_length=64 * KIB, checkpoint_records=50, cleanup_interval=0.0, fence_check_interval=0.01
     )
     master = Term(directory, settings=settings)
     owner = master.store.queue(Q)
-    follower = standby(directory, settings)
+    follower = standby_of(directory, settings=settings)
     for _ in range(60):
         for operation in master.add_durably(10, body=b"x" * 4000):
             master.remove(operation, owner)
@@ -196,7 +167,7 @@ def test_stale_indexes_are_removed_after_the_promotion(directory: str, caplog: p
     long_ago = time.time() - 30 * 24 * 3600
     os.utime(stale / "db.data", (long_ago, long_ago))
     with caplog.at_level(logging.INFO, "tandemmq.store.standby"):
-        successor = Term.of(standby(directory))
+        successor = Term.of(standby_of(directory))
         successor.wait(lambda: not stale.exists() and "removed the stale index" in caplog.text)
     successor.close()
 
@@ -218,7 +189,7 @@ def test_the_prediction_is_of_the_size_of_what_comes_true(directory: str) -> Non
         master.add_durably(1500, Destination(DestinationKind.QUEUE, f"Q.{number}"))
     cold = master.store.prediction()
     assert 25_000 <= cold.records <= 30_000, "all but what the first checkpoint of an epoch has"
-    warm_one = standby(directory, settings)
+    warm_one = standby_of(directory, settings=settings)
     warm_one.follow()
     warm = warm_one.prediction(lock_seconds=0.2)
     assert warm.lock_seconds == 0.2
@@ -227,7 +198,7 @@ def test_the_prediction_is_of_the_size_of_what_comes_true(directory: str) -> Non
     warm_one.close()
     master.crash()
     Path(directory, "index").rename(Path(directory, "away"))
-    alone = standby(directory, settings)
+    alone = standby_of(directory, settings=settings)
     started = time.monotonic()
     successor = Term.of(alone)
     seconds = time.monotonic() - started
@@ -261,7 +232,7 @@ def test_a_budget_makes_a_masters_and_a_standbys_checkpoints_come_early(director
     most = 2 * (limit + 500)  # two tails, each of which may get one batch too many
     assert most < 4_000, "else this would show nothing"
     master = Term(directory, settings=settings)
-    follower = standby(directory, settings)
+    follower = standby_of(directory, settings=settings)
     for _ in range(20):
         master.add_durably(500)
         # On a busy disk the tail that is being written stays for a moment longer; without a checkpoint, for good.

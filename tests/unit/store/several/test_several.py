@@ -8,7 +8,6 @@ import dataclasses
 import errno
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from tandemmq.store.operations import AddSubscription, Atomic, RemoveOwner
 from tandemmq.store.records.commands import encode_remove_destination, encode_subscription, encode_unsubscribe
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import LocalTransactionId
-from tandemmq.store.settings import StoreSettings
 from tandemmq.store.several import member
 from tandemmq.store.several.filters import FilteredStore
 from tandemmq.store.several.layout import has_several, stores_in
@@ -31,28 +29,12 @@ from tandemmq.store.writer.journal_end import NoProof
 from tandemmq.store.writer.space import StoreFull
 from tests.support.compiled import LOOKS_INTO_A_CLASS
 from tests.support.store.several_harness import A2, REST, TOPIC, TWO, A, B, SeveralTerm, standbys
-from tests.support.store.store_harness import KIB, SMALL, Q, Term
+from tests.support.store.store_harness import KIB, RESTLESS, SMALL, Q, Term
 
 pytestmark = pytest.mark.promise("several-stores-are-atomic")
 
 A_DIRECTORY = "queue#3a#2f#2fA.#3e"
 B_DIRECTORY = "queue#3a#2f#2fB.#3e"
-FINE = StoreSettings(
-    journal_max_file_length=64 * KIB,
-    checkpoint_records=50,
-    cleanup_interval=0.0,
-    fence_check_interval=0.01,
-    enable_compaction=False,
-)
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    path = tmp_path / "data"
-    path.mkdir()
-    yield str(path)
-    report = check_all(str(path))
-    assert report.is_clean, report.problems
 
 
 def test_each_destination_is_in_the_journal_of_its_filter(directory: str) -> None:
@@ -83,8 +65,8 @@ def test_several_stores_have_the_face_of_one() -> None:
 
 
 def test_a_slow_queue_pins_only_its_own_files(directory: str) -> None:
-    entries = [FilteredStore(queue="A.>", settings=FINE), FilteredStore(queue="B.>", settings=FINE)]
-    term = SeveralTerm(directory, entries, settings=FINE)
+    entries = [FilteredStore(queue="A.>", settings=RESTLESS), FilteredStore(queue="B.>", settings=RESTLESS)]
+    term = SeveralTerm(directory, entries, settings=RESTLESS)
     owner = term.store.queue(B)
     slow = []
     for _ in range(20):
@@ -175,8 +157,7 @@ def test_a_promotion_that_dies_between_the_fences_of_two_stores_harms_no_promise
         )
     late.close()
     journals = [JournalFiles(os.path.join(directory, name)) for name in stores_in(directory)]
-    headless = sum(len(journal.list()) == 2 for journal in journals)
-    assert headless == fences
+    assert sum(len(journal.list()) == 2 for journal in journals) == fences
     third = SeveralTerm(directory, broker="c")
     sleeper.durable_operations.clear()
     for destination in (A, B, REST):
@@ -203,8 +184,7 @@ def test_what_a_store_holds_stays_there_until_it_is_gone(directory: str) -> None
     members = two.several.members()
     assert members["queue#3a#2f#2fA.one"].figures.records == 0
     owner = two.store.queue(A)
-    page = two.page(owner)
-    two.take(page.messages, owner)
+    two.take(two.page(owner).messages, owner)
     two.close()
     with SeveralTerm(directory, narrower) as three:
         three.add_durably(1, A)
@@ -373,8 +353,7 @@ def test_a_store_that_fails_ends_all_of_them(directory: str) -> None:
     disk.is_failing = True
     identity = LocalTransactionId("ID:c-1", 1)
     atomic = term.committing([term.adding(A, b"x", identity), term.adding(B, b"y", identity)], identity)
-    error = term.wait_lost()
-    assert "sync" in str(error)
+    assert "sync" in str(term.wait_lost())
     term.add(A)
     term.end_turn()
     time.sleep(0.1)
@@ -404,8 +383,7 @@ def test_a_store_may_be_dropped_while_another_is_made(directory: str) -> None:
             term.loop.get()()
         assert added is not None
     assert not [path for path in Path(directory).glob("*/index/*") if path.name != "a"], "an index was still held"
-    again = SeveralTerm(directory, entries)
-    again.close()
+    SeveralTerm(directory, entries).close()
 
 
 def test_indexes_may_go_elsewhere(directory: str, tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tandemmq.store.operations import AddMessage, EndTransaction, Engine, Operation
@@ -12,19 +9,9 @@ from tandemmq.store.records.commands import encode_add
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import LocalTransactionId
 from tandemmq.store.several.layout import OWNER_BITS
-from tandemmq.store.tools.check_several import check_all
 from tests.support.store.several_harness import REST, A, B, SeveralTerm
 
 pytestmark = pytest.mark.promise("several-stores-are-atomic")
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[str]:
-    path = tmp_path / "data"
-    path.mkdir()
-    yield str(path)
-    report = check_all(str(path))
-    assert report.is_clean, report.problems
 
 
 def test_a_transaction_over_two_stores_is_visible_in_both_in_its_order(directory: str) -> None:
@@ -105,14 +92,8 @@ def test_a_client_made_id_is_stored_once_also_in_a_transaction(directory: str) -
         for destination in (A, B):
             message = term.message(destination, b"once")
             message.message_id = f"ID:client-{destination.name}:1:1:7"
-            found.append(
-                AddMessage(
-                    message,
-                    (term.store.queue(destination),),
-                    encode_add(message, encode_message(message), identity),
-                    is_audited=True,
-                )
-            )
+            payload = encode_add(message, encode_message(message), identity)
+            found.append(AddMessage(message, (term.store.queue(destination),), payload, is_audited=True))
         return found
 
     for number in range(2):

@@ -333,8 +333,7 @@ def filled(directory: str) -> Term:
 
 def end_all(term: Term) -> None:
     remove_queue(term)
-    one = term.store.subscription("c", "one", T)
-    term.do(RemoveOwner(one, encode_unsubscribe(T, "c", "one")))
+    term.do(RemoveOwner(term.store.subscription("c", "one", T), encode_unsubscribe(T, "c", "one")))
 
 
 def test_all_of_it_goes_from_the_index_while_others_are_served(directory: str, slowly: None) -> None:

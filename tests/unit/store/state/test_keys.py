@@ -1,13 +1,23 @@
 """Keys of the index: what they say can be read back, and they stand in the order that the store relies on."""
 
+# proves: a-copy-is-there-once
+
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.state import keys
+from tandemmq.store.operations import AddMessage
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.state import keys, tail
+from tandemmq.store.state.copies import Copies
 from tandemmq.store.state.keys import Entry, OwnerRecord
+from tandemmq.store.state.tail import Frozen, Position, Tail, changes, in_order
+from tests.support.prove import SEED
 
 IDS = st.one_of(
     st.text(max_size=30),
@@ -71,3 +81,87 @@ def test_a_displaced_message_reads_back(file: int, owner: int, place: int) -> No
 def test_an_owner_reads_back(name: str, client: str | None, count: int, location: int) -> None:
     record = OwnerRecord(Destination(DestinationKind.TOPIC, name), client, client, location, count, count * 3)
     assert keys.owner_of(keys.numbered(keys.OWNER, 9), keys.owner_value(record)) == (9, record)
+
+
+# ---- What a checkpoint writes is in order, however much it is, and is freed piece by piece
+
+
+Q = Destination(DestinationKind.QUEUE, "q")
+
+
+@given(st.lists(st.integers(), unique=True), st.integers(1, 7))
+def test_pieces_come_out_in_order(items: Sequence[int], piece: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tail, "SORTED_AT_ONCE", piece)
+        assert list(in_order(items)) == sorted(items)
+
+
+def test_what_many_owners_got_and_lost_is_written_in_the_order_of_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "SORTED_AT_ONCE", 50)
+    changed = Tail()
+    print(f"TANDEMMQ_SEED={SEED}")
+    chance = random.Random(SEED)
+    owners = chance.sample(range(1, 10_000), 300)
+    for owner in owners:
+        for number in chance.sample(range(1, 1_000), 8):
+            changed.added[owner][number << 32] = (number << 32, 10, f"ID:a-1:{chance.randrange(9)}:{number}")
+        for number in chance.sample(range(1_001, 2_000), 8):
+            changed.removed[owner][number << 32] = f"ID:b-1:{chance.randrange(9)}:{number}"
+        changed.displaced[number, owner, number << 32] = chance.random() < 0.5
+    record = OwnerRecord(Q, None, None, 0, 1, 1, 0, None)
+    told = [(owner, None if chance.random() < 0.5 else record) for owner in owners]
+    frozen = Frozen(changed, [(b"X", b""), (b"A", b"")], told, told, b"", Position(1, 0), ())
+    keys = [key for key, _ in changes(frozen)]
+    assert keys == sorted(set(keys))
+    assert len(keys) == 2 + 300 * (2 + 1 + 2 * 16)
+
+
+def test_what_is_freed_is_empty() -> None:
+    changed = Tail()
+    for owner in range(3):
+        changed.added[owner][1 << 32] = (1 << 32, 10, "ID:a")
+        changed.removed[owner][2 << 32] = "ID:b"
+        changed.ranks[owner][1 << 32] = 1
+        changed.displaced[1, owner, 1 << 32] = True
+    changed.free()
+    assert not changed.displaced
+    assert not any([*changed.added.values(), *changed.removed.values(), *changed.ranks.values()])
+
+
+# ---- Copies of one message for several queues are none of each other; the same one twice in a queue is
+
+
+def add(owner: int, id: str = "ID:c:1:1:1", *, is_audited: bool = True) -> AddMessage:
+    message = Message(Destination(DestinationKind.QUEUE, f"q{owner}"), id)
+    return AddMessage(message, (owner,), b"", is_audited=is_audited)
+
+
+def told(copies: Copies, *adds: AddMessage) -> list[bool]:
+    found = [copies.is_duplicate(each) for each in adds]
+    assert found == [each.is_duplicate for each in adds]
+    return found
+
+
+def test_copies_for_several_queues_are_stored_each() -> None:
+    copies = Copies(lambda add: False, lambda add: False)
+    assert told(copies, add(1), add(2), add(3)) == [False, False, False]
+
+
+def test_the_second_for_a_queue_is_a_duplicate() -> None:
+    copies = Copies(lambda add: False, lambda add: False)
+    assert told(copies, add(1), add(1), add(2), add(2)) == [False, True, False, True]
+
+
+def test_a_further_one_that_its_queue_has_is_a_duplicate() -> None:
+    copies = Copies(lambda add: False, lambda add: add.owners == (2,))
+    assert told(copies, add(1), add(2), add(3)) == [False, True, False]
+
+
+def test_what_came_before_is_a_duplicate_in_all_queues() -> None:
+    assert told(Copies(lambda add: True, lambda add: False), add(1), add(2)) == [True, True]
+
+
+@pytest.mark.parametrize("came_before", [True, False])
+def test_what_is_not_audited_never_came_before(came_before: bool) -> None:
+    copies = Copies(lambda add: came_before, lambda add: came_before)
+    assert told(copies, add(1, is_audited=False), add(1, is_audited=False)) == [False, False]

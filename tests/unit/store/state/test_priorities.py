@@ -24,7 +24,6 @@ from tandemmq.store.operations import (
     PagedMessage,
     PrepareTransaction,
     RemoveMessage,
-    RemoveOwner,
 )
 from tandemmq.store.records.commands import (
     decode,
@@ -32,7 +31,6 @@ from tandemmq.store.records.commands import (
     encode_commit,
     encode_prepare,
     encode_remove,
-    encode_remove_destination,
     encode_subscription,
     plain_add_or_remove,
 )
@@ -143,17 +141,6 @@ def test_a_queue_that_was_emptied_begins_without_ranks(tmp_path: Path) -> None:
     assert ranks(tmp_path) == 0
     with Term(str(tmp_path), settings=SMALL) as term:
         assert by_priority(term, term.store.queue(Q)) == in_order(added)
-
-
-def test_a_removed_queue_leaves_no_ranks(tmp_path: Path) -> None:
-    with Term(str(tmp_path), settings=SMALL) as term:
-        add(term, *[9, 4] * 40)
-        term.store.append(RemoveOwner(term.store.queue(Q), encode_remove_destination(Q)))
-        added = add(term, 4)
-    assert ranks(tmp_path) == 0
-    with Term(str(tmp_path), settings=SMALL) as term:
-        assert by_priority(term, term.store.queue(Q)) == in_order(added)
-    assert check(str(tmp_path)).problems == []
 
 
 def ranks(directory: Path) -> int:

@@ -72,7 +72,8 @@ def taken_exactly(store: ForeignStore) -> Taken:
     return taken
 
 
-def test_a_message_whose_commit_was_collected_is_not_lost(tmp_path: Path) -> None:
+def with_a_collected_commit(tmp_path: Path) -> tuple[ForeignStore, str]:
+    """A store whose index alone knows that a message was committed, and its id."""
     store = store_in(tmp_path, records_per_file=3)
     store.send(Q)
     kept = store.send(Q, transaction=LOCAL)
@@ -85,6 +86,11 @@ def test_a_message_whose_commit_was_collected_is_not_lost(tmp_path: Path) -> Non
     store.checkpoint()
     store.write()
     store.collect({2})
+    return store, kept
+
+
+def test_a_message_whose_commit_was_collected_is_not_lost(tmp_path: Path) -> None:
+    store, kept = with_a_collected_commit(tmp_path)
     assert kept not in alone(store.directory)["Q"]
     taken = taken_exactly(store)
     assert taken.report is not None
@@ -151,8 +157,7 @@ def test_what_stands_behind_the_last_update_is_left_to_the_journal(tmp_path: Pat
     store.send(R)
     store.write()
     taken = taken_exactly(store)
-    assert taken.prepared == [open_then.key]
-    assert taken.withheld == 1
+    assert (taken.prepared, taken.withheld) == ([open_then.key], 1)
 
 
 def test_a_damaged_index_is_set_aside_and_the_journal_believed(tmp_path: Path) -> None:
@@ -244,8 +249,7 @@ def fields_of(message: Message) -> list[object]:
 
 @pytest.mark.parametrize("has_index", [True, False])
 def test_bodies_of_an_old_version_are_read_and_copied_in_ours(tmp_path: Path, has_index: bool) -> None:
-    frames = json.loads(FRAMES_FILE.read_text())
-    frame = bytes.fromhex(frames["ActiveMQTextMessage-properties v6"])
+    frame = bytes.fromhex(json.loads(FRAMES_FILE.read_text())["ActiveMQTextMessage-properties v6"])
     store = store_in(tmp_path, prioritized=frozenset((Q,)), frame=frame, openwire=6)
     for priority in (4, 9, 0, 4, 7, 2):
         store.send(Q, priority)
@@ -391,18 +395,7 @@ class Killed:
 
 def test_nobody_believes_what_a_take_over_that_was_killed_leaves(tmp_path: Path) -> None:
     """Its temporary index knows what is not in the journal yet: a neighbour that began with it would never say it."""
-    store = store_in(tmp_path, records_per_file=3)
-    store.send(Q)
-    store.send(Q, transaction=LOCAL)
-    dead = store.send(Q)
-    store.commit(LOCAL)  # file 2
-    store.send(R, message_id="ID:x:1:1:1")
-    store.remove(R, "ID:x:1:1:1")
-    store.remove(Q, dead)  # file 3
-    store.send(Q)
-    store.checkpoint()
-    store.write()
-    store.collect({2})
+    store, _ = with_a_collected_commit(tmp_path)
     directory = str(store.directory)
     disk = Killed()
     with pytest.raises(OSError, match="killed"):

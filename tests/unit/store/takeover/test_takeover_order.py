@@ -32,8 +32,7 @@ def test_as_few_messages_as_possible_move() -> None:
 
 
 def test_what_goes_before_the_first_has_room_there() -> None:
-    keys = ordered_keys([None, FILE], {FILE})
-    assert keys == [FILE - HEADROOM + 1, FILE]
+    assert ordered_keys([None, FILE], {FILE}) == [FILE - HEADROOM + 1, FILE]
     assert ordered_keys([None, 3], {3}) == [1, 3]
 
 
@@ -55,5 +54,4 @@ def test_any_order_can_be_said() -> None:
         keys: list[int | None] = list(chance.sample(range(1, chance.choice((40, 1000, 1 << 50))), count))
         for _ in range(chance.randrange(5)):
             keys.insert(chance.randrange(len(keys) + 1), None)
-        missing = keys.count(None)
-        assert missing <= moved(keys) <= len(keys)
+        assert keys.count(None) <= moved(keys) <= len(keys)

@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,8 @@ from tandemmq.store.membership import PROMISE_FILE
 from tandemmq.store.tools import backup as module
 from tandemmq.store.tools.backup import MANIFEST, BackupFailed, back_up, restore
 from tests.support.store.store_harness import Term
+
+Meanwhile = Callable[[int], None]
 
 pytestmark = pytest.mark.promise("backup-is-consistent")
 
@@ -30,6 +34,25 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def copied(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[int]]:
+    """Copy the journal; ``before`` and ``after`` get the number of each file that is copied. What is there then."""
+
+    def copy(target: str, *, before: Meanwhile = lambda _: None, after: Meanwhile = lambda _: None) -> set[int]:
+        def copy_file(*arguments: Any) -> object:
+            before(arguments[2])
+            copied = original(*arguments)
+            after(arguments[2])
+            return copied
+
+        original = module._copy_file
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "_copy_file", copy_file)
+            return set(module._copy_store(str(data), str(tmp_path / target), lambda _: None))
+
+    return copy
+
+
 def test_what_was_backed_up_is_restored(data: Path, tmp_path: Path) -> None:
     made = back_up(str(data), str(tmp_path / "copy"))
     assert made.messages > 0
@@ -43,67 +66,61 @@ def test_what_was_backed_up_is_restored(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_reclaimed_meanwhile_takes_the_others_of_its_listing_with_it(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, tmp_path: Path, copied: Callable[..., set[int]]
 ) -> None:
     """An acknowledgement in it may be for a message in an older file: that goes out of the copy, too."""
     files = JournalFiles(str(data))
     first, second, *_ = files.list()
-    copy_file = module._copy_file
-
-    def copy_then_reclaim(*arguments: object) -> object:
-        copied = copy_file(*arguments)  # type: ignore[arg-type]
-        if arguments[2] == first:
-            files.remove([first, second])
-        return copied
-
     with Term(str(data)) as third:
         third.add_durably(1)
     kept = set(files.list()) - {first, second}
-    monkeypatch.setattr(module, "_copy_file", copy_then_reclaim)
-    copied = module._copy_store(str(data), str(tmp_path / "copy"), lambda _: None)
-    assert set(copied) == kept
+    assert copied("copy", after=lambda file: files.remove([first, second]) if file == first else None) == kept
     assert set(JournalFiles(str(tmp_path / "copy")).list()) == kept
 
 
-def test_a_file_that_changed_after_it_was_copied_is_copied_again(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changed_after_it_was_copied_is_copied_again(data: Path, copied: Callable[..., set[int]]) -> None:
     files = JournalFiles(str(data))
     first = files.list()[0]
-    copy_file = module._copy_file
-    times = 0
+    seen: list[int] = []
 
-    def copy_then_write(*arguments: object) -> object:
-        nonlocal times
-        copied = copy_file(*arguments)  # type: ignore[arg-type]
-        if arguments[2] == first:
-            times += 1
-            if times == 1:
-                os.utime(files.path(first), (1, 1))
-        return copied
+    def write(file: int) -> None:
+        seen.append(file)
+        if seen.count(first) == 1:
+            os.utime(files.path(first), (1, 1))
 
-    monkeypatch.setattr(module, "_copy_file", copy_then_write)
-    back_up(str(data), str(tmp_path / "copy"))
-    assert times == 2
+    copied("copy", after=write)
+    assert seen.count(first) == 2
 
 
-def test_a_file_that_is_begun_meanwhile_is_copied_too(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_begun_meanwhile_is_copied_too(data: Path, copied: Callable[..., set[int]]) -> None:
     """The one before it may say by then that it follows; without it, it would be lost."""
     files = JournalFiles(str(data))
     newest = files.list()[-1]
-    copy_file = module._copy_file
 
-    def begin_then_copy(*arguments: object) -> object:
-        if arguments[2] == newest and files.list()[-1] == newest:
+    def begin(file: int) -> None:
+        if file == newest == files.list()[-1]:
             with Term(str(data)) as term:
                 term.add_durably(1)
-        return copy_file(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "_copy_file", begin_then_copy)
-    copied = module._copy_store(str(data), str(tmp_path / "copy"), lambda _: None)
-    assert max(copied) == files.list()[-1] > newest
+    assert max(copied("copy", before=begin)) == files.list()[-1] > newest
+
+
+def test_a_file_that_another_host_deleted_while_it_was_read_is_reclaimed(
+    data: Path, copied: Callable[..., set[int]]
+) -> None:
+    """NFS says so with ESTALE. What is wrong otherwise ends the backup."""
+    files = JournalFiles(str(data))
+    first = files.list()[0]
+
+    def fail(file: int, code: int) -> None:
+        if file == first and first in files.list():
+            files.remove([first])
+            raise OSError(code, os.strerror(code))
+
+    assert sorted(copied("copy", before=lambda file: fail(file, errno.ESTALE))) == files.list()
+    first = files.list()[0]
+    with pytest.raises(OSError, match="Input/output"):
+        copied("other", before=lambda file: fail(file, errno.EIO))
 
 
 def test_a_backup_that_broke_off_has_no_manifest_and_is_not_restored(
@@ -119,25 +136,18 @@ def test_a_backup_that_broke_off_has_no_manifest_and_is_not_restored(
         restore(str(tmp_path / "copy"), str(tmp_path / "again"))
 
 
-def test_a_backup_that_was_altered_is_refused(data: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    back_up(str(data), str(copy))
-    path = next(copy.glob("db-*.log"))
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(BackupFailed, match="not what was backed up"):
-        restore(str(copy), str(tmp_path / "again"))
-
-
-def test_a_manifest_does_not_lead_out_of_the_directory(data: Path, tmp_path: Path) -> None:
+def test_a_backup_that_was_altered_is_refused_and_its_manifest_leads_nowhere_else(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     back_up(str(data), str(copy))
     manifest = json.loads((copy / MANIFEST).read_text())
+    path = next(copy.glob("db-*.log"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(BackupFailed, match="not what was backed up"):
+        restore(str(copy), str(tmp_path / "again"))
     manifest["entries"][0]["store"] = "../queue#x"
     (copy / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(BackupFailed, match="no store"):
-        restore(str(copy), str(tmp_path / "again"))
+        restore(str(copy), str(tmp_path / "other"))
 
 
 def test_neither_goes_where_something_is(data: Path, tmp_path: Path) -> None:
@@ -177,30 +187,3 @@ def test_the_index_of_the_check_needs_room_too(data: Path, tmp_path: Path, monke
         with pytest.raises(BackupFailed, match=f"{journals + index:,} bytes are needed"):
             back_up(str(data), str(tmp_path / "copy"), scratch=str(tmp_path))
     back_up(str(data), str(tmp_path / "copy"), scratch=str(tmp_path))
-
-
-def test_a_file_that_another_host_deleted_while_it_was_read_is_reclaimed(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NFS says so with ESTALE. What is wrong otherwise ends the backup."""
-    files = JournalFiles(str(data))
-    first = files.list()[0]
-    copy_file = module._copy_file
-
-    def stale(*arguments: object) -> object:
-        if arguments[2] == first and first in files.list():
-            files.remove([first])
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        return copy_file(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(module, "_copy_file", stale)
-    copied = module._copy_store(str(data), str(tmp_path / "copy"), lambda _: None)
-    assert sorted(copied) == files.list()
-    assert first not in copied
-
-    def fail(*_: object) -> object:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(module, "_copy_file", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        module._copy_store(str(data), str(tmp_path / "other"), lambda _: None)

@@ -21,7 +21,6 @@ from tandemmq.store.records.headers import MARK
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import LocalTransactionId
-from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.inspect import (
     BEHIND_THE_END,
     DAMAGED,
@@ -36,15 +35,12 @@ from tandemmq.store.tools.inspect import (
     read_headers,
     walk,
 )
-from tests.support.store.store_harness import KIB, Q, Term
+from tests.support.store.store_harness import KIB, STILL, Q, Term
 
 pytestmark = pytest.mark.promise("bytes-are-explained")
 
 T = Destination(DestinationKind.TOPIC, "PRICES")
 FILE_BYTES = 64 * KIB
-STILL = StoreSettings(
-    journal_max_file_length=FILE_BYTES, checkpoint_interval=3600.0, fence_check_interval=0.01, enable_compaction=False
-)
 
 
 def everything(directory: str) -> list[Item]:
@@ -102,8 +98,7 @@ def test_the_life_of_a_message_is_added_copied_and_removed(directory: str) -> No
     owner = term.store.queue(Q)
     for _ in range(6):
         term.take(term.add_durably(30, body=b"x" * 2000)[1:], owner)
-    asked = term.store.compact()
-    term.wait(asked.done, 20)
+    term.wait(term.store.compact().done, 20)
     message_id = kept.message.message_id
     copy = next(each for each in records(directory) if each.message_id == message_id)
     assert copy.kind == "copy"

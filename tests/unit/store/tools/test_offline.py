@@ -1,5 +1,7 @@
 """A store without an event loop: a command owns a directory for a while, a broker takes over from it."""
 
+# proves: directory-of-a-set-is-refused
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.journal.errors import Deposed
+from tandemmq.store.membership import PROMISE_FILE, BelongsToSet, demand_no_set
 from tandemmq.store.operations import AddMessage
 from tandemmq.store.records.commands import encode_add
 from tandemmq.store.records.message import BodyKind, Message
@@ -75,3 +78,25 @@ def test_what_ends_the_store_ends_a_compaction_that_is_waited_for(tmp_path: Path
             store.result(store.store.compact())
         store.drop()
     assert check(directory).problems == []
+
+
+# ---- Who is no member of a set writes nothing into the directory of one
+
+
+def test_the_directory_of_a_member_is_refused_with_the_command_that_ends_it(tmp_path: Path) -> None:
+    demand_no_set(str(tmp_path))
+    (tmp_path / PROMISE_FILE).write_bytes(b"")
+    with pytest.raises(BelongsToSet, match=f"tandemmq replication leave {tmp_path}"):
+        demand_no_set(str(tmp_path))
+
+
+def test_a_membership_that_was_ended_is_none(tmp_path: Path) -> None:
+    (tmp_path / f"{PROMISE_FILE}.left").write_bytes(b"")
+    demand_no_set(str(tmp_path))
+
+
+def test_an_offline_store_leaves_it_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / PROMISE_FILE).write_bytes(b"")
+    with pytest.raises(BelongsToSet):
+        OfflineStore(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [PROMISE_FILE]

@@ -28,25 +28,11 @@ from tandemmq.store.tools.why.inventory import UNKNOWN
 from tandemmq.store.tools.why.offline import read_state
 from tandemmq.store.tools.why.report import FileWhy, Why
 from tests.support.prove import SEED
-from tests.support.store.store_harness import KIB, Q, Term
+from tests.support.store.store_harness import KIB, RESTLESS, STILL, Q, Term
 
 pytestmark = pytest.mark.promise("bytes-are-explained")
 
 FILE_BYTES = 64 * KIB
-# Nothing moves by itself: what stands where is the test's.
-STILL = StoreSettings(
-    journal_max_file_length=FILE_BYTES,
-    checkpoint_interval=3600.0,
-    fence_check_interval=0.01,
-    enable_compaction=False,
-)
-RESTLESS = StoreSettings(
-    journal_max_file_length=FILE_BYTES,
-    checkpoint_records=60,
-    cleanup_interval=0.0,
-    fence_check_interval=0.01,
-    enable_compaction=False,
-)
 EU = Destination(DestinationKind.QUEUE, "ORDERS.EU")
 BUSY = Destination(DestinationKind.QUEUE, "BUSY")
 T = Destination(DestinationKind.TOPIC, "PRICES")
@@ -156,13 +142,11 @@ def test_what_acknowledgements_hold_down_leads_to_the_file_that_must_go_first(di
     found = file_of(why, holding)
 
     assert held_down in found.pins
-    assert found.roots == [held_down]
-    assert found.live_messages == 0
+    assert (found.roots, found.live_messages) == ([held_down], 0)
     assert holding in file_of(why, held_down).pinned_by
     assert found.frees >= found.bytes + file_of(why, held_down).bytes, "with the root all that waits for it goes"
     assert f"hold down what died in db-{held_down}.log" in found.action
-    in_full = why_online(term, holding).files[0]
-    assert in_full.acknowledgements["queue://ORDERS.EU"] == 1
+    assert why_online(term, holding).files[0].acknowledgements["queue://ORDERS.EU"] == 1
     term.close()
 
 
@@ -218,8 +202,7 @@ def test_the_first_file_of_an_epoch_waits_for_all_before_it(directory: str) -> N
 
     found = file_of(why_online(term), first)
 
-    assert found.fences_before == [kept.location >> 32]
-    assert found.roots == [kept.location >> 32]
+    assert (found.fences_before, found.roots) == ([kept.location >> 32], [kept.location >> 32])
     assert "it is the fence of a promotion, so it goes after all older files" in found.action
     term.close()
 
@@ -245,14 +228,8 @@ def test_every_byte_of_the_directory_is_explained(directory: str) -> None:
     term.close()
     Placed(directory, "b").close()
     names = (
-        "lock",
-        "db.data",
-        "db.redo",
-        ".next-gone",
-        ".listing-gone",
-        "quarantine/db-3.log.0",
-        "data-archive/db-1.log",
-    )
+        "lock", "db.data", "db.redo", ".next-gone", ".listing-gone", "quarantine/db-3.log.0", "data-archive/db-1.log",
+    )  # fmt: skip
     for name in (*names, f".doctor-{0:032x}/synced"):
         path = Path(directory, name)
         path.parent.mkdir(exist_ok=True)
@@ -268,10 +245,8 @@ def test_every_byte_of_the_directory_is_explained(directory: str) -> None:
     assert {thing.name for thing in why.things if thing.kind == UNKNOWN} == {"holiday.jpg"}
     kinds = {thing.name: thing.kind for thing in why.things}
     assert kinds["index/a/"] == kinds["index/b/"] == "index"
-    assert kinds["index/a.aside-1/"] == "aside"
-    assert kinds["data-archive/"] == "archive"
-    assert kinds[".next-gone"] == "next"
-    assert kinds[".listing-gone"] == "listing"
+    assert (kinds["index/a.aside-1/"], kinds["data-archive/"]) == ("aside", "archive")
+    assert (kinds[".next-gone"], kinds[".listing-gone"]) == ("next", "listing")
 
 
 def test_reading_changes_nothing_and_says_what_the_running_store_says(directory: str) -> None:

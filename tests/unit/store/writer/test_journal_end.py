@@ -16,9 +16,9 @@ import pytest
 from tandemmq.journal.errors import Deposed, JournalFailed
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.authority import SharedVolume
-from tandemmq.store.standby import Standby
 from tandemmq.store.tools.inspect import read_headers
 from tandemmq.store.writer.journal_end import NoProof
+from tests.support.store.standbys import publish_next, standby_of
 from tests.support.store.store_harness import SMALL, Term
 from tests.support.store.unstarted_master import Master
 
@@ -27,10 +27,13 @@ pytestmark = pytest.mark.fence
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[Callable[[str], Master]]:
+    """``notes_authority``: what its authority is told and asked is noted among what the disk does."""
     made: list[Master] = []
 
-    def make(strategy: str = "always", **options: Any) -> Master:
+    def make(strategy: str = "always", notes_authority: bool = False, **options: Any) -> Master:
         made.append(Master(str(tmp_path), replace(SMALL, journal_disk_sync_strategy=strategy, **options)))
+        if notes_authority:
+            made[-1].authority.steps = made[-1].disk.steps
         return made[-1]
 
     yield make
@@ -92,9 +95,7 @@ def test_without_a_proof_nothing_is_said_and_nothing_was_looked_at(master: Calla
 
 def test_a_batch_that_meets_a_successor_is_answered_to_nobody(master: Callable[..., Master], tmp_path: Path) -> None:
     made = master()
-    files = JournalFiles(str(tmp_path))
-    files.prepare("b", 4096)
-    files.publish("b", 2)
+    publish_next(str(tmp_path))
     with pytest.raises(Deposed):
         made.write()
     with pytest.raises(Deposed):
@@ -104,27 +105,21 @@ def test_a_batch_that_meets_a_successor_is_answered_to_nobody(master: Callable[.
 # ---- what the authority is told and asked
 
 
-def with_authority(made: Master) -> Master:
-    """Notes what its authority is told and asked among what the disk does."""
-    made.authority.steps = made.disk.steps
-    return made
-
-
 def test_a_batch_is_told_before_it_is_synced_and_settled_after_the_fence_check(master: Callable[..., Master]) -> None:
     """Others sync it while this broker does; and a fence that is found ends all."""
-    made = with_authority(master())
+    made = master(notes_authority=True)
     steps = ["write 1", "told 1", "sync 1", "synced 1", "look for 2", "confirmed 1"]
     assert made.write() == steps
     assert made.authority.settled[-1] == (*made.end.writer.position, False)
 
 
 def test_what_is_not_synced_is_told_and_settled_all_the_same(master: Callable[..., Master]) -> None:
-    made = with_authority(master("never"))
+    made = master("never", notes_authority=True)
     assert made.write() == ["write 1", "told 1", "look for 2", "confirmed 1"]
 
 
 def test_what_is_settled_is_final(master: Callable[..., Master]) -> None:
-    made = with_authority(master("never"))
+    made = master("never", notes_authority=True)
     made.write()
     made.disk.steps.clear()
     made.end.settle()
@@ -136,7 +131,7 @@ def test_what_is_settled_is_final(master: Callable[..., Master]) -> None:
 
 
 def test_a_sync_that_fails_is_told_to_nobody(master: Callable[..., Master], monkeypatch: pytest.MonkeyPatch) -> None:
-    made = with_authority(master())
+    made = master(notes_authority=True)
 
     def fail(fd: int) -> None:
         raise OSError(5, "the disk is broken")
@@ -162,7 +157,7 @@ def test_what_is_not_confirmed_does_not_count(master: Callable[..., Master]) -> 
 
 
 def test_a_rotation_seals_the_file_and_tells_of_the_header(master: Callable[..., Master]) -> None:
-    made = with_authority(master())
+    made = master(notes_authority=True)
     file, end = made.end.writer.position
     made.disk.steps.clear()
     made.end.rotate()
@@ -188,7 +183,7 @@ class Waiting(SharedVolume):
 
 def test_who_waits_for_others_is_seen_alive(tmp_path: Path) -> None:
     authority = Waiting()
-    standby = Standby(str(tmp_path), f"{tmp_path}/index", "a", SMALL, authority=authority)
+    standby = standby_of(str(tmp_path), authority=authority)
     assert standby.seen_busy() == -math.inf
     term = Term.of(standby)
     authority.is_over.clear()
@@ -207,7 +202,7 @@ def test_who_waits_for_others_is_seen_alive(tmp_path: Path) -> None:
 def test_a_promotion_that_waits_for_others_is_seen_alive(tmp_path: Path) -> None:
     authority = Waiting()
     authority.is_over.clear()
-    standby = Standby(str(tmp_path), f"{tmp_path}/index", "a", SMALL, authority=authority)
+    standby = standby_of(str(tmp_path), authority=authority)
     made: list[Term] = []
     thread = threading.Thread(target=lambda: made.append(Term.of(standby)))
     thread.start()
@@ -221,7 +216,7 @@ def test_a_promotion_that_waits_for_others_is_seen_alive(tmp_path: Path) -> None
 
 def test_who_is_dropped_waits_for_nobody(tmp_path: Path) -> None:
     authority = Waiting()
-    term = Term.of(Standby(str(tmp_path), f"{tmp_path}/index", "a", SMALL, authority=authority))
+    term = Term.of(standby_of(str(tmp_path), authority=authority))
     authority.is_over.clear()
     term.add()
     term.end_turn()

@@ -6,30 +6,27 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from tandemmq.disk import Disk
+from tandemmq.index.errors import IndexInUse
+from tandemmq.index.lock import lock_directory
 from tandemmq.journal.errors import Deposed
-from tandemmq.journal.files import JournalFiles
 from tandemmq.store.operations import Page
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
 from tandemmq.store.threads import OsThreads, Thread
+from tandemmq.store.tools.check import check
 from tests.support.store.noting_disk import NotingDisk
+from tests.support.store.standbys import publish_next, standby_of
 from tests.support.store.store_harness import SMALL, Q, Term
 
 # It looks at nothing of its own accord.
 ASLEEP = replace(SMALL, fence_check_interval=3600.0)
-
-
-def fence(directory: str) -> None:
-    """Somebody else makes the file behind the last."""
-    files = JournalFiles(directory)
-    files.prepare("b", 4096)
-    files.publish("b", files.list()[-1] + 1)
 
 
 class Overtaken(Standby):
@@ -37,7 +34,7 @@ class Overtaken(Standby):
 
     def promote(self, **options: Any) -> Store:
         store = super().promote(**options)
-        fence(self.directory)
+        publish_next(self.directory)
         return store
 
 
@@ -54,7 +51,7 @@ def test_who_slept_before_it_served_finds_itself_deposed_before_it_reads_a_page(
 
 def test_a_master_with_nothing_to_do_finds_its_successor(directory: str) -> None:
     term = Term(directory, "a")
-    fence(directory)
+    publish_next(directory)
     assert isinstance(term.wait_lost(), Deposed)
     term.crash()
 
@@ -77,8 +74,8 @@ class Lingering(OsThreads):
 
 def test_who_asks_a_thread_whose_work_has_ended_does_not_wait_for_ever(directory: str) -> None:
     threads = Lingering()
-    term = Term.of(Standby(directory, f"{directory}/index", "a", SMALL, threads=threads))
-    fence(directory)
+    term = Term.of(standby_of(directory, "a", threads=threads))
+    publish_next(directory)
     assert threads.has_worked.wait(30)
     answer = term.store.ask(lambda state: None)
     threads.may_end.set()
@@ -94,7 +91,7 @@ class RemovedInTime(NotingDisk):
     def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
         if self.is_armed and os.path.basename(path) == "db-1.log":
             self.is_armed = False
-            fence(os.path.dirname(path))
+            publish_next(os.path.dirname(path))
             os.unlink(path)
         return super().open(path, flags, mode)
 
@@ -119,3 +116,71 @@ def test_who_was_told_to_stop_reports_nothing_that_comes_to_its_end(directory: s
     term.store._storage._report([Page(1, 0, 10, 1 << 30)])
     assert term.store.figures.confirmed == before
     term.crash()
+
+
+# ---- A store that is dropped while its storage thread hangs in the volume
+
+
+class HangingDisk:
+    """The real disk; its syncs hang while ``goes_on`` is not set."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.hangs = threading.Event()
+
+    def _wait(self) -> None:
+        if not self.goes_on.is_set():
+            self.hangs.set()
+            self.goes_on.wait(30)
+
+    def fdatasync(self, descriptor: int) -> None:
+        self._wait()
+        os.fdatasync(descriptor)
+
+    def fsync(self, descriptor: int) -> None:
+        self._wait()
+        os.fsync(descriptor)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(os, name)
+
+
+def is_locked(index: str) -> bool:
+    try:
+        os.close(lock_directory(os, index))
+    except IndexInUse:
+        return True
+    return False
+
+
+def test_it_lets_go_of_everything_when_it_wakes_up(tmp_path: Path) -> None:
+    """Else each such demotion costs the process one more index directory, until it ends."""
+    disk = HangingDisk()
+    term = Term(str(tmp_path), "a", disk=disk)
+    term.add_durably(3)
+    index = f"{tmp_path}/index/a"
+    disk.goes_on.clear()
+    term.add()
+    term.end_turn()
+    assert disk.hangs.wait(10), "the sync is asked for"
+    dropping = threading.Thread(target=term.store.drop)
+    dropping.start()
+    dropping.join(0.2)
+    assert dropping.is_alive(), "it waits for the thread that hangs"
+    assert is_locked(index)
+    disk.goes_on.set()
+    dropping.join(10)
+    assert not dropping.is_alive()
+    assert not is_locked(index)
+    assert check(str(tmp_path)).is_clean
+
+
+def test_a_store_that_is_closed_is_never_silent(tmp_path: Path) -> None:
+    """Of several that are being closed, the one that is done first is not taken for hung."""
+    term = Term(str(tmp_path), "a")
+    term.add_durably(3)
+    term.store.close()
+    closed = time.monotonic()
+    time.sleep(0.05)
+    assert term.store.seen_alive() > closed

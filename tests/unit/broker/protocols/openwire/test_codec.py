@@ -113,8 +113,7 @@ def test_any_bytes_are_a_command_or_refused(
 @settings(max_examples=4)
 def test_frames_of_clients_changed_anyhow_are_commands_or_refused(seed: int) -> None:
     outcome = fuzz.run(seed, 400)
-    assert outcome.commands
-    assert outcome.refusals
+    assert 0 < outcome["read"] < outcome.total()
 
 
 @pytest.mark.parametrize(

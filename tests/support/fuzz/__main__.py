@@ -1,0 +1,33 @@
+"""A fuzzer for as long as wanted: ``python -m tests.support.fuzz NAME [--seed N] [--cases N] [--first N] [--steps N]``.
+
+Without a seed it draws one. ``first`` is of ``valid_packets``, ``steps`` is of ``valid_frames``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import random
+import sys
+from collections.abc import Sequence
+
+#: So many cases, unless told otherwise.
+CASES = {"commands": 1_000, "mqtt": 100_000, "openwire": 100_000, "valid_frames": 100, "valid_packets": 1_000}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=CASES)
+    for option in ("seed", "cases", "first", "steps"):
+        parser.add_argument(f"--{option}", type=int, default=argparse.SUPPRESS)
+    options = {"seed": random.SystemRandom().randrange(1 << 32), **vars(parser.parse_args(arguments))}
+    name = options.pop("name")
+    options.setdefault("cases", CASES[name])
+    print(name, options, flush=True)
+    for what, times in importlib.import_module(f"tests.support.fuzz.{name}").run(**options).items():
+        print(f"{times:8} {what}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
