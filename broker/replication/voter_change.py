@@ -28,7 +28,7 @@ def without_voter(term: Term, wanted: str, own: str) -> Voters:
     store = next((each for each, node in known.items() if wanted in (each, node)), None)
     if store is None:
         raise ChangeRefused(f"{wanted} is no voter; there are {', '.join(known.values())}")
-    if store == own:
+    if store == own:  # prove: master-stays-a-voter
         raise ChangeRefused("the master does not remove itself: hand over first")
     return voters.remove(store)
 
