@@ -287,6 +287,11 @@ class AdminServer:
         self._heard[request.protocol] = math.inf
         try:
             return await handler(request)
+        except web.HTTPException:
+            raise
+        except Exception as error:
+            log.exception("the request %s %s failed", request.method, request.path)
+            return answer({"error": f"the broker failed to answer this request ({error!r}); its log says where"}, 500)
         finally:
             if request.protocol.transport is not None:
                 self._heard[request.protocol] = asyncio.get_running_loop().time()

@@ -54,6 +54,13 @@ async def test_status_is_what_the_broker_says(broker: Broker, client: aiohttp.Cl
         assert await answer.json() == broker.status
 
 
+async def test_a_page_that_fails_answers_with_a_sentence(client: aiohttp.ClientSession, broker: Broker) -> None:
+    broker.status = {"epoch": 3}  # without a role
+    async with client.get("/health") as answer:
+        assert answer.status == 500
+        assert "KeyError" in (await answer.json())["error"]
+
+
 STANDBY = {"role": "standby"}
 BETWEEN = "the broker is neither master nor standby, but"
 PROBLEM, WARNING = "storage: write failed with errno 28", "unsafe: no keep-alive"
