@@ -372,6 +372,7 @@ class Store:
                 self._storage.put(Failed(NoProof("the locker's last proof of ownership is too old")))
                 return
             # The storage thread may have checked since.
+            # prove: completion-is-as-old-as-its-check "checked_at)" -> "self._threads.boottime())"
             self.figures.last_fence_check = max(self.figures.last_fence_check, checked_at)
         if operations:
             self._delivered(operations)
@@ -396,7 +397,7 @@ class Store:
             unwatch()
 
     def _delivered(self, operations: list[Operation]) -> None:
-        if self._is_halted or self._engine is None:
+        if self._is_halted or self._engine is None:  # prove: halted-delivers-nothing "self._is_halted or "
             return
         self._pending_bytes -= _bytes_of(operations)
         self._pending_operations -= len(operations)

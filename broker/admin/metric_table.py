@@ -179,6 +179,7 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         _counted("journal_syncs_total", "Syncs of the journal."),
         _counted("journal_records_total", "Records written to the journal."),
         _counted("journal_bytes_total", "Bytes written to the journal."),
+        _counted("damaged_messages_total", "Messages that cannot be read, and are not delivered."),
         _counted("journal_files_reclaimed_total", "Journal files that were given up: nothing in them was needed."),
         _histogram("journal_sync_duration_seconds", "How long syncs of the journal took."),
         _histogram("journal_batch_records", "Records of each write to the journal."),

@@ -74,7 +74,8 @@ class ReplicationPages:
             if beginning is None:
                 raise ChangeRefused("this broker has no store open")
             await asyncio.wait_for(asyncio.wrap_future(beginning), CHANGE_SECONDS_MAX)
-        except (ChangeRefused, asyncio.CancelledError, TimeoutError) as error:
+        except (Exception, asyncio.CancelledError) as error:  # also what ended the store
             self._member.give_up_change()
-            return web.json_response({"error": str(error) or "the store ended, or no quorum answers"}, status=503)
+            reason = str(error) or "the store ended, or no quorum answers"
+            return web.json_response({"error": f"the change is not final: {reason}"}, status=503)
         return web.json_response({"voters": {store: voters.name(store) for store in voters.ids}})

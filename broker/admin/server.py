@@ -17,7 +17,7 @@ What the status callable returns (JSON-able; only the first four are required):
     standby   dict | None: how far a standby has come (has_caught_up, messages, lag), and how long it would take to be
               master now (takeover)
     takeover  dict | None: the same, should a master die now without a standby
-    problems  list of sentences; any makes the broker unhealthy (the storage thread shows no life, ...)
+    problems  list of sentences; any makes the broker unhealthy: what a restart of the process repairs
     warnings  list of sentences that are only shown (a lock that was set to be unsafe, ...)
     counts    dict of names to numbers, shown as metrics; a name that ends in ``_total`` only ever grows
     journal   dict: files, their live bytes, and those of the largest owners
@@ -287,6 +287,11 @@ class AdminServer:
         self._heard[request.protocol] = math.inf
         try:
             return await handler(request)
+        except web.HTTPException:
+            raise
+        except Exception as error:
+            log.exception("the request %s %s failed", request.method, request.path)
+            return answer({"error": f"the broker failed to answer this request ({error!r}); its log says where"}, 500)
         finally:
             if request.protocol.transport is not None:
                 self._heard[request.protocol] = asyncio.get_running_loop().time()

@@ -133,7 +133,9 @@ class Report:
         part = None if self.member is None else self.member()
         if part is not None:
             answer["replication"] = part
-        answer["problems"] = self._problems(store) + ([] if part is None else set_metrics.problems(part))
+        answer["problems"] = problems(self.mastership, self.locker, self.monotonic()) + (
+            [] if part is None else set_metrics.problems(part)
+        )
         answer["warnings"] = self._warnings(store) + ([] if part is None else set_metrics.warnings(part))
         if silence is not None:
             answer["warnings"].append(
@@ -165,6 +167,7 @@ class Report:
         figures = store.figures
         return {
             "connections": len(self.server.connections),
+            "damaged_messages_total": figures.damaged,
             "journal_batches_total": figures.batches,
             "journal_syncs_total": figures.syncs,
             "journal_records_total": figures.records,
@@ -175,28 +178,32 @@ class Report:
             "journal_files_reclaimed_total": figures.files_reclaimed,
         }
 
-    def _problems(self, store: AnyStore | None) -> list[str]:
-        problems = []
-        mastership, where = self.mastership, self.locker.where
-        silence = self.monotonic() - mastership.storage_seen_alive()
-        period = self.locker.settings.lock_keep_alive_period_seconds
-        if silence > max(SILENCE_SECONDS_MAX, SILENT_LOOKS_MAX * period):
-            problems.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
-        silence = self.monotonic() - mastership.lock_seen_alive()
-        if mastership.is_release_overdue:
-            problems.append(f"{where} was let go, and does not answer: it may be ours as long as this process lives")
-        elif silence > LOCK_SILENCE_SECONDS_MAX:
-            problems.append(f"{where} has not answered for {silence:.0f} s: it may be ours meanwhile")
-        damaged = 0 if store is None else store.figures.damaged
-        if damaged:
-            problems.append(f"{damaged} times a damaged message was met, and given to nobody (see the log)")
-        return problems
-
     def _warnings(self, store: AnyStore | None) -> list[str]:
-        # Shown, and not unhealthy: somebody chose it, and a restart by a supervisor would not change it.
+        """What an operator should know, and a restart by a supervisor would not repair."""
         warnings = list(self.warnings)
+        if store is not None and store.figures.damaged:
+            warnings.append(
+                f"{store.figures.damaged} messages are damaged and are not delivered; the log names them, and "
+                "`tandemmq store check` the places"
+            )
         if store is not None and store.is_full:
             warnings.append(store.full_reason)
         if store is not None and store.archive_problem is not None:
             warnings.append(store.archive_problem)
         return warnings
+
+
+def problems(mastership: Mastership, locker: Locker, now: float) -> list[str]:
+    """What only the end of the process repairs: it frees the lock, which this broker may hold without serving.
+    ``/health/live`` fails for these and for no other cause. ``now``: seconds, by the clock of ``mastership``."""
+    found = []
+    silence = now - mastership.storage_seen_alive()
+    period = locker.settings.lock_keep_alive_period_seconds
+    if silence > max(SILENCE_SECONDS_MAX, SILENT_LOOKS_MAX * period):
+        found.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
+    silence = now - mastership.lock_seen_alive()
+    if mastership.is_release_overdue:
+        found.append(f"{locker.where} was let go, and does not answer: it may be ours as long as this process lives")
+    elif silence > LOCK_SILENCE_SECONDS_MAX:
+        found.append(f"{locker.where} has not answered for {silence:.0f} s: it may be ours meanwhile")
+    return found

@@ -146,6 +146,7 @@ class Candidate:
             return
         set_id = message.founding.set if message.founding is not None else message.set
         assert set_id is not None, "who founds nothing is of a set"
+        # prove: lease-from-before-the-question "won.asked_at" -> "self._state.now()"
         self._leader.elected(message.epoch, set_id, won.voters, dict.fromkeys(won.yes, won.asked_at))
 
     # ---- promise me

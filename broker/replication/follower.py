@@ -141,7 +141,7 @@ class Follower:
         if master is None:
             return
         log.info("no longer following %s: %s", master.link.member.node, reason)
-        self._copy.sync()
+        self._copy.sync()  # prove: left-copy-is-synced
         if ends_link:
             master.link.close(reason)
 

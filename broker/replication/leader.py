@@ -234,7 +234,7 @@ class Leader:
         state = self._state
         if state.term is not term:
             return
-        if not term.has_ended.is_set():
+        if not term.has_ended.is_set():  # prove: resigns-when-nothing-is-written
             return  # asked again at each tick
         to, self._heir = self._heir or self._successor(term), None
         term.depose()

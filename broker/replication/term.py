@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -102,6 +103,14 @@ class Term:
     @property
     def has_lease(self) -> bool:
         return not self.is_over and self._threads.boottime() - self.lease_from < self.lease_seconds
+
+    def live_stores(self) -> set[str]:
+        """This node, and the followers that have caught up and answered within the lease. Any thread."""
+        oldest = self._threads.boottime() - self.lease_seconds
+        streams = list(self.streams.items())
+        return {self._store} | {
+            store for store, stream in streams if stream.is_live and self._answered.get(store, -math.inf) > oldest
+        }
 
     def ask_alive(self, milliseconds: int) -> None:
         """Ask all followers whether they still follow, and for so long will follow nobody else."""

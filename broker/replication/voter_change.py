@@ -18,7 +18,7 @@ def with_voter(term: Term, wanted: str) -> Voters:
     learners = {store: each for store, each in list(term.streams.items()) if store not in voters}
     stream = _only_one(wanted, learners, "learner that follows")
     _refuse_behind(stream)
-    return voters.add(stream.link.member.store, stream.link.member.node)
+    return _with_live_quorum(term, voters.add(stream.link.member.store, stream.link.member.node))
 
 
 def without_voter(term: Term, wanted: str, own: str) -> Voters:
@@ -28,9 +28,22 @@ def without_voter(term: Term, wanted: str, own: str) -> Voters:
     store = next((each for each, node in known.items() if wanted in (each, node)), None)
     if store is None:
         raise ChangeRefused(f"{wanted} is no voter; there are {', '.join(known.values())}")
-    if store == own:
+    if store == own:  # prove: master-stays-a-voter
         raise ChangeRefused("the master does not remove itself: hand over first")
-    return voters.remove(store)
+    return _with_live_quorum(term, voters.remove(store))
+
+
+def _with_live_quorum(term: Term, changed: Voters) -> Voters:
+    """The new list of voters. Raises ChangeRefused if no quorum of it is alive and has caught up: the set would have no
+    master."""
+    live = term.live_stores()
+    if not changed.have_quorum(live):  # prove: change-keeps-a-live-quorum
+        missing = ", ".join(changed.name(each) for each in changed.ids if each not in live)
+        raise ChangeRefused(
+            f"{len(changed.ids)} voters would be left, and {changed.quorum} of them must be alive and caught up; "
+            f"these are not: {missing}"
+        )
+    return changed
 
 
 def next_leader(term: Term, wanted: str, known: Known) -> str:

@@ -214,6 +214,7 @@ class Compaction:
             return self._copy(owner, chunk)
         self._moving.popleft()
         self._after = 0
+        # prove: settles-only-the-newest-record " or state.owners[owner].latest_record != record"
         if owner not in state.owners or state.owners[owner].latest_record != record:
             return 0  # unsubscribed, or changed meanwhile
         payload = encode_settled(state.owners[owner].destination, state.owners[owner].key)
@@ -265,11 +266,12 @@ class Compaction:
         state = self._state
         written = 0
         for owner in list(state.owners.values()):
+            # prove: first-record-moves "owner.record_location >> 32, "
             if owner.record_location and file in (owner.record_location >> 32, owner.latest_record >> 32):
                 written += self._move_subscription(owner.id)
         for key, transaction in list(state.transactions.items()):
             places = {operation.location >> 32 for operation in transaction.operations}
-            places.add(transaction.prepared_at >> 32)
+            places.add(transaction.prepared_at >> 32)  # prove: prepare-alone-moves
             # prove: prepared-transaction-moves "transaction.is_prepared" -> "False"
             if transaction.is_prepared and file in places:
                 written += self._move_transaction(key, transaction)

@@ -97,6 +97,7 @@ class ProducerAudit:
         if window is None or not digits.isdecimal():
             return
         offset = int(digits) - window[0]
+        # prove: forgets-the-first-of-a-window "0 <=" -> "0 <"
         if 0 <= offset < self._capacity and window[1] >> offset & 1:
             window[1] ^= 1 << offset
             self.revision += 1

@@ -142,7 +142,7 @@ class JournalEnd:
         served = writer.serve(queue, self._settings.journal_max_write_batch_size, SERVED_MAX, seconds)
         if served.batches:
             self._note_sync(served.steps)
-            self._note_fence_check(served.checked_at)
+            self._note_fence_check(served.checked_at)  # prove: queued-batch-needs-proof
             self._state.position = Position(writer.file, writer.offset, served.start, writer.checksum)
             self._figures.batches += served.steps
             self._figures.bytes_written += served.bytes_written

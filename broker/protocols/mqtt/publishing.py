@@ -60,6 +60,7 @@ class Publishing:
         former = self._exchanges.get(packet_id)
         if former is not None and former.record is not None:
             self._stored.is_stale(former.record.tag)
+        # prove: newest-record-counts "Record(tag)" -> "(former and former.record) or Record(tag)"
         self._exchanges[packet_id] = _Exchange(Record(tag), is_counted=False, is_stored=True)
 
     def forget(self) -> None:
@@ -105,6 +106,7 @@ class Publishing:
             if self._stored.queue is not None:
                 record, kept = self._stored.keep(Kind.INCOMING, b"%d" % packet_id)
                 beside.append(record)  # prove: packet-id-with-its-message
+            # prove: pubrec-after-the-store "is_stored=False)" -> "is_stored=False); self._is_stored(packet_id)"
             self._exchanges[packet_id] = _Exchange(kept, is_counted=True, is_stored=False)
             receipt = Waiting(
                 lambda: self._is_stored(packet_id), lambda error: self._is_not_stored(packet_id, record, error)

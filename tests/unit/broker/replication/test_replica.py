@@ -81,6 +81,23 @@ def test_a_disk_is_replaced_by_removing_and_adding(whole: SmallSet) -> None:
     assert second.content() == list("abcde")
 
 
+# proves: change-keeps-a-live-quorum
+def test_a_change_leaves_a_quorum_that_is_alive_and_caught_up(whole: SmallSet) -> None:
+    """To remove a living voter while another is dead would stop the set."""
+    master = whole.begun()
+    dead, lives = whole.others(master)
+    whole.until(lambda: lives.replica.store in master.replica.term.live_stores(), "it answers")
+    dead.kill()
+    whole.until(lambda: dead.replica.store not in master.replica.term.live_stores(), "its link is down")
+    with pytest.raises(ChangeRefused, match=f"2 of them must be alive and caught up; these are not: {dead.name}"):
+        master.replica.propose(remove=lives.name)
+    master.write("b")
+    master.replica.propose(remove=dead.name)
+    master.begin_file()
+    master.write("c")
+    assert master.content() == ["a", "b", "c"]
+
+
 def test_a_damaged_file_is_fetched_from_the_others(whole: SmallSet) -> None:
     """The highest has a rotten file that another has whole: it stands back until it has it again."""
     first = whole.elect()

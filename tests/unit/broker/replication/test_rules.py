@@ -1,6 +1,7 @@
 """One replica and what it answers, message by message, by a clock of the test's: the rules of the format page."""
 
-# proves: replication-rules
+# proves: replication-rules, left-copy-is-synced, resigns-when-nothing-is-written, lease-from-before-the-question
+# proves: follows-nobody-while-paused, master-stays-a-voter
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
+from tandemmq.broker.replication.errors import ChangeRefused
 from tandemmq.broker.replication.messages import (
     Alive,
     AliveAnswer,
@@ -30,9 +32,10 @@ from tandemmq.broker.replication.messages import (
 )
 from tandemmq.broker.replication.positions import BEFORE_ALL, Position
 from tandemmq.broker.replication.promise import LIVES_MAX, PromiseFile
-from tandemmq.broker.replication.replica import Replica
+from tandemmq.broker.replication.replica import PAUSE_SECONDS, Replica
 from tandemmq.broker.replication.settings import ReplicaSettings
 from tandemmq.broker.replication.term import Term
+from tandemmq.broker.replication.voter_change import without_voter
 from tandemmq.config.replication import sync_of
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.threads import Thread
@@ -467,6 +470,32 @@ def test_an_empty_node_belongs_to_no_set_before_it_has_something(make: Callable[
     assert case.replica.position == BEFORE_ALL
 
 
+def test_what_was_received_is_on_the_disk_before_a_later_epoch_is_promised(make: Callable[..., Case]) -> None:
+    """The candidate counts on the position that this node has, also after a power loss."""
+    case = make(sync="quorum_mem")
+    later = case.later(5, case.end)
+    case.begin(case.two, 5, case.end, files=(4, 5), wants_disk=False)
+    case.stream(case.two, later, 5)
+    copy = case.replica.state.copy
+    assert copy.synced < later.place
+    case.clock.now += 1.1 * T
+    assert case.ask(case.three, 7, Position(5, *later.place)).granted
+    assert copy.synced == later.place
+
+
+def test_after_a_failure_of_the_disk_nobody_is_followed_for_a_while(case: Case) -> None:
+    def fail() -> None:
+        raise OSError(5, "the disk fails")
+
+    asked = case.seek()
+    case.replica._guarded(fail)
+    case.begin(case.two, 5, case.end, follow=asked)
+    assert case.replica.followed_epoch is None
+    case.clock.now += PAUSE_SECONDS
+    case.begin(case.two, 5, case.end, follow=asked)
+    assert case.replica.followed_epoch == 5
+
+
 # ---- leading
 
 
@@ -490,6 +519,38 @@ def leading(case: Case) -> Term:
     case.files.publish("n1", term.epoch)
     term.wrote(term.epoch, 0, b"header", 6)
     return term
+
+
+def test_a_lease_begins_before_the_promises_were_asked_for(case: Case) -> None:
+    """They may be long under way, and bind from when they were given."""
+    case.stand()
+    case.say(case.two, WouldAnswer(case.last(case.two, Would).id, True, "", 4, case.here, 1))
+    asked_at = case.clock.now
+    case.clock.now += T / 8
+    promise = case.last(case.two, Promise)
+    case.say(case.two, PromiseAnswer(promise.id, promise.epoch, True, "", promise.epoch))
+    assert case.replica.term is not None
+    assert case.replica.term.lease_from == asked_at
+
+
+def test_who_lets_go_resigns_when_its_store_writes_no_more(case: Case) -> None:
+    term = leading(case)
+    assert case.replica.try_acquire()
+    case.replica.release()
+    case.run()
+    case.replica._tick()
+    assert case.count(case.two, Resign) == 0
+    term.end()
+    case.replica._tick()
+    assert case.last(case.two, Resign).epoch == term.epoch
+
+
+def test_a_master_does_not_remove_itself(case: Case) -> None:
+    term = leading(case)
+    with pytest.raises(ChangeRefused, match="hand over first"):
+        without_voter(term, case.store, case.store)
+    assert case.two.member.store not in without_voter(term, case.two.member.store, case.store).ids
+    term.end()
 
 
 def test_an_epoch_is_above_all_that_was_heard_of(case: Case) -> None:

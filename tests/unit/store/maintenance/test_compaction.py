@@ -1,10 +1,11 @@
 """Sparse files are emptied: the disk stays within its bound, and nothing else changes."""
 
-# proves: compaction, live-files, pins, upkeep
+# proves: compaction, live-files, pins, upkeep, prepare-alone-moves, settles-only-the-newest-record
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.scan import scan
-from tandemmq.store.maintenance.compaction import CompactionReport
+from tandemmq.store.maintenance.compaction import Compaction, CompactionReport
 from tandemmq.store.operations import AddMessage, AddSubscription, EndTransaction, PrepareTransaction, RemoveOwner
 from tandemmq.store.records.commands import AddMessage as AddCommand
 from tandemmq.store.records.commands import (
@@ -33,6 +34,7 @@ from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
 from tandemmq.store.tools.check import check
+from tests.support.store.foreign_store import ForeignStore
 from tests.support.store.store_harness import KIB, Q, Term
 
 pytestmark = pytest.mark.promise("disk-use-is-bounded")
@@ -330,6 +332,43 @@ def subscribed(term: Term, name: str, selector: str | None = None) -> int:
     owner = term.store.subscription("c", name, T)
     term.do(AddSubscription(owner, encode_subscription(T, "c", name, selector)))
     return owner
+
+
+def begun(term: Term, file: int) -> Callable[[], int]:
+    """A compaction of one file, a step for each call."""
+    upkeep = term.store._storage._upkeep
+    compaction = Compaction(term.store._state, upkeep._pages, upkeep._write_copies, [file], 0)
+    return lambda: term.store.ask(lambda _: compaction.step()).result(10)
+
+
+def test_a_subscription_that_changes_while_it_moves_keeps_the_record_before_what_it_holds(directory: str) -> None:
+    with Term(directory, settings=OFF) as term:
+        one = subscribed(term, "one")
+        last = term.add(T, owners=(one,))
+        term.wait(lambda: last in term.durable_operations)
+        step = begun(term, JournalFiles(directory).list()[0])
+        assert step(), "its record is copied"
+        assert step(), "what is pending is copied"
+        subscribed(term, "one", "price > 1")
+        step()
+        record, (held,) = term.store.ask(
+            lambda state: (state.owners[one].record_location, [each.location for _, each in state.entries(one, 0)])
+        ).result(10)
+        assert record < held
+
+
+def test_a_prepare_that_stands_alone_in_its_file_moves(directory: str) -> None:
+    """As ActiveMQ writes it: each operation of the transaction when it is performed."""
+    foreign = ForeignStore(Path(directory), records_per_file=1)
+    foreign.send(Q, transaction=XID)
+    foreign.prepare(XID)
+    foreign.write()
+    with Term(directory, settings=OFF) as term:
+        assert begun(term, 2)()
+        (places,) = term.store.ask(
+            lambda state: [each.prepared_at >> 32 for each in state.transactions.values()]
+        ).result(10)
+        assert places > 2
 
 
 def one_ended_while_old_was_away(directory: str) -> Term:

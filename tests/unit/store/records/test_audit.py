@@ -1,5 +1,7 @@
 """The producer audit: its window against a plain set, its image."""
 
+# proves: forgets-the-first-of-a-window
+
 from __future__ import annotations
 
 import pytest
@@ -56,6 +58,7 @@ def known(audit: ProducerAudit) -> dict[str, set[int]]:
         ("reload", PRODUCERS[0], ("at", 0)),
     ],
 )
+@example(63, [(verb, PRODUCERS[0], ("at", 64)) for verb in ("send", "forget")])
 @example(100, [("send", PRODUCERS[0], ("at", number)) for number in (29, 128, 29)])
 def test_a_duplicate_was_seen_and_what_the_window_holds_is_known(depth: int, steps: list[Step]) -> None:
     audit = ProducerAudit(depth, len(PRODUCERS))
@@ -76,6 +79,7 @@ def test_a_duplicate_was_seen_and_what_the_window_holds_is_known(depth: int, ste
             highest[producer] = max(sequence, highest[producer])
         elif step == "forget":
             audit.forget(id)
+            assert sequence not in known(audit).get(producer, ())
             seen.discard((producer, sequence))
         else:
             again = ProducerAudit(depth, len(PRODUCERS))

@@ -1,12 +1,13 @@
 """Turns that go through the journal's CommitQueue: they come back in order, and no sooner or otherwise than others."""
 
-# proves: journal-end, reported-in-its-order
+# proves: journal-end, reported-in-its-order, completion-is-as-old-as-its-check, halted-delivers-nothing
 
 from __future__ import annotations
 
 import random
 import select
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.store.operations import AddMessage, Atomic, Operation, Page, RemoveMessage
 from tandemmq.store.records.commands import encode_remove
 from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.store import Store
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.journal import journal_native
 from tests.support.prove import SEED
@@ -150,15 +152,40 @@ def test_without_proof_nothing_comes_back_and_the_store_is_lost(directory: str) 
     term.crash()
 
 
-def test_a_store_that_is_lost_reports_nothing_more(directory: str) -> None:
-    term = QueuedTerm.opened(directory)
-    before = len(term.durable_operations)
+def wait_written(term: QueuedTerm) -> None:
+    """One batch more is durable; the loop has not seen it yet."""
     term.add()
     term.end_turn()
     assert select.select([term.submissions.queue.fileno()], [], [], 30.0)[0]
-    term.store._lose(OSError("the disk failed"))
+
+
+@pytest.mark.parametrize("ends", [lambda store: store._lose(OSError("the disk failed")), Store.halt])
+def test_a_store_that_is_lost_or_halted_reports_nothing_more(directory: str, ends: Callable[[Store], None]) -> None:
+    term = QueuedTerm.opened(directory)
+    before = len(term.durable_operations)
+    wait_written(term)
+    ends(term.store)
     term.look()
     assert len(term.durable_operations) == before
+    term.crash()
+
+
+def test_a_completion_is_as_old_as_its_fence_check(directory: str) -> None:
+    with QueuedTerm.opened(directory) as term:
+        wait_written(term)
+        written_at = time.clock_gettime(time.CLOCK_BOOTTIME)
+        term.look()
+        assert term.store.figures.last_fence_check <= written_at
+
+
+def test_the_thread_that_writes_asks_for_the_proof(directory: str) -> None:
+    """The loop asks, too, but may be late."""
+    term = QueuedTerm.opened(directory)
+    term.has_proof = False
+    wait_written(term)
+    term.submissions.queue.interrupt()
+    term.loop.get(timeout=30.0)()
+    assert isinstance(term.lost, NoProof)
     term.crash()
 
 

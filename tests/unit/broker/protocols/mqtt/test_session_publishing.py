@@ -1,17 +1,20 @@
 """What clients publish: QoS 0 to 2, packet ids, aliases, limits, and what is refused."""
 
-# proves: packet-id-with-its-message
+# proves: packet-id-with-its-message, newest-record-counts, pubrec-after-the-store
 
 from __future__ import annotations
 
 import pytest
 
+from tandemmq.broker.core.commands import Send
 from tandemmq.broker.core.memory import DESTINATION_BYTES, Kind
 from tandemmq.broker.core.names import MQTT_RETAINED, NAME_BYTES_MAX
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, Publish, Version
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.publishing import EXCHANGE_BYTES, EXCHANGES_COUNTED
+from tandemmq.broker.protocols.mqtt.session_records import Kind as RecordKind
 from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, PUBREL, MqttLimits, Pieces, payloads, types
+from tests.support.protocols.mqtt.client_packets import encode
 from tests.unit.broker.protocols.mqtt.conftest import LASTING
 
 pytestmark = pytest.mark.promise("mqtt-conforms")
@@ -43,6 +46,29 @@ def test_a_message_of_qos_2_that_comes_again_is_one_message(come, reader, clean)
     assert types(wire.publish("t", "x", qos=2, dup=True)) == ["PUBREC"]
     assert types(wire.answer(PUBREL, 7)) == ["PUBCOMP"]
     assert types(wire.publish("t", "y", qos=2)) == ["PUBREC"]
+    assert payloads(reader.heard()) == ["x", "y"]
+
+
+def test_pubrec_comes_when_the_message_is_stored(come, harness):
+    wire = come(expiry=100)
+    harness.turn()
+    wire.arrive(encode(Publish("t", b"x", 2, False, False, 7, NONE)))
+    harness.turn(1)
+    assert wire.session.take() == b"", "the store has not reported it"
+    assert types(wire.heard()) == ["PUBREC"]
+
+
+def test_of_two_records_of_a_packet_id_both_end_with_pubrel(come, harness, reader):
+    wire = come(expiry=100)
+    wire.publish("t", "x", qos=2)
+    record, _ = wire.session._stored.keep(RecordKind.INCOMING, b"7")
+    harness.engine.handle(wire, Send(record, None, None))
+    wire.vanish()
+
+    again = come(clean=False)
+    assert types(again.answer(PUBREL, 7)) == ["PUBCOMP"]
+    again.vanish()
+    assert types(come(clean=False).publish("t", "y", qos=2)) == ["PUBREC"]
     assert payloads(reader.heard()) == ["x", "y"]
 
 

@@ -1,0 +1,82 @@
+"""The plain pages of health: what a prober restarts, where clients go, and who stands by."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.admin import set_metrics
+from tandemmq.broker.admin.server import HEALTH_PAGES
+from tandemmq.broker.admin.status import Report, problems
+from tests.support.tree import ROOT
+
+pytestmark = pytest.mark.promise("health")
+
+NOW = 100.0
+WELL: dict[str, Any] = {"is_whole": True, "problem": "", "zookeeper": None}
+
+
+def status(
+    role: str = "master",
+    *,
+    storage: float = NOW,
+    lock: float = NOW,
+    is_overdue: bool = False,
+    part: dict[str, Any] = WELL,
+    damaged: int = 0,
+    full: str = "",
+    archive: str | None = None,
+) -> dict[str, Any]:
+    """``storage``, ``lock``: when they showed life last, in seconds by the clock that is at NOW."""
+    mastership: Any = SimpleNamespace(
+        storage_seen_alive=lambda: storage, lock_seen_alive=lambda: lock, is_release_overdue=is_overdue
+    )
+    locker: Any = SimpleNamespace(where="the lock", settings=SimpleNamespace(lock_keep_alive_period_seconds=1.0))
+    store: Any = SimpleNamespace(
+        is_full=bool(full), full_reason=full, archive_problem=archive, figures=SimpleNamespace(damaged=damaged)
+    )
+    report: Any = SimpleNamespace(warnings=())
+    warnings = Report._warnings(report, store) + set_metrics.warnings(part)
+    found = problems(mastership, locker, NOW) + set_metrics.problems(part)
+    return {"role": role, "epoch": 3, "problems": found, "warnings": warnings}
+
+
+CAUSES: dict[str, dict[str, Any]] = {
+    "none: master": status(),
+    "none: standby": status("standby"),
+    "a promotion reads the journal": status("starting"),
+    "demoted, not yet a standby": status("demoted"),
+    "the storage thread shows no life for 10 s": status(storage=NOW - 10.1),
+    "the lock does not answer for 10 s": status(lock=NOW - 10.1),
+    "the lock was let go, and does not answer": status("standby", is_overdue=True),
+    "a node of a set takes no part until it is started again": status(
+        "standby", part=WELL | {"problem": "this node takes no part until it is started again"}
+    ),
+    "a fault of the program in a node of a set": status("standby", part=WELL | {"problem": "BUG: KeyError()"}),
+    "a node of a set has another history (FORK)": status("standby", part=WELL | {"problem": "FORK: db-3.log"}),
+    "a node of a set lacks files": status("standby", part=WELL | {"is_whole": False}),
+    "a set without its directory": status(part=WELL | {"zookeeper": "no answer"}),
+    "messages are damaged": status(damaged=1),
+    "the disk is at its reserve": status(full="the disk is at its reserve"),
+    "the archive cannot be written": status(archive="the archive cannot be written"),
+}
+
+
+def table() -> dict[str, tuple[int, ...]]:
+    """Causes and answers, as docs/operations.md has them."""
+    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8").partition("| cause |")[2]
+    rows = [line.strip("| ").split(" | ") for line in text.partition("\n\n")[0].splitlines()[2:]]
+    return {cause: tuple(map(int, codes[:3])) for cause, *codes in rows}
+
+
+def test_each_cause_has_the_answers_of_the_table() -> None:
+    found = {
+        cause: tuple(200 if is_well(said) else 503 for is_well in HEALTH_PAGES.values())
+        for cause, said in CAUSES.items()
+    }
+    assert found == table()
+    for cause, said in CAUSES.items():
+        is_silent = cause.startswith(("none", "a promotion", "demoted"))
+        assert bool(said["problems"] or said["warnings"]) is not is_silent, cause
