@@ -33,24 +33,19 @@ def figures(destinations: Destinations) -> dict[str, Any]:
     return at_once(statistics(destinations, Memory(1 << 20), {}))
 
 
-def test_a_queue_of_the_store_keeps_its_owner_and_what_it_holds_when_it_is_named() -> None:
+def test_a_queue_of_the_store_keeps_its_owner_and_what_it_holds_whether_it_is_named_or_not() -> None:
     destinations = destinations_of(Owner(7, queue("a"), 12), Owner(8, queue("b"), 3))
     found = destinations.queue(queue("a"))
     assert (found.owner, found.count, found.is_paged) == (7, 12, True)
     assert destinations.queue(queue("a")) is found
     assert destinations.by_owner == {7: found}
+    named, asleep = figures(destinations)["queues"]
+    assert {each["name"]: each["messages"] for each in (named, asleep)} == {"a": 12, "b": 3}
+    assert named.keys() == asleep.keys()
+    assert figures(destinations)["counts"]["messages"] == 15
     assert [owner.id for owner in destinations.asleep()] == [8]
     assert destinations.dead_letter_queue(queue("b")).owner == 8
     assert not destinations.asleep()
-
-
-def test_a_queue_that_nobody_named_yet_is_shown_with_what_it_holds() -> None:
-    destinations = destinations_of(Owner(7, queue("a"), 12), Owner(8, queue("b"), 3))
-    destinations.queue(queue("a"))
-    shown = figures(destinations)
-    assert {each["name"]: each["messages"] for each in shown["queues"]} == {"a": 12, "b": 3}
-    named, asleep = shown["queues"]
-    assert (named.keys(), shown["counts"]["messages"]) == (asleep.keys(), 15)
 
 
 def test_queues_that_nobody_named_yet_count_for_the_bound() -> None:

@@ -33,6 +33,14 @@ _steps = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # it makes harnesses, and has none
 @given(_steps)
+# A commit, and what its client sends behind it, wait for the store and for memory, and change lines.
+@example(
+    [
+        ("send in a transaction", 1, 0, False), ("store is full", True), ("send in a transaction", 1, 0, False),
+        ("send in a transaction", 1, 1, True), ("send in a transaction", 1, 0, False),
+        ("send in a transaction", 0, 1, False), ("send", 1, 0, False), ("send", 0, 1, True), ("send", 0, 1, False),
+    ]
+)  # fmt: skip
 # What waits takes all of the budget, while nothing is in its queue any more.
 @example([("send", 0, 0, False)] * 9)
 # The transaction fills the broker's memory, and its commit waits behind a send that waits for that memory.

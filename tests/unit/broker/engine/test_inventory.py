@@ -97,12 +97,6 @@ def test_it_is_told_why_a_consumer_is_slow(harness):
     assert "reads too slowly" in consumer["slow"]
 
 
-def test_durable_subscriptions_have_a_row_for_each_topic(harness):
-    harness.consumer(destination=PRICES, durable_name="all", client_id="me").turn()
-    (row,) = at_once(harness.engine.inventory.subscriptions(Query(10))).rows
-    assert (row["client_id"], row["name"], row["topic"], row["consumers"]) == ("me", "all", "prices", 1)
-
-
 def test_advisory_topics_are_not_among_the_topics(harness):
     client = harness.consumer(destination=Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Connection"))
     client.subscribe("t", PRICES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tandemmq.broker.core.commands import AckMode
-from tandemmq.broker.core.memory import HELD_BYTES_MIN
 from tandemmq.store.records.message import Destination, DestinationKind
 
 from .conftest import ORDERS, PRICES
@@ -91,12 +90,6 @@ def test_of_a_topic_too(harness):
     assert used(harness) < 1_000_000
     greedy.vanish().turn()
     assert used(harness) == 0
-
-
-def test_a_little_is_given_however_little_is_left(make_harness):
-    harness = make_harness(memory_limit=1_000)
-    client = harness.consumer(ack=AckMode.CLIENT).store(*range(HELD_BYTES_MIN // 2 // 600))
-    assert len(client.bodies) == HELD_BYTES_MIN // 2 // 600
 
 
 @pytest.mark.parametrize("persistent", [True, False])

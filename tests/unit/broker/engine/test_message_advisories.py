@@ -167,11 +167,6 @@ def test_of_a_limit_that_is_reached_and_of_who_is_too_fast(build, asked):
         assert properties["usageCount"] >= 1_000
 
 
-def test_who_asks_for_the_master_is_told(build):
-    harness = build()
-    assert advisories_of(listen(harness, "MasterBroker")) == ["MasterBroker"]
-
-
 def test_of_a_durable_subscription_that_is_deleted(build):
     harness = build()
     client = harness.consumer("s", PRICES, durable_name="d", client_id="me").turn().unsubscribe("s")

@@ -168,12 +168,6 @@ def test_empty_ones_from_before_go_too(tidy):
     assert (names(tidy), tidy.store.owners()) == ([], [])
 
 
-def test_without_a_policy_everything_stays(harness):
-    harness.client().send("b", PRICES)
-    harness.wait(1_000)
-    assert names(harness) == ["prices"]
-
-
 # ---- what expired
 
 

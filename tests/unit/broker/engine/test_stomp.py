@@ -110,15 +110,6 @@ def test_nobody_else_consumes_from_a_temporary_queue(harness: Any) -> None:
     assert errors(other.say(subscribe(f"/remote-temp-queue/{owner.id}:1".replace(":", "\\c")))) != []
 
 
-def test_one_send_goes_to_several(harness: Any) -> None:
-    wire = Wire(harness, 1).connect()
-    wire.say(subscribe("/topic/b", "t"), subscribe("/queue/a", "q"))
-    wire.say(send("/queue/a,/topic/b,/queue/c", "x", persistent="true"))
-    harness.turn()
-    assert {headers["subscription"] for headers, _ in messages(wire.heard())} == {"t", "q"}
-    assert harness.figures("c")["messages"] == 1
-
-
 @pytest.mark.parametrize("pattern", ["/queue/orders.*.new", "/queue/orders.>", "/queue/orders.a.new,/queue/other"])
 def test_one_subscription_takes_from_several(harness: Any, pattern: str) -> None:
     wire = Wire(harness, 1).connect()

@@ -80,6 +80,14 @@ def test_a_slow_subscriber_loses_its_oldest_messages_and_holds_back_nobody(make_
     assert harness.counts["topic_messages_dropped_total"] == 2
 
 
+def test_acknowledgements_give_a_topic_subscriber_credit(harness):
+    client = harness.consumer("s", PRICES, AckMode.CLIENT, prefetch=2)
+    harness.client().send_all("abcd", PRICES)
+    assert client.bodies == ["a", "b"]
+    client.ack("b", receipt="r")
+    assert (client.bodies, client.receipts) == (["a", "b", "c", "d"], ["r"])
+
+
 def test_a_durable_subscription_is_served_when_it_is_stored(harness):
     client = harness.consumer("s", PRICES, durable_name="d", receipt="sub", client_id="me")
     assert client.receipts == []

@@ -101,12 +101,6 @@ def test_all_copies_are_stored_together_or_none(harness: Harness) -> None:
     assert (harness.stored(), counts(harness)) == (MANY, [1] * MANY)
 
 
-def test_who_vanishes_meanwhile_has_sent_to_all_or_to_none(harness: Harness) -> None:
-    harness.client().send("x", NEWS).lose_socket().turn()
-    assert counts(harness) in ([1] * MANY, [0] * MANY)
-    assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
-
-
 def test_copies_count_while_they_are_made_and_nobody_holds_more_than_is_left(harness: Harness) -> None:
     sender = harness.client()
     memory = harness.engine.memory

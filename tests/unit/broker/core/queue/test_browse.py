@@ -17,8 +17,8 @@ def browser(prefetch: int = 1000) -> Subscription:
 
 
 class Harness(StoredQueue):
-    def __init__(self, *, is_prioritized: bool = False) -> None:
-        super().__init__(is_prioritized=is_prioritized, window_messages=3, page_messages=2)
+    def __init__(self, owner: int = 1, *, is_prioritized: bool = False) -> None:
+        super().__init__(owner, is_prioritized=is_prioritized, window_messages=3, page_messages=2)
 
     def add(self, *numbers: int, **fields: Any) -> None:
         self.send(*(message(f"m{number}", **fields) for number in numbers))
@@ -96,3 +96,11 @@ def test_a_browser_is_not_shown_more_than_there_was() -> None:
     harness.add(4, 5, 6)
     assert harness.show(browse) == ["m1", "m2", "m3"]
     assert browse.is_over
+
+
+def test_a_queue_that_is_only_in_memory_needs_no_page() -> None:
+    harness = Harness(owner=0)
+    harness.add(1, persistent=False)
+    browse = harness.browse(browser())
+    assert not browse.wants_page
+    assert (harness.show(browse), browse.is_over) == (["m1"], True)
