@@ -65,23 +65,19 @@ def test_every_byte_of_a_file_has_its_name(journal: tuple[Any, Any, Any]) -> Non
         "END_MARK": (1, 5),
     }
     assert list(found)[:3] == ["PRODUCER_AUDIT", "ADD_MESSAGE", "TRACE"], "what was written comes before what was not"
-    [row] = composition.composition.balance(composition.composition(*journal[:2]), journal[2]).collect()
+    [row] = composition.balance(composition.composition(*journal[:2]), journal[2]).collect()
     assert (row.store, row.file, row.bytes, row.accounted, row.difference) == ("a", 1, 1000, 1000, 0)
 
 
 def test_a_byte_without_a_name_shows_in_the_balance(journal: tuple[Any, Any, Any]) -> None:
     records, batches, files = journal
-    [row] = composition.composition.balance(
-        composition.composition(records.where("command <> 'TRACE'"), batches), files
-    ).collect()
+    [row] = composition.balance(composition.composition(records.where("command <> 'TRACE'"), batches), files).collect()
     assert row.difference == 50
 
 
 def test_a_file_of_which_nothing_is_known_does_not_balance(frame: Callable[..., Any]) -> None:
     files = frame("files", {"file": 7, "bytes": 10})
-    [row] = composition.composition.balance(
-        composition.composition(frame("records"), frame("batches")), files
-    ).collect()
+    [row] = composition.balance(composition.composition(frame("records"), frame("batches")), files).collect()
     assert (row.accounted, row.difference) == (0, 10)
 
 
@@ -190,13 +186,13 @@ def test_what_only_looks_stored_twice_is_not_told(frame: Callable[..., Any]) -> 
 
 
 def test_the_places_of_a_habit_are_bounded(frame: Callable[..., Any]) -> None:
-    copies = duplicates.duplicates.LOCATIONS_MAX + 10
+    copies = duplicates.LOCATIONS_MAX + 10
     messages = frame("messages", *(stored(number, number, body=b"alive") for number in range(copies)))
     found = duplicates.duplicates(messages, frame("records"))
     [row] = found.collect()
     assert (row.copies, row.ids) == (copies, copies)
-    assert [place.offset for place in row.locations] == list(range(duplicates.duplicates.LOCATIONS_MAX))
-    [counted] = duplicates.duplicates.by_destination(found).collect()
+    assert [place.offset for place in row.locations] == list(range(duplicates.LOCATIONS_MAX))
+    [counted] = duplicates.by_destination(found).collect()
     assert (counted.groups, counted.extra, counted.extra_bytes) == (1, copies - 1, (copies - 1) * 5)
 
 
@@ -221,7 +217,7 @@ def letter(number: int, cause: str | None, destination: str = "ActiveMQ.DLQ", **
     return {
         **record(number, 1000 + 10 * number, "ADD_MESSAGE", destination),
         "original_destination": "queue://orders",
-        "properties": {} if cause is None else {dead_letters.dead_letters.CAUSE_PROPERTY: cause},
+        "properties": {} if cause is None else {dead_letters.CAUSE_PROPERTY: cause},
         **others,
     }
 
@@ -272,22 +268,22 @@ def test_letters_are_known_by_cause_or_queue(letters: Any) -> None:
 
 
 def test_causes_that_differ_in_numbers_and_ids_are_one(letters: Any) -> None:
-    causes = dead_letters.dead_letters.by_cause(letters).collect()
+    causes = dead_letters.by_cause(letters).collect()
     assert {row.pattern: (row.letters, row.there) for row in causes} == {
         "Exceeds redelivery policy limit N, cause: order N of ID": (2, 1),
         "Message has expired": (1, 1),
-        dead_letters.dead_letters.NO_CAUSE: (5, 3),
+        dead_letters.NO_CAUSE: (5, 3),
     }
-    assert causes[0].pattern == dead_letters.dead_letters.NO_CAUSE, "the most frequent first"
+    assert causes[0].pattern == dead_letters.NO_CAUSE, "the most frequent first"
 
 
 def test_offenders_are_named(letters: Any) -> None:
-    first = dead_letters.dead_letters.by_destination(letters).first()
+    first = dead_letters.by_destination(letters).first()
     assert (first.original_destination, first.dlq, first.letters) == ("queue://orders", "ActiveMQ.DLQ", 2)
 
 
 def test_the_cause_stands_where_the_broker_writes_it() -> None:
-    assert dead_letters.dead_letters.CAUSE_PROPERTY == CAUSE_PROPERTY_OF_THE_BROKER
+    assert dead_letters.CAUSE_PROPERTY == CAUSE_PROPERTY_OF_THE_BROKER
 
 
 def test_findings_name_the_most_frequent_cause() -> None:
