@@ -95,8 +95,7 @@ def test_stomp_py_goes_on_at_the_standby_when_the_master_is_killed(brokers: Star
     connection, listener = connect(master, standby)
     for number in range(20):
         send(connection, listener, f"before {number}")
-    caught_up = wait_until(lambda: (standby.status() or {})["standby"]["has_caught_up"], "the standby has caught up")
-    assert caught_up
+    wait_until(lambda: (standby.status() or {})["standby"]["has_caught_up"], "the standby has caught up")
     assert "replay_seconds" in (standby.status() or {})["standby"]["takeover"]
     master.kill()
     wait_until(lambda: listener.losses, "the connection is lost")
@@ -143,7 +142,6 @@ def test_a_master_whose_lock_file_goes_is_deposed_and_stands_by(
         lock.unlink()
     standby.wait_role("master")
     master.wait_role("standby")
-    assert master.pid
     wait_until(lambda: listener.losses, "its clients are sent away")
     other, heard = connect(standby)
     send(other, heard, "two")

@@ -92,10 +92,6 @@ def leased(tmp_path: Path, library: Path) -> Iterator[Pair]:
         yield pair
 
 
-async def send(wire: Wire, body: str) -> None:
-    await stomp_wire.send(wire, QUEUE, body)
-
-
 async def confirm(broker: BrokerProcess, body: str) -> None:
     await stomp_wire.confirm(broker.stomp, QUEUE, body, SECONDS_MAX)
 
@@ -116,7 +112,7 @@ async def test_a_master_under_whom_something_fails_stands_by_and_can_rule_again(
 
     before = shim.held
     shim.hold(case.verbs, case.area, error=case.error)
-    await send(doomed, "doomed")
+    await stomp_wire.send(doomed, QUEUE, "doomed")
     await asyncio.to_thread(wait_until, lambda: shim.held > before, f"{case}")
     if case.error:
         shim.let_go()
@@ -154,7 +150,7 @@ async def test_a_master_whose_whole_volume_hangs_says_nothing_until_it_is_back(p
     before = shim.held
     shim.hold(Verb.ALL, Area.VOLUME)
     await asyncio.to_thread(wait_until, lambda: shim.held > before, "a call on the volume hangs")
-    await send(doomed, "doomed")
+    await stomp_wire.send(doomed, QUEUE, "doomed")
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await asyncio.wait_for(doomed.read(), NOTICED_SECONDS_MAX)
     doomed.close()
