@@ -204,7 +204,11 @@ class SimulatedDisk:
     # ---- names
 
     def link(self, source: str, target: str, /) -> None:
-        self._change_names("link", target, lambda: self._server.link(source, target))
+        def change() -> None:
+            self._server.link(source, target)
+            self._watch.linked(target)
+
+        self._change_names("link", target, change)
 
     def unlink(self, path: str, /) -> None:
         self._change_names("unlink", path, lambda: self._server.unlink(path))

@@ -110,7 +110,10 @@ class Node:
             self.world, self.name, clock_rate=self._clock_rate, clock_began=1000.0 * (1 + self.world.random.random())
         )
         self.process = process
-        self.steps = Steps(process, self._traps, self._watcher.wrote, lambda: self._watcher.fences(self))
+        watcher = self._watcher
+        self.steps = Steps(
+            process, self._traps, watcher.wrote, lambda: watcher.fences(self), lambda path: watcher.linked(self, path)
+        )
         process.thread(lambda: self._live(process), "loop").start()
 
     def _live(self, process: Process) -> None:

@@ -20,6 +20,7 @@ from tandemmq.locker.shared_file import SharedFileLocker
 from tandemmq.locker.sql.lease_database import LeaseDatabaseLocker, LeaseSettings
 from tandemmq.locker.sql.lease_table import SqlLeaseTable
 from tandemmq.simulator.database import LEASE, Database, reached
+from tandemmq.simulator.generous_lock import GenerousLocker, Grants
 from tandemmq.simulator.host import Host
 from tandemmq.simulator.kernel import Process
 from tandemmq.simulator.link import Link
@@ -37,6 +38,9 @@ SMALL: Final[dict[str, int]] = {
     "checkpoint_records": 200,
 }
 KINDS: Final = (SharedFileLocker.kind, LeaseDatabaseLocker.kind)
+
+#: Where files are to be reclaimed while somebody sleeps, they are shorter.
+LATE_FILE_BYTES: Final = 4 << 10
 
 #: What a simulation with several stores has where the operator said nothing: a store for each of its queues.
 SEVERAL: Final = ("Q0", "Q1")
@@ -72,6 +76,15 @@ def parts_of(settings: Settings) -> PartsOf:
 def with_several(parts: Parts) -> Parts:
     """The same with several stores."""
     return replace(parts, filters=Filters(FilteredStore(queue=queue, settings=parts.store) for queue in SEVERAL))
+
+
+def with_late_links(parts: Parts, grants: Grants) -> Parts:
+    """The same with short files, and a lock that may be granted twice."""
+
+    def make(request: LockRequest, process: Process, host: Host, granted: Callable[[], None]) -> Locker:
+        return GenerousLocker(parts.make_locker(request, process, host, granted), grants, granted)
+
+    return replace(parts, make_locker=make, store=replace(parts.store, journal_max_file_length=LATE_FILE_BYTES))
 
 
 def _small(store: StoreSettings, settings: Settings) -> StoreSettings:
