@@ -336,8 +336,10 @@ class SimulatedDisk:
         self._scratches += 1
         path = f"{self._scratch}/{prefix}{self._scratches}"
         self.makedirs(path)
-        yield path
-        self._server.find(self._scratch).entries.pop(f"{prefix}{self._scratches}", None)  # type: ignore[union-attr]
+        try:
+            yield path
+        finally:
+            self._server.discard(path)
 
     # ---- the end of the process
 

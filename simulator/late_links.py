@@ -34,7 +34,7 @@ OWNER_SLEEPS_AT: Final = (*PROMOTION[2:], *(Step.MASTER,) * len(PROMOTION[2:]))
 OWNER_CALLS_MAX: Final = 6
 WATCH_SECONDS: Final = 0.05
 #: A broker that waits for nothing but the lock has it after so long; else it is given to one more.
-MASTERLESS_SECONDS: Final = 1.0
+MASTERLESS_SECONDS: Final = 0.2
 #: The gap comes within this, or everybody wakes up.
 GAP_SECONDS_MAX: Final = 15.0
 WAKES_SECONDS_MAX: Final = 0.5
@@ -153,6 +153,7 @@ class _LateLink:
                 self._owner_slept = f"{'a promotion' if met.step in PROMOTION else 'a master'} slept in that file"
                 self._site.tell(f"{node.name}, {met.step and met.step.value}, sleeps in {self._name}")
                 self._wake_owner = self._sleep(node)
+                node.lose_clients()
 
         self._world.after(0.0, fall_asleep)
         thread = self._world.current
@@ -209,6 +210,7 @@ class _LateLink:
             for node in self._site.nodes:
                 if node.is_master and node.steps is not self._owner:
                     node.is_reachable = False
+                    node.lose_clients()
                     self._cut.append(node)
         self._wake_owner()
         self._ends_at = self._world.now + OWNER_SECONDS_MAX

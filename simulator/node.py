@@ -272,6 +272,11 @@ class Node:
         if self._loop is not None and self.process is not None:
             self._loop.call_soon_threadsafe(function)
 
+    def lose_clients(self) -> None:
+        """Their connections are reset on the way: they go to another broker."""
+        for connection in self._connections:
+            connection.reset()
+
     def when_reachable(self, function: Callable[[], None]) -> None:
         if self.is_reachable:
             function()

@@ -39,8 +39,13 @@ SMALL: Final[dict[str, int]] = {
 }
 KINDS: Final = (SharedFileLocker.kind, LeaseDatabaseLocker.kind)
 
-#: Where files are to be reclaimed while somebody sleeps, they are shorter.
-LATE_FILE_BYTES: Final = 4 << 10
+#: Where files are to be reclaimed while a broker sleeps, they are shorter, and go sooner.
+LATE: Final[dict[str, float]] = {
+    "journal_max_file_length": 2 << 10,
+    "checkpoint_records": 50,
+    "checkpoint_interval": 0.5,
+    "cleanup_interval": 0.1,
+}
 
 #: What a simulation with several stores has where the operator said nothing: a store for each of its queues.
 SEVERAL: Final = ("Q0", "Q1")
@@ -79,12 +84,12 @@ def with_several(parts: Parts) -> Parts:
 
 
 def with_late_links(parts: Parts, grants: Grants) -> Parts:
-    """The same with short files, and a lock that may be granted twice."""
+    """The same with short files that go soon, and a lock that may be granted twice."""
 
     def make(request: LockRequest, process: Process, host: Host, granted: Callable[[], None]) -> Locker:
         return GenerousLocker(parts.make_locker(request, process, host, granted), grants, granted)
 
-    return replace(parts, make_locker=make, store=replace(parts.store, journal_max_file_length=LATE_FILE_BYTES))
+    return replace(parts, make_locker=make, store=replace(parts.store, **LATE))  # type: ignore[arg-type]
 
 
 def _small(store: StoreSettings, settings: Settings) -> StoreSettings:

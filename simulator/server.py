@@ -182,6 +182,13 @@ class Server:
                 self._set(directory, name, self._new({}))
             directory = directory.entries[name]
 
+    def discard(self, path: str) -> None:
+        """Remove a directory that has files only, whoever has them open."""
+        entries, name, _ = self._place(path, must_be=True)
+        for file in (entries.pop(name).entries or {}).values():
+            file.links -= 1
+            self._forget(file)
+
     def listdir(self, path: str) -> list[str]:
         entries = self.find(path).entries
         if entries is None:

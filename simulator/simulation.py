@@ -64,11 +64,15 @@ MET_SECONDS_MAX = 15.0
 # server's
 #: lease on the locks of a silent host, and a few pauses.
 SERVES_SECONDS_MAX = 90.0
-#: Where links come late: when the first of them is planned, how much longer a storm may last, and what comes behind
-#: the last fault.
-LATE_LINK_SECONDS = (1.0, 8.0)
+#: Where links come late: when the first of them is planned; the share of a storm in which faults begin; how much longer
+#: the storm may last; and what comes behind the last fault.
+LATE_LINK_SECONDS = (1.0, 4.0)
+LATE_SHARE = 0.5
 LATE_STORMS = 3
-AFTER_LATE_LINKS_SECONDS = 5.0
+AFTER_LATE_LINKS_SECONDS = 2.0
+#: Between the messages of a producer, in seconds.
+INTERVALS = (0.1, 0.2, 0.4)
+LATE_INTERVALS = (0.04, 0.08)
 #: A queue from which nothing came for so long is empty.
 QUIET_SECONDS = 2.0
 END_SECONDS_MAX = 60.0
@@ -294,15 +298,17 @@ class Simulation:
         )
 
     def _faults(self) -> Faults:
-        faults = Faults(self._site, self.kinds, KINDS, self.world.random.randint(1, 6), self.storm_seconds)
+        seconds = self.storm_seconds * (LATE_SHARE if self._has_late_links else 1.0)
+        faults = Faults(self._site, self.kinds, KINDS, self.world.random.randint(1, 6), seconds)
         if self._has_late_links:
             faults.plan(LATE_LINK, self.world.random.uniform(*LATE_LINK_SECONDS))
         return faults
 
     def _is_storm_over(self, faults: Faults) -> bool:
         """Whether nothing more is to be learned from it."""
-        since = faults.quiet_since
-        return self._has_late_links and since is not None and self.world.now > since + AFTER_LATE_LINKS_SECONDS
+        site = self._site
+        until = max(LATE_SHARE * self.storm_seconds, site.disturbed_at + AFTER_LATE_LINKS_SECONDS)
+        return self._has_late_links and site.on_link is None and self.world.now > until
 
     def _is_broken(self) -> bool:
         """Whether something was found already: there is no need to go on."""
@@ -320,7 +326,7 @@ class Simulation:
                     self.nodes,
                     self.promises,
                     queues=(queue,) if chance.random() < SPREAD_SHARE else QUEUES,
-                    interval_seconds=chance.choice((0.1, 0.2, 0.4)),
+                    interval_seconds=chance.choice(LATE_INTERVALS if self._has_late_links else INTERVALS),
                     window=chance.choice((1, 5, 20)),
                     transacted=chance.choice((0.0, 0.2)),
                     abandons=chance.choice((0.0, 0.5)),
