@@ -155,8 +155,9 @@ _ALL: Final = (
     *(disk_error, handover, promotion, hang),
 )
 _OF_LATE_LINKS: Final = (lock_twice, late_link)
-_BEGIN: Final = {kind.__name__.replace("_", "-"): kind for kind in (*_ALL, *_OF_LATE_LINKS)}
-KINDS: Final[dict[str, Callable[[Faults], None]]] = _BEGIN
+KINDS: Final[dict[str, Callable[[Faults], None]]] = {
+    kind.__name__.replace("_", "-"): kind for kind in (*_ALL, *_OF_LATE_LINKS)
+}
 
 NAMED: Final = ("nfs-pause", "lock-steal", "clock-step", "disk-full", "partition", "kill")
 ALL: Final = tuple(KINDS)[: len(_ALL)]

@@ -26,6 +26,7 @@ from tandemmq.disk import (
     FileDisk,
     NotRegular,
     exists,
+    identity_of,
     open_with_status,
     opened,
     read_fully,
@@ -34,7 +35,7 @@ from tandemmq.disk import (
     write_fully,
 )
 from tandemmq.journal.errors import JournalMissing
-from tandemmq.journal.files import JournalFiles, identity_of
+from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.scan import FileSource
 from tandemmq.modes import NEW_FILE
 from tandemmq.store.maintenance.manifest import SUFFIX, Manifest, describe, encode_manifest
