@@ -215,10 +215,9 @@ def test_a_directory_that_was_replaced_is_not_opened(directory, tools, file):
             return fd if fd >= 0 else os.open(path, flags, mode)
 
     Index.open(directory, tools.plain).close()
-    with pytest.raises(IndexInUse, match="replaced"):
-        if file == "index.lock":  # as for those that rename or remove a directory
-            lock_directory(Replaced(), directory)
-        Index.open(directory, Replaced())
+    disk = Replaced()
+    with pytest.raises(IndexInUse, match="replaced"):  # whoever renames or removes a directory takes the lock only
+        lock_directory(disk, directory) if file == "index.lock" else Index.open(directory, disk)
     others[0].close()
 
 
