@@ -82,6 +82,13 @@ class JournalFiles:
         """Ids of the files that are there, ascending. Read from the directory at each call."""
         return sorted(number for name in self.disk.listdir(self.directory) if (number := file_id(name)) is not None)
 
+    def inodes(self) -> dict[int, int]:
+        """The inode number of each file that is there, by id, ascending, as the directory tells them: one call for all
+        files. They tell whether a name stands for another file than before."""
+        with self.disk.scandir(self.directory) as entries:
+            found = {number: entry.inode() for entry in entries if (number := file_id(entry.name)) is not None}
+        return dict(sorted(found.items()))
+
     def path(self, file: int) -> str:
         return f"{self.directory}/{PREFIX}{file}{SUFFIX}"
 

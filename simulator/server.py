@@ -189,11 +189,15 @@ class Server:
             file.links -= 1
             self._forget(file)
 
-    def listdir(self, path: str) -> list[str]:
+    def entries(self, path: str) -> dict[str, File]:
+        """Of a directory."""
         entries = self.find(path).entries
         if entries is None:
             raise failure(errno.ENOTDIR, path)
-        return list(entries)
+        return entries
+
+    def listdir(self, path: str) -> list[str]:
+        return list(self.entries(path))
 
     def sync_names(self) -> None:
         """Names are journalled in order: with the last all others are on the disk."""

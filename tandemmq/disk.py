@@ -19,7 +19,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol
 
 from tandemmq.modes import NEW_FILE
@@ -81,6 +81,15 @@ class Writable(Protocol):
     def pwrite(self, fd: int, data: Bytes, offset: int, /) -> int: ...
 
 
+class Entry(Protocol):
+    """A name in a directory, as ``os.scandir`` finds it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def inode(self) -> int: ...
+
+
 class FileDisk(Openable, Readable, Writable, Protocol):
     """The verbs of ``os`` by which whole files are kept, and their names."""
 
@@ -112,6 +121,8 @@ class Disk(FileDisk, Seekable, Protocol):
     def posix_fadvise(self, fd: int, offset: int, length: int, advice: int, /) -> None: ...
 
     def rmdir(self, path: str, /) -> None: ...
+
+    def scandir(self, path: str, /) -> AbstractContextManager[Iterable[Entry]]: ...
 
     def statvfs(self, path: str, /) -> os.statvfs_result: ...
 

@@ -231,7 +231,8 @@ class KubernetesLeaseLocker(LeasedLocker):
             # prove: kubernetes-renews-own " or self._lease.identity != self._identity"
             if self._lease is None or self._lease.identity != self._identity:
                 return None
-            if self._lease.uid != self._uid:  # prove: kubernetes-renews-what-it-took
+            # prove: kubernetes-renews-what-it-took "self._lease.uid != self._uid" -> "False"
+            if self._lease.uid != self._uid:
                 return None
             known_at = self.clock.now()
             wanted = self._lease.changed(encode(self._holder, self._identity), renewTime=micro_time(time.time()))

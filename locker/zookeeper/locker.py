@@ -158,7 +158,8 @@ class ZooKeeperLocker(LeasedLocker):
         found = self._read(self._node)
         if found is None:
             return False  # as above
-        if found[1].ephemeralOwner != self._session.number:  # prove: node-of-our-session
+        # prove: node-of-our-session "found[1].ephemeralOwner != self._session.number" -> "False"
+        if found[1].ephemeralOwner != self._session.number:
             self._begin_anew()
             return False
         self._version, self._made_by = found[1].version, found[1].czxid

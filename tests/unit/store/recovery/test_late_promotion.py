@@ -22,6 +22,7 @@ from tandemmq.store.records.commands import encode_add, encode_rollback, encode_
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.recovery.follow import Follower
+from tandemmq.store.recovery.header_reader import HeaderReader
 from tandemmq.store.recovery.promotion import Promotion
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
@@ -135,6 +136,22 @@ def test_a_file_of_a_late_linker_is_no_file_that_a_header_names(directory: str, 
     begin(third, reads=True)
     assert third.messages == 1
     third.close()
+
+
+# proves: header-of-the-file-that-is-there
+def test_a_header_is_that_of_a_file_and_not_of_its_name(tmp_path: Path) -> None:
+    files = JournalFiles(str(tmp_path))
+    files.prepare("z", 64 * KIB)
+    first = Term(str(tmp_path), "a")
+    while first.position.file < 4:
+        first.add_durably(10, body=bytes(4 * KIB))
+    first.crash()
+    reader = HeaderReader(files)
+    assert reader.refresh() == [1, 2, 3, 4]
+    files.remove([2])
+    files.publish("z", 2)
+    assert reader.refresh() == [1, 3, 4]
+    assert 2 not in reader.epoch_history.headers
 
 
 @pytest.mark.parametrize("has_successor", [True, False])
