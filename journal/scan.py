@@ -19,7 +19,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Protocol
 
-from tandemmq.disk import Identity, data_from, has_name, identity_of, open_regular, read_fully
+from tandemmq.disk import data_from, has_name, open_regular, read_fully
 from tandemmq.journal.errors import JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import (
@@ -116,9 +116,9 @@ class FileSource:
         return self._disk.fstat(self._fd).st_size
 
     @property
-    def identity(self) -> Identity:
-        """Which file this is, whatever has its name now."""
-        return identity_of(self._disk.fstat(self._fd))
+    def status(self) -> os.stat_result:
+        """Of this file, whatever has its name now."""
+        return self._disk.fstat(self._fd)
 
     def has_name(self, path: str) -> bool:
         """Whether ``path`` is a name of this file."""

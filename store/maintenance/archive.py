@@ -220,7 +220,7 @@ class Archive:
             log.warning("%s: another name is taken", error)
             return False
         try:
-            if identity_of(there) == source.identity:
+            if identity_of(there) == identity_of(source.status):
                 return True
             return there.st_size == source.size() and all(
                 data == read_fully(self._disk, fd, len(data), number * CHUNK_BYTES)
