@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SEEDS_PER_TASK = 10
 SEEDS_PER_LINE = 500
 """How often a long run says on standard error where it is."""
-MIXTURES = ("named", "all", "storms", "mixed")
+MIXTURES = ("named", "all", "storms", "late", "mixed")
 COLLECT_AFTER_OBJECTS = 100_000
 
 
@@ -53,7 +53,7 @@ class _Task:
     "--mixture",
     type=click.Choice(MIXTURES),
     default=MIXTURES[0],
-    help="Of faults: those that are named most, all, the worst; or by turns, every other seed a storm.",
+    help="Of faults: those that are named most, all, the worst, late links; or by turns, every other seed a storm.",
 )
 @click.option("--faults", metavar="LIST", help="Kinds of faults instead of a mixture, or `none`.")
 @click.option("--brokers", type=click.IntRange(2, 9), help="Default: 2, 3 or 5, as the seed says.")

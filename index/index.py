@@ -23,7 +23,7 @@ from dataclasses import InitVar, dataclass
 from tandemmq.disk import Disk, open_regular, read_fully, sync_directory, write_fully
 from tandemmq.index.errors import IndexClosed, IndexDamaged, IndexFailed, IndexStolen
 from tandemmq.index.freelist import HEAD_BYTES, RUN, FreePages, FreeSlot
-from tandemmq.index.lock import lock_directory
+from tandemmq.index.lock import demand_lock, lock_directory
 from tandemmq.index.node import Branch, Leaf
 from tandemmq.index.page import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_SIZE_MIN, Pointer
 from tandemmq.index.pages import DataFile, FreeFile, read_slots
@@ -123,6 +123,7 @@ class Index:
             opened.append(open_regular(disk, os.path.join(directory, FREE_NAME), os.O_RDWR | os.O_CREAT))
             disk.fsync(opened[-1])
             sync_directory(disk, directory)
+            demand_lock(disk, directory, opened[0])  # prove: opened-files-are-the-locked-ones
             free = FreeFile(disk, opened[-1])
             noted_in = directory if notes_damage else None
             return cls(disk, opened[0], data, free, roots, slots, incarnation, entropy, noted_in)

@@ -1,14 +1,19 @@
 """The lock of an index directory, so that two openings never write the same pages.
 
 flock(2) on `index.lock`, held while the index is open and dropped by the kernel when its holder dies. The file is
-never removed. A disk that is not the kernel's brings a `flock` of its own.
+removed with its directory only. A disk that is not the kernel's brings a `flock` of its own.
+
+The lock is that of a file, and not of a name: a directory can be renamed or removed between the opening of its lock
+file and the locking, and another process can make the name anew.
 """
+
+# proofs: index
 
 import errno
 import fcntl
 import os
 
-from tandemmq.disk import Disk, demand_directory, open_regular
+from tandemmq.disk import Disk, demand_directory, has_name, open_regular
 from tandemmq.index.errors import IndexInUse
 
 LOCK_NAME = "index.lock"
@@ -21,9 +26,20 @@ def lock_directory(disk: Disk, directory: str) -> int:
     fd = open_regular(disk, os.path.join(directory, LOCK_NAME), os.O_RDWR | os.O_CREAT)
     try:
         getattr(disk, "flock", fcntl.flock)(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        demand_lock(disk, directory, fd)  # prove: locked-directory-has-its-name
     except OSError as error:
         disk.close(fd)
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             raise IndexInUse(f"the index in {directory} is open elsewhere") from error
         raise
+    except IndexInUse:
+        disk.close(fd)
+        raise
     return fd
+
+
+def demand_lock(disk: Disk, directory: str, lock: int) -> None:
+    """Raises IndexInUse when the locked file is not that of ``directory`` any more. To be asked again when files of
+    the directory were opened: only then it is known that they are files of the locked one."""
+    if not has_name(disk, lock, os.path.join(directory, LOCK_NAME)):
+        raise IndexInUse(f"the index in {directory} was replaced or removed")

@@ -18,7 +18,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from tandemmq.disk import Disk, NotRegular, open_regular, open_with_status, sync_directory, unlink_if_there, write_fully
+from tandemmq.disk import (
+    Disk,
+    Identity,
+    NotRegular,
+    identity_now,
+    identity_of,
+    open_regular,
+    open_with_status,
+    sync_directory,
+    unlink_if_there,
+    write_fully,
+)
 from tandemmq.journal.errors import FenceTaken
 from tandemmq.journal.format import END_RECORD, FILE_ID_LIMIT
 from tandemmq.modes import NEW_FILE
@@ -27,9 +38,6 @@ PREFIX = "db-"
 SUFFIX = ".log"
 NEXT_PREFIX = ".next-"
 ZEROS_CHUNK_BYTES = 1024 * 1024
-
-# (st_dev, st_ino): which file it is, whatever its name
-Identity = tuple[int, int]
 
 
 def file_id(name: str) -> int | None:
@@ -41,10 +49,6 @@ def file_id(name: str) -> int | None:
         return None
     number = int(digits)
     return number if str(number) == digits and number <= FILE_ID_LIMIT else None
-
-
-def identity_of(status: os.stat_result) -> Identity:
-    return status.st_dev, status.st_ino
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,13 @@ class JournalFiles:
         """Ids of the files that are there, ascending. Read from the directory at each call."""
         return sorted(number for name in self.disk.listdir(self.directory) if (number := file_id(name)) is not None)
 
+    def inodes(self) -> dict[int, int]:
+        """The inode number of each file that is there, by id, ascending, as the directory tells them: one call for all
+        files. They tell whether a name stands for another file than before."""
+        with self.disk.scandir(self.directory) as entries:
+            found = {number: entry.inode() for entry in entries if (number := file_id(entry.name)) is not None}
+        return dict(sorted(found.items()))
+
     def path(self, file: int) -> str:
         return f"{self.directory}/{PREFIX}{file}{SUFFIX}"
 
@@ -90,13 +101,8 @@ class JournalFiles:
         return identity_of(self.disk.stat(self.path(file)))
 
     def identity_now(self, file: int) -> Identity:
-        """As the server has it, not as this host caches it.
-
-        A host may trust a cached name for long (NFS, acdirmin); an open asks the server (close-to-open).
-        """
-        fd, status = open_with_status(self.disk, self.path(file), os.O_RDONLY)
-        self.disk.close(fd)
-        return identity_of(status)
+        """As the server has it, not as this host caches it."""
+        return identity_now(self.disk, self.path(file))
 
     def size(self, file: int) -> int:
         """Physical length; what counts of it, only a scan can tell."""

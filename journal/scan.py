@@ -19,7 +19,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Protocol
 
-from tandemmq.disk import data_from, open_regular, read_fully
+from tandemmq.disk import data_from, has_name, open_regular, read_fully
 from tandemmq.journal.errors import JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import (
@@ -114,6 +114,15 @@ class FileSource:
 
     def size(self) -> int:
         return self._disk.fstat(self._fd).st_size
+
+    @property
+    def status(self) -> os.stat_result:
+        """Of this file, whatever has its name now."""
+        return self._disk.fstat(self._fd)
+
+    def has_name(self, path: str) -> bool:
+        """Whether ``path`` is a name of this file."""
+        return has_name(self._disk, self._fd, path)
 
     def close(self) -> None:
         self._disk.close(self._fd)

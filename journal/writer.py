@@ -24,9 +24,9 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from tandemmq.disk import not_opened, write_fully
+from tandemmq.disk import Identity, not_opened, write_fully
 from tandemmq.journal.errors import Deposed, FenceTaken, JournalFailed
-from tandemmq.journal.files import Identity, JournalFiles, OwnFile
+from tandemmq.journal.files import JournalFiles, OwnFile
 from tandemmq.journal.format import (
     END_RECORD_SIZE,
     FILE_LENGTH_DEFAULT,

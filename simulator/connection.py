@@ -175,6 +175,12 @@ class Connection:
         delay = LATENCY_SECONDS if self._server.is_reachable else BROKER_NOTICES_SECONDS
         self._world.after(delay, lambda: self._server.call_on_loop(notice))
 
+    def reset(self) -> None:
+        """The network ends it: the client learns that at once, the broker after a while."""
+        if not self.is_given_up:
+            self.give_up()
+            self._to.hung_up()
+
     def broke(self) -> None:
         """The broker's process is gone."""
         self.is_open = False

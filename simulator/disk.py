@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from tandemmq.simulator.host import Host, unreachable
+from tandemmq.simulator.host import Entry, Host, unreachable
 from tandemmq.simulator.kernel import Killed, Process
 from tandemmq.simulator.link import Link, NoAnswer
 from tandemmq.simulator.server import DEVICE, File, failure
@@ -204,7 +204,11 @@ class SimulatedDisk:
     # ---- names
 
     def link(self, source: str, target: str, /) -> None:
-        self._change_names("link", target, lambda: self._server.link(source, target))
+        def change() -> None:
+            self._server.link(source, target)
+            self._watch.linked(target)
+
+        self._change_names("link", target, change)
 
     def unlink(self, path: str, /) -> None:
         self._change_names("unlink", path, lambda: self._server.unlink(path))
@@ -242,18 +246,25 @@ class SimulatedDisk:
         self._call("makedirs", name, effect)
 
     def listdir(self, path: str, /) -> list[str]:
+        return [entry.name for entry in self._entries(path)]
+
+    @contextmanager
+    def scandir(self, path: str, /) -> Iterator[list[Entry]]:
+        yield self._entries(path)
+
+    def _entries(self, path: str) -> list[Entry]:
         host = self.host
         known = host.lists.get(path)
         if known is not None and host.world.now - known[1] < host.attribute_seconds:
-            return list(known[0])
+            return known[0]
 
-        def effect() -> list[str]:
-            names = self._server.listdir(path)
+        def effect() -> list[Entry]:
+            entries = [Entry(name, file.inode) for name, file in self._server.entries(path).items()]
             if host.attribute_seconds:
-                host.lists[path] = names, host.world.now
-            return names
+                host.lists[path] = entries, host.world.now
+            return entries
 
-        return list(self._call("listdir", path, effect))
+        return self._call("listdir", path, effect)
 
     def stat(self, path: str, /) -> Any:
         host = self.host
@@ -332,8 +343,10 @@ class SimulatedDisk:
         self._scratches += 1
         path = f"{self._scratch}/{prefix}{self._scratches}"
         self.makedirs(path)
-        yield path
-        self._server.find(self._scratch).entries.pop(f"{prefix}{self._scratches}", None)  # type: ignore[union-attr]
+        try:
+            yield path
+        finally:
+            self._server.discard(path)
 
     # ---- the end of the process
 

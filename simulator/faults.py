@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tandemmq.simulator.database import Database
+from tandemmq.simulator.generous_lock import Grants
 from tandemmq.simulator.kernel import World
 from tandemmq.simulator.link import Link
 from tandemmq.simulator.node import Node
@@ -32,7 +33,9 @@ class Site:
     """All that faults are done to, and where they are reported and counted. ``database_links`` by broker.
 
     ``is_lock_harmed``: somebody may have had the lock taken away, or given to another one beside. ``mending``: what is
-    to be undone yet. ``disturbed_at``: when something was done, or undone, last.
+    to be undone yet. ``disturbed_at``: when something was done, or undone, last. ``grants``: of the lock, to one more.
+    ``on_link`` is called with each journal file that got its name: by whom, its path, whether files with higher numbers
+    were there.
     """
 
     world: World
@@ -47,6 +50,8 @@ class Site:
     is_lock_harmed: bool = False
     mending: list[Callable[[], None]] = field(default_factory=list)
     disturbed_at: float = 0.0
+    grants: Grants = field(default_factory=Grants)
+    on_link: Callable[[Node, str, bool], None] | None = None
 
     def node_of(self, steps: Steps) -> Node:
         """Whose steps they are."""

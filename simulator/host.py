@@ -30,6 +30,18 @@ class CachedFile:
     dirty: list[tuple[int, bytes]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Of a directory, as ``os.scandir`` tells it."""
+
+    name: str
+    number: int
+
+    def inode(self) -> int:
+        """Of the file that had this name when the directory was read."""
+        return self.number
+
+
 class Host:
     """One host's cache of the volume. ``attribute_seconds``: how long it trusts cached names and attributes; 0: not at
     all.
@@ -49,7 +61,7 @@ class Host:
         self.failing: dict[str, int] = {}  # verb -> errno of its next call
         self.on_failure: Callable[[], None] = lambda: None  # one of those took effect
         self.names: dict[str, tuple[File, float]] = {}
-        self.lists: dict[str, tuple[list[str], float]] = {}
+        self.lists: dict[str, tuple[list[Entry], float]] = {}
         self._files: dict[int, CachedFile] = {}
 
     def wall(self) -> float:

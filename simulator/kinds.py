@@ -10,6 +10,8 @@ disk-error   a write, or a sync, fails once, and what was not synced is gone
 handover     an operator asks the master to hand over
 promotion    a master goes, and up to three promotions after it die, fail, sleep or hang at a step (step_faults)
 hang         a host's volume, or its lock server, hangs from a step of a broker's life on (step_faults)
+lock-twice   the lock is granted to one more broker, and both can prove that they have it (late_links)
+late-link    a broker links its journal file into the gap that another one's reclaiming left (late_links)
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tandemmq.simulator.faults import Faults
+from tandemmq.simulator.late_links import late_link, lock_twice
 from tandemmq.simulator.step_faults import hang, promotion
 
 HOUR: Final = 3600.0
@@ -151,10 +154,13 @@ _ALL: Final = (
     *(nfs_pause, lock_steal, clock_step, disk_full, partition, kill),
     *(disk_error, handover, promotion, hang),
 )
-KINDS: Final[dict[str, Callable[[Faults], None]]] = {kind.__name__.replace("_", "-"): kind for kind in _ALL}
+_OF_LATE_LINKS: Final = (lock_twice, late_link)
+KINDS: Final[dict[str, Callable[[Faults], None]]] = {
+    kind.__name__.replace("_", "-"): kind for kind in (*_ALL, *_OF_LATE_LINKS)
+}
 
 NAMED: Final = ("nfs-pause", "lock-steal", "clock-step", "disk-full", "partition", "kill")
-ALL: Final = tuple(KINDS)
+ALL: Final = tuple(KINDS)[: len(_ALL)]
 #: What hurts most, as often as it is named here.
 STORMS: Final = (
     *("promotion",) * 5,
@@ -167,12 +173,19 @@ STORMS: Final = (
     "disk-error",
     "disk-full",
 )
-MIXTURES: Final[dict[str, tuple[str, ...]]] = {"named": NAMED, "all": ALL, "storms": STORMS}
+#: For three to five brokers, and a lock that is granted twice.
+LATE: Final = ("late-link", "late-link", "lock-twice", "kill", "nfs-pause", "lock-steal", "disk-error", "handover")
+MIXTURES: Final[dict[str, tuple[str, ...]]] = {"named": NAMED, "all": ALL, "storms": STORMS, "late": LATE}
 MIXED: Final = "mixed"
+#: Of ``mixed``, each seed with this last digit has late links.
+LATE_DIGIT: Final = 7
 
 
 def mixture_of(seed: int, mixture: str) -> str:
-    """The name of a seed's mixture: of ``mixed``, every other seed is a storm, and the others take turns."""
+    """The name of a seed's mixture: of ``mixed``, every other seed is a storm, one of ten has late links, and the
+    others take turns."""
     if mixture != MIXED:
         return mixture
+    if seed % 10 == LATE_DIGIT:
+        return "late"
     return "storms" if seed % 2 == 0 else "all" if seed % 4 == 1 else "named"

@@ -110,7 +110,10 @@ class Node:
             self.world, self.name, clock_rate=self._clock_rate, clock_began=1000.0 * (1 + self.world.random.random())
         )
         self.process = process
-        self.steps = Steps(process, self._traps, self._watcher.wrote, lambda: self._watcher.fences(self))
+        watcher = self._watcher
+        self.steps = Steps(
+            process, self._traps, watcher.wrote, lambda: watcher.fences(self), lambda path: watcher.linked(self, path)
+        )
         process.thread(lambda: self._live(process), "loop").start()
 
     def _live(self, process: Process) -> None:
@@ -268,6 +271,11 @@ class Node:
     def call_on_loop(self, function: Callable[[], object]) -> None:
         if self._loop is not None and self.process is not None:
             self._loop.call_soon_threadsafe(function)
+
+    def lose_clients(self) -> None:
+        """Their connections are reset on the way: they go to another broker."""
+        for connection in self._connections:
+            connection.reset()
 
     def when_reachable(self, function: Callable[[], None]) -> None:
         if self.is_reachable:

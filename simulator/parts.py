@@ -20,6 +20,7 @@ from tandemmq.locker.shared_file import SharedFileLocker
 from tandemmq.locker.sql.lease_database import LeaseDatabaseLocker, LeaseSettings
 from tandemmq.locker.sql.lease_table import SqlLeaseTable
 from tandemmq.simulator.database import LEASE, Database, reached
+from tandemmq.simulator.generous_lock import GenerousLocker, Grants
 from tandemmq.simulator.host import Host
 from tandemmq.simulator.kernel import Process
 from tandemmq.simulator.link import Link
@@ -37,6 +38,14 @@ SMALL: Final[dict[str, int]] = {
     "checkpoint_records": 200,
 }
 KINDS: Final = (SharedFileLocker.kind, LeaseDatabaseLocker.kind)
+
+#: Where files are to be reclaimed while a broker sleeps, they are shorter, and go sooner.
+LATE: Final[dict[str, float]] = {
+    "journal_max_file_length": 2 << 10,
+    "checkpoint_records": 50,
+    "checkpoint_interval": 0.5,
+    "cleanup_interval": 0.1,
+}
 
 #: What a simulation with several stores has where the operator said nothing: a store for each of its queues.
 SEVERAL: Final = ("Q0", "Q1")
@@ -72,6 +81,15 @@ def parts_of(settings: Settings) -> PartsOf:
 def with_several(parts: Parts) -> Parts:
     """The same with several stores."""
     return replace(parts, filters=Filters(FilteredStore(queue=queue, settings=parts.store) for queue in SEVERAL))
+
+
+def with_late_links(parts: Parts, grants: Grants) -> Parts:
+    """The same with short files that go soon, and a lock that may be granted twice."""
+
+    def make(request: LockRequest, process: Process, host: Host, granted: Callable[[], None]) -> Locker:
+        return GenerousLocker(parts.make_locker(request, process, host, granted), grants, granted)
+
+    return replace(parts, make_locker=make, store=replace(parts.store, **LATE))  # type: ignore[arg-type]
 
 
 def _small(store: StoreSettings, settings: Settings) -> StoreSettings:

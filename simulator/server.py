@@ -182,11 +182,22 @@ class Server:
                 self._set(directory, name, self._new({}))
             directory = directory.entries[name]
 
-    def listdir(self, path: str) -> list[str]:
+    def discard(self, path: str) -> None:
+        """Remove a directory that has files only, whoever has them open."""
+        entries, name, _ = self._place(path, must_be=True)
+        for file in (entries.pop(name).entries or {}).values():
+            file.links -= 1
+            self._forget(file)
+
+    def entries(self, path: str) -> dict[str, File]:
+        """Of a directory."""
         entries = self.find(path).entries
         if entries is None:
             raise failure(errno.ENOTDIR, path)
-        return list(entries)
+        return entries
+
+    def listdir(self, path: str) -> list[str]:
+        return list(self.entries(path))
 
     def sync_names(self) -> None:
         """Names are journalled in order: with the last all others are on the disk."""

@@ -24,12 +24,14 @@ from tandemmq.simulator.clients import Client, Consumer, Drain, Producer
 from tandemmq.simulator.connection import BROKER_NOTICES_SECONDS, Delivery, Frame, Receipt, Refusal
 from tandemmq.simulator.database import Database
 from tandemmq.simulator.faults import Faults, Site
+from tandemmq.simulator.generous_lock import Grants
 from tandemmq.simulator.host import Host
 from tandemmq.simulator.kernel import World
 from tandemmq.simulator.kinds import KINDS
+from tandemmq.simulator.late_links import LATE_LINK, is_below_others
 from tandemmq.simulator.link import Link
 from tandemmq.simulator.node import NEVER, Node
-from tandemmq.simulator.parts import DIRECTORY, PartsOf, with_several
+from tandemmq.simulator.parts import DIRECTORY, PartsOf, with_late_links, with_several
 from tandemmq.simulator.promises import Promises
 from tandemmq.simulator.server import File, Server
 from tandemmq.simulator.step_faults import GOES_AND_COMES, GOES_SECONDS_MAX, HANGING, HANGS_AT, set_hang
@@ -41,6 +43,8 @@ from tandemmq.store.tools.why.inventory import inventory, unexplained
 STORM_SECONDS = 20.0
 #: How many brokers there are by default.
 BROKERS = (2, 3, 5)
+#: And where links come late.
+BROKERS_OF_LATE_LINKS = (3, 4, 5)
 QUEUES = ("Q0", "Q1")
 #: Without faults a broker serves within this, and everybody has what is due.
 CALM_SECONDS_MAX = 150.0
@@ -60,6 +64,15 @@ MET_SECONDS_MAX = 15.0
 # server's
 #: lease on the locks of a silent host, and a few pauses.
 SERVES_SECONDS_MAX = 90.0
+#: Where links come late: when the first of them is planned; the share of a storm in which faults begin; how much longer
+#: the storm may last; and what comes behind the last fault.
+LATE_LINK_SECONDS = (1.0, 4.0)
+LATE_SHARE = 0.5
+LATE_STORMS = 3
+AFTER_LATE_LINKS_SECONDS = 2.0
+#: Between the messages of a producer, in seconds.
+INTERVALS = (0.1, 0.2, 0.4)
+LATE_INTERVALS = (0.04, 0.08)
 #: A queue from which nothing came for so long is empty.
 QUIET_SECONDS = 2.0
 END_SECONDS_MAX = 60.0
@@ -127,9 +140,11 @@ class Simulation:
         self.figures = {"promotions": 0, "demotions": 0, "handovers": 0, "receipts": 0, "deliveries": 0}
         self.tally = Tally()
         self.traps = Traps()
+        self._has_late_links = LATE_LINK in self.kinds
+        self._late_links = 0
         chance = world.random
         if brokers is None:
-            brokers = chance.choice(self.brokers_by_default)
+            brokers = chance.choice(BROKERS_OF_LATE_LINKS if self._has_late_links else self.brokers_by_default)
         self.tally.add("brokers", str(brokers))
         self._build(make_parts, brokers)
 
@@ -144,6 +159,9 @@ class Simulation:
         parts = make_parts(self.database, links)
         if "promotion" in self.kinds and chance.random() < SEVERAL_SHARE:
             parts = with_several(parts)
+        grants = Grants()
+        if self._has_late_links:
+            parts = with_late_links(parts, grants)
         self.parts = parts
         self.tally.add("stores", "several" if parts.filters.entries else "one")
         # Of several stores each has its files.
@@ -166,6 +184,7 @@ class Simulation:
         self._site = Site(
             world, self.server, self.nodes, self.database, links, DIRECTORY, self.tell, self.tally, self.traps
         )
+        self._site.grants = grants
         self._site.is_lock_harmed = not parts.lock.use_lock
         file_bytes = parts.store.journal_max_file_length + BATCH_BYTES_MAX
         self._bounds = Bounds(self._site, file_bytes, attribute_seconds, self.problems.append)
@@ -219,6 +238,15 @@ class Simulation:
         """A promotion is about to put up its fence."""
         self._bounds.fences(node)
 
+    def linked(self, node: Node, path: str) -> None:
+        """A broker gave a journal file its name."""
+        is_late = is_below_others(node.host.server, path)
+        if is_late:
+            self.tally.add("late links", "links")
+            self._late_links += 1
+        if self._site.on_link is not None:
+            self._site.on_link(node, path, is_late)
+
     def wrote(self, batch: bytes) -> None:
         """A broker wrote to the journal."""
         self._bounds.written.note(self.world.now, batch)
@@ -244,7 +272,8 @@ class Simulation:
         site = self._site
         self._bounds.sample_often()
         faults = self._faults()
-        world.run(self.storm_seconds, lambda: self._is_broken() or self._is_storm_over(faults))
+        seconds = LATE_STORMS * self.storm_seconds if self._has_late_links else self.storm_seconds
+        world.run(seconds, lambda: self._is_broken() or self._is_storm_over(faults))
         faults.mend()
         if self._may_have_one_hang() and chance.random() < ONE_HANGS_SHARE:
             self._one_hangs(site)
@@ -269,11 +298,17 @@ class Simulation:
         )
 
     def _faults(self) -> Faults:
-        return Faults(self._site, self.kinds, KINDS, self.world.random.randint(1, 6), self.storm_seconds)
+        seconds = self.storm_seconds * (LATE_SHARE if self._has_late_links else 1.0)
+        faults = Faults(self._site, self.kinds, KINDS, self.world.random.randint(1, 6), seconds)
+        if self._has_late_links:
+            faults.plan(LATE_LINK, self.world.random.uniform(*LATE_LINK_SECONDS))
+        return faults
 
     def _is_storm_over(self, faults: Faults) -> bool:
         """Whether nothing more is to be learned from it."""
-        return False
+        site = self._site
+        until = max(LATE_SHARE * self.storm_seconds, site.disturbed_at + AFTER_LATE_LINKS_SECONDS)
+        return self._has_late_links and site.on_link is None and self.world.now > until
 
     def _is_broken(self) -> bool:
         """Whether something was found already: there is no need to go on."""
@@ -291,7 +326,7 @@ class Simulation:
                     self.nodes,
                     self.promises,
                     queues=(queue,) if chance.random() < SPREAD_SHARE else QUEUES,
-                    interval_seconds=chance.choice((0.1, 0.2, 0.4)),
+                    interval_seconds=chance.choice(LATE_INTERVALS if self._has_late_links else INTERVALS),
                     window=chance.choice((1, 5, 20)),
                     transacted=chance.choice((0.0, 0.2)),
                     abandons=chance.choice((0.0, 0.5)),
@@ -309,7 +344,7 @@ class Simulation:
                 think_seconds=chance.choice((0.01, 0.2, 1.0)),
                 transacted=chance.choice((0.0, 0.2)),
             )
-            for number in range(chance.randint(1, 3))
+            for number in range(chance.randint(len(QUEUES) if self._has_late_links else 1, 3))
         ]
         return clients
 
@@ -427,6 +462,8 @@ class Simulation:
 
     def _look_back(self) -> None:
         """At what became of the seed."""
+        if self._late_links:
+            self.tally.add("late links", "seeds")
 
     def _finish(self, clients: list[Client]) -> None:
         """No greenlet outlives the seed."""

@@ -87,12 +87,14 @@ _PROMOTING_THREADS: Final = ("tandemmq-life", "tandemmq-promoting")
 class Trap:
     """``spring`` is called once: when so many ``calls`` of ``step`` have been made by one broker (None: at the call
     that ends it; 0: when it begins), or when the step ends before. What it returns is the errno of the call that it
-    met."""
+    met. With ``verb`` it is called before such a call on a journal file, and only then. ``met``: the broker, if it is
+    to be this one."""
 
     step: Step
     calls: int | None
     spring: Callable[[Steps], int | None]
     met: Steps | None = None
+    verb: str | None = None
 
 
 class Traps:
@@ -114,6 +116,10 @@ class Traps:
         """A call in the step in which ``steps`` is now."""
         for trap in self._waiting:
             if trap.step is steps.step and trap.met in (None, steps):
+                if trap.verb is not None:
+                    if trap.verb == verb:
+                        return self._spring(trap, steps)
+                    continue
                 trap.met = steps
                 if trap.calls is None:
                     if steps.is_the_end(verb):
@@ -128,7 +134,7 @@ class Traps:
         """From one step to the next."""
         for trap in self._waiting:
             is_due = trap.step is left or (trap.step is steps.step and trap.calls == 0)
-            if is_due and trap.met in (None, steps):
+            if is_due and trap.verb is None and trap.met in (None, steps):
                 return self._spring(trap, steps)
         return None
 
@@ -146,15 +152,18 @@ class Traps:
 @dataclass(eq=False)
 class Steps:
     """Of one life of one broker. ``step`` is None until it says something. ``on_batch`` is called with each batch that
-    it writes into a journal file, ``on_fence`` right before it puts up one."""
+    it writes into a journal file, ``on_fence`` right before it puts up one, ``on_link`` with the path of each journal
+    file to which it gave its name. ``target``: the name that it asked for last."""
 
     process: Process
     _traps: Traps
     _on_batch: Callable[[bytes], object] = lambda data: None
     _on_fence: Callable[[], object] = lambda: None
+    _on_link: Callable[[str], object] = lambda path: None
 
     def __post_init__(self) -> None:
         self.step: Step | None = None
+        self.target = ""
         self._ending: tuple[str, Step] | None = None  # the call that ends the step, and the step that follows
         self._errno: int | None = None  # of the next call
 
@@ -180,8 +189,10 @@ class Steps:
 
     def before(self, verb: str, path: str) -> int | None:
         """The errno with which the call is to fail; None: as it may."""
-        if verb == "link" and self.step in (Step.FENCING, Step.LINKED) and self._is_promoting():
-            self._on_fence()
+        if verb == "link":
+            self.target = path
+            if self.step in (Step.FENCING, Step.LINKED) and self._is_promoting():
+                self._on_fence()
         if not self._traps and self._errno is None:
             return None
         if self.step in PROMOTION and not self._is_promoting():
@@ -196,6 +207,11 @@ class Steps:
         ending = self._ending
         if ending is not None and ending[0] == verb and _is_journal(path) and self._is_promoting():
             self._move(ending[1])
+
+    def linked(self, path: str) -> None:
+        """At the server: the file has its name now, whether the process gets the answer or not."""
+        if _is_journal(path):
+            self._on_link(path)
 
     def granted(self) -> None:
         """It got the lock."""

@@ -19,12 +19,14 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol
 
 from tandemmq.modes import NEW_FILE
 
 Bytes = bytes | bytearray | memoryview
+# (st_dev, st_ino): which file it is, whatever its name
+Identity = tuple[int, int]
 
 # So that an opening neither waits nor leaves the directory; of no effect on regular files.
 _ONLY_HERE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -79,6 +81,15 @@ class Writable(Protocol):
     def pwrite(self, fd: int, data: Bytes, offset: int, /) -> int: ...
 
 
+class Entry(Protocol):
+    """A name in a directory, as ``os.scandir`` finds it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def inode(self) -> int: ...
+
+
 class FileDisk(Openable, Readable, Writable, Protocol):
     """The verbs of ``os`` by which whole files are kept, and their names."""
 
@@ -111,9 +122,33 @@ class Disk(FileDisk, Seekable, Protocol):
 
     def rmdir(self, path: str, /) -> None: ...
 
+    def scandir(self, path: str, /) -> AbstractContextManager[Iterable[Entry]]: ...
+
     def statvfs(self, path: str, /) -> os.statvfs_result: ...
 
     def urandom(self, size: int, /) -> bytes: ...
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    """Which file this is the status of."""
+    return status.st_dev, status.st_ino
+
+
+def identity_now(disk: Openable, path: str) -> Identity:
+    """Of the file that has this name, as the server has it and not as this host caches it: a host may trust a cached
+    name for long (NFS, acdirmin); an open asks the server (close-to-open). Raises as ``open_with_status``."""
+    fd, status = open_with_status(disk, path, os.O_RDONLY)
+    disk.close(fd)
+    return identity_of(status)
+
+
+def has_name(disk: Openable, fd: int, path: str) -> bool:
+    """Whether ``path`` is a name of the file that is open as ``fd``: it was neither renamed nor replaced. The open
+    descriptor keeps its inode from being used again (safety.md 9)."""
+    try:
+        return identity_now(disk, path) == identity_of(disk.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def open_regular(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) -> int:

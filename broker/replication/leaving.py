@@ -18,7 +18,7 @@ from tandemmq.broker.replication.known import read_known
 from tandemmq.broker.replication.marks import Place
 from tandemmq.broker.replication.positions import Position
 from tandemmq.broker.replication.promise import SLOT_BYTES, SLOT_COUNT, Promise, PromiseFileInUse, decode_slot
-from tandemmq.disk import open_regular, read_fully, sync_directory
+from tandemmq.disk import has_name, open_regular, read_fully, sync_directory
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.membership import PROMISE_FILE
 from tandemmq.store.records.headers import SetHeader
@@ -109,8 +109,9 @@ class Leaver:
 @contextmanager
 def leaver(directory: str) -> Iterator[Leaver]:
     """While this is open no node runs there. Raises NotMember, PromiseFileInUse, PromiseUnknown, OSError."""
+    path = os.path.join(directory, PROMISE_FILE)
     try:
-        fd = open_regular(os, os.path.join(directory, PROMISE_FILE), os.O_RDWR)
+        fd = open_regular(os, path, os.O_RDWR)
     except FileNotFoundError as error:
         raise NotMember(f"{directory} belongs to no replicated set: there is no {PROMISE_FILE} in it") from error
     try:
@@ -118,6 +119,8 @@ def leaver(directory: str) -> Iterator[Leaver]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise PromiseFileInUse(f"a process runs in {directory}: stop it first") from error
+        if not has_name(os, fd, path):  # prove: left-promise-is-the-locked-file "not has_name(os, fd, path)" -> "False"
+            raise PromiseFileInUse(f"{PROMISE_FILE} in {directory} was replaced or renamed while it was opened")
         data = read_fully(os, fd, SLOT_BYTES * SLOT_COUNT, 0)
         slots = [decode_slot(data[at : at + SLOT_BYTES]) for at in range(0, SLOT_BYTES * SLOT_COUNT, SLOT_BYTES)]
         readable = [slot for slot in slots if slot is not None]

@@ -45,7 +45,7 @@ from tandemmq.broker.replication.fields import (
     text,
 )
 from tandemmq.broker.replication.voters import Founding
-from tandemmq.disk import Disk, open_regular, read_fully, sync_directory, write_fully
+from tandemmq.disk import Disk, has_name, open_regular, read_fully, sync_directory, write_fully
 from tandemmq.store.membership import PROMISE_FILE
 
 FILE_NAME: Final = PROMISE_FILE
@@ -132,6 +132,8 @@ class PromiseFile:
     """The promise file of a directory, open and locked until ``close``. One thread uses it.
 
     The lock is flock(2): one of fcntl(2) would be lost as soon as this process closed another descriptor of the file.
+    It is the lock of a file, and not of a name. A file that lost its name (`replication leave`, a restored backup)
+    keeps no other process away, so nothing is promised in it.
     Opening raises PromiseFileInUse, PromiseUnknown, or OSError as the disk does.
     """
 
@@ -203,6 +205,9 @@ class PromiseFile:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise PromiseFileInUse(f"another process runs in {os.path.dirname(self.path)}") from error
             raise
+        # prove: locked-promise-has-its-name "not has_name(self._disk, self._fd, self.path)" -> "False"
+        if not has_name(self._disk, self._fd, self.path):
+            raise PromiseFileInUse(f"{self.path} was replaced or renamed while it was opened")
 
     def _read(self) -> tuple[Promise, Origin]:
         data = read_fully(self._disk, self._fd, SLOT_BYTES * SLOT_COUNT, 0)
@@ -235,6 +240,9 @@ class PromiseFile:
             self._sequence += 1
             write_fully(self._disk, self._fd, encode_slot(self._promise, self._sequence), slot * SLOT_BYTES)
             self._disk.fsync(self._fd)  # prove: each-slot-is-synced
+        # prove: promise-is-in-the-file-of-that-name "not has_name(self._disk, self._fd, self.path)" -> "False"
+        if not has_name(self._disk, self._fd, self.path):
+            raise OSError(errno.ESTALE, "another file has its name", self.path)
         self._is_lost = False
 
 

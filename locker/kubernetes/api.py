@@ -46,6 +46,11 @@ class Lease:
         return str(self._spec.get("holderIdentity") or "")
 
     @property
+    def uid(self) -> str:
+        """Which object this is: one that was deleted and made anew by the same name has another."""
+        return str((self.content.get("metadata") or {}).get("uid") or "")
+
+    @property
     def duration_seconds(self) -> int | None:
         return self._spec.get("leaseDurationSeconds")
 

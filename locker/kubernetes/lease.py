@@ -12,6 +12,9 @@ and any standby's waiting begins after it arrived, so that no standby may take w
 
 A renewal that was answered with a conflict is examined: somebody changed a label, or our last answer was lost, and
 it is still ours; or it is not.
+
+A Lease is known by its uid, and not by its name alone: if the object was deleted and made anew (`kubectl apply` of what
+was saved), it may say our name, and another broker may have had the lock meanwhile.
 """
 
 # proofs: kubernetes-lock
@@ -140,6 +143,7 @@ class KubernetesLeaseLocker(LeasedLocker):
         self._identity = ""  # in this life; from the first try on it may stand in the Lease
         self._left = ""  # of a former life, that we could not take out of the Lease when we let go
         self._lease: Lease | None = None  # as we wrote it last
+        self._uid = ""  # of the object that we took
 
     @property
     def where(self) -> str:
@@ -194,7 +198,8 @@ class KubernetesLeaseLocker(LeasedLocker):
         written = write(wanted, self._kubernetes.request_seconds)
         if written is None:
             return False
-        self._lease, self._holder, self._is_mine, self._is_lost = written, holder, True, False
+        self._lease, self._uid = written, written.uid
+        self._holder, self._is_mine, self._is_lost = holder, True, False
         self._proof = self._proof_since(known_at)  # prove: kubernetes-taken-before "known_at" -> "self.clock.now()"
         return True
 
@@ -225,6 +230,9 @@ class KubernetesLeaseLocker(LeasedLocker):
         for _ in range(WRITES_MAX):
             # prove: kubernetes-renews-own " or self._lease.identity != self._identity"
             if self._lease is None or self._lease.identity != self._identity:
+                return None
+            # prove: kubernetes-renews-what-it-took "self._lease.uid != self._uid" -> "False"
+            if self._lease.uid != self._uid:
                 return None
             known_at = self.clock.now()
             wanted = self._lease.changed(encode(self._holder, self._identity), renewTime=micro_time(time.time()))

@@ -10,6 +10,10 @@ first stays first until its node goes: numbers only grow, and a node before ours
 Only a listing that contains our own node says who is before us: all numbers lower than ours were given before it was
 made, so whoever is not in that listing has gone, or is behind us.
 
+Our node is the one that our session made (its ephemeralOwner), known from then on by the transaction that made it (its
+czxid), and not by its name: a node that was deleted and made anew (a snapshot that was copied back by an export and an
+import) may have our name and content, and another broker may have been first meanwhile.
+
 **Proof** is a write to our own node, since a write goes by the leader, which refuses those of an ended session. A
 read would be answered by any server, also by one that was cut off and does not know yet that we are deposed.
 
@@ -41,7 +45,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from tandemmq.locker.contract import (
     NO_PROOF,
@@ -115,6 +119,7 @@ class ZooKeeperLocker(LeasedLocker):
         self._left = ""  # of the former life, whose node may outlive a release that did not reach the servers
         self._node = ""
         self._version = 0
+        self._made_by = 0  # the transaction that made our node
         self._known: dict[str, Holder] = {}  # who is behind a node: that never changes
         self._namesakes: dict[str, float] = {}  # nodes that have our name, and since when we see them
 
@@ -149,7 +154,15 @@ class ZooKeeperLocker(LeasedLocker):
             self._stand_behind([node for node in ahead if not self._remove_left(node)])
             return False
         assert self._holder is not None, "who is in the queue has said who it is"
-        self._node, self._version = f"{self._zookeeper.path}/{mine}", -1
+        self._node = f"{self._zookeeper.path}/{mine}"
+        found = self._read(self._node)
+        if found is None:
+            return False  # as above
+        # prove: node-of-our-session "found[1].ephemeralOwner != self._session.number" -> "False"
+        if found[1].ephemeralOwner != self._session.number:
+            self._begin_anew()
+            return False
+        self._version, self._made_by = found[1].version, found[1].czxid
         known_at = self.clock.now()
         if not self._renew(replace(self._holder, since_ms=time.time_ns() // 1_000_000), CALL_SECONDS_MAX):
             return False  # as above
@@ -255,21 +268,22 @@ class ZooKeeperLocker(LeasedLocker):
                 found = self._read(self._node)
                 if found is None or nonce_in(found[0]) != self._nonce:  # prove: node-is-still-ours
                     return False
-                self._version = found[1]
+                self._version = found[1].version
             else:
                 self._version, self._holder = status.version, holder
-                return True
+                # prove: node-that-was-made-once "status.czxid == self._made_by" -> "True"
+                return bool(status.czxid == self._made_by)
         raise LockUnavailable(f"{self.where} cannot be asked: our node is written by somebody else all the time")
 
-    def _read(self, node: str) -> tuple[bytes, int] | None:
-        """Content and version; None: there is none."""
+    def _read(self, node: str) -> tuple[bytes, Any] | None:
+        """Content and status (kazoo's ZnodeStat); None: there is none."""
         from kazoo.exceptions import NoNodeError
 
         try:
             content, status = self._session.call("get", node, seconds_max=self.call_seconds_max)
         except NoNodeError:
             return None
-        return content, status.version
+        return content, status
 
     def release(self) -> None:
         """Closes the session: the servers remove its nodes at once."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Final
 
@@ -26,15 +26,15 @@ from tandemmq.disk import (
     FileDisk,
     NotRegular,
     exists,
+    identity_of,
     open_with_status,
-    opened,
     read_fully,
     sync_directory,
     unlink_if_there,
     write_fully,
 )
 from tandemmq.journal.errors import JournalMissing
-from tandemmq.journal.files import JournalFiles, identity_of
+from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.scan import FileSource
 from tandemmq.modes import NEW_FILE
 from tandemmq.store.maintenance.manifest import SUFFIX, Manifest, describe, encode_manifest
@@ -97,40 +97,46 @@ class Archive:
         self._waiting = waiting
 
     def _move(self, file: int) -> None:
-        source = self._files.path(file)
-        if exists(self._disk, source):
+        try:
+            source = FileSource(self._files, file)
+        except JournalMissing:
+            self._files.remove([file])  # its name is gone: durably so on return
+            return
+        # Open to the end: what is archived, described and removed is one file, whoever changes names meanwhile.
+        with closing(source):
             self._make_directory()
-            name = os.path.basename(source)
+            name = os.path.basename(self._files.path(file))
             try:
-                archived = self._give_name(source, name)
+                archived = self._give_name(self._files.path(file), name, source)
             except OSError as error:
                 if error.errno not in _NEEDS_COPY:
                     raise
                 archived = self._copy(source, name)
+            if archived is None:
+                return
             self._sync_archive()  # prove: archived-before-removed
-            manifest = self._describe(file, archived)
+            manifest = self._describe(file, source, archived)
             if manifest is not None:
                 self._write(manifest)
                 self._sync_archive()  # prove: manifest-before-removed
-        self._files.remove([file])
+            # prove: archived-file-is-removed "source.has_name(self._files.path(file))" -> "True"
+            if source.has_name(self._files.path(file)):
+                self._files.remove([file])
 
-    def _describe(self, file: int, archived: str) -> Manifest | None:
-        """What the manifest says; None when the file cannot be read, or is gone: what is archived is kept so."""
+    def _describe(self, file: int, source: FileSource, archived: str) -> Manifest | None:
+        """What the manifest says; None when the file cannot be read: what is archived is kept so."""
         try:
             self._headers.refresh()
             epoch_history = self._headers.epoch_history
-            with closing(FileSource(self._files, file)) as source:
-                return describe(
-                    source,
-                    name=archived,
-                    file=file,
-                    directory=os.path.abspath(self._files.directory),
-                    end=epoch_history.ends.get(file),
-                    openwire=epoch_history.version_at(file) if epoch_history.headers else None,
-                    pause=self._pause,
-                )
-        except JournalMissing:
-            return None  # another master took it from here
+            return describe(
+                source,
+                name=archived,
+                file=file,
+                directory=os.path.abspath(self._files.directory),
+                end=epoch_history.ends.get(file),
+                openwire=epoch_history.version_at(file) if epoch_history.headers else None,
+                pause=self._pause,
+            )
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
@@ -162,17 +168,17 @@ class Archive:
             # Its name must be as durable as what it is to hold.
             sync_directory(self._disk, os.path.dirname(self.directory))  # prove: archive-name-durable
 
-    def _copy(self, source: str, name: str) -> str:
+    def _copy(self, source: FileSource, name: str) -> str | None:
         disk = self._disk
         copy = os.path.join(self.directory, COPYING_PREFIX + name)
         try:
-            with self._new_file(copy) as fd, closing(self._chunks(source)) as chunks:
+            with self._new_file(copy) as fd:
                 offset = 0
-                for data in chunks:
+                for data in _chunks(source):
                     write_fully(disk, fd, data, offset)
                     offset += len(data)
                 disk.fsync(fd)  # prove: archived-copy-sync
-            return self._give_name(copy, name)
+            return self._give_name(copy, name, source, is_copy=True)
         finally:
             unlink_if_there(self._disk, copy)
 
@@ -186,38 +192,46 @@ class Archive:
         finally:
             self._disk.close(fd)
 
-    def _give_name(self, path: str, name: str) -> str:
+    def _give_name(self, path: str, name: str, source: FileSource, *, is_copy: bool = False) -> str | None:
         """A second name in the archive: ``name``, or one like it; which, is returned. What is there already under it is
-        left as it is."""
+        left as it is. None: ``path`` is no name of ``source`` any more, and nothing is named."""
         for number in range(SAME_NAME_MAX):
             archived = f"{name}.{number}" if number else name
             target = os.path.join(self.directory, archived)
             try:
                 self._disk.link(path, target)
-                return archived
+            except FileNotFoundError:
+                return None
             except FileExistsError:
-                if self._is_same(path, target):  # prove: archive-keeps-what-is-there
+                if self._is_same(source, target):  # prove: archive-keeps-what-is-there
                     return archived  # a crash came before the name in the journal was taken away
+                continue
+            # prove: archived-file-is-the-one-that-was-opened " or source.has_name(target)" -> " or True"
+            if is_copy or source.has_name(target):
+                return archived
+            self._disk.unlink(target)  # another file had the name
+            return None
         raise FileExistsError(errno.EEXIST, f"{SAME_NAME_MAX} files of that name are there", name)
 
-    def _is_same(self, one: str, other: str) -> bool:
-        here = self._disk.stat(one)
+    def _is_same(self, source: FileSource, other: str) -> bool:
         try:
             fd, there = open_with_status(self._disk, other, os.O_RDONLY)
         except NotRegular as error:
             log.warning("%s: another name is taken", error)
             return False
-        self._disk.close(fd)
-        if identity_of(here) == identity_of(there):
-            return True
-        if here.st_size != there.st_size:
-            return False
-        with closing(self._chunks(one)) as ours, closing(self._chunks(other)) as theirs:
-            return all(a == b for a, b in zip(ours, theirs, strict=True))
+        try:
+            if identity_of(there) == identity_of(source.status):
+                return True
+            return there.st_size == source.size() and all(
+                data == read_fully(self._disk, fd, len(data), number * CHUNK_BYTES)
+                for number, data in enumerate(_chunks(source))
+            )
+        finally:
+            self._disk.close(fd)
 
-    def _chunks(self, path: str) -> Generator[bytes, None, None]:
-        with opened(self._disk, path, os.O_RDONLY) as fd:
-            offset = 0
-            while data := read_fully(self._disk, fd, CHUNK_BYTES, offset):
-                yield data
-                offset += len(data)
+
+def _chunks(source: FileSource) -> Iterator[bytes]:
+    offset = 0
+    while data := source.read(offset, CHUNK_BYTES):
+        yield data
+        offset += len(data)

@@ -563,6 +563,8 @@ class Follower:
         self._ledger.meet(lost)
         for file in self._headers.listed:  # given up, yet a crash came before its unlink: to be reclaimed anew
             state.know_file(file)
+        # A broker that was late linked a file in the place of one that was given up: no header is to name it.
+        state.given_up.update({*self._headers.listed} - existing)  # prove: hole-is-given-up
 
     # ---- so that a later replay agrees
 

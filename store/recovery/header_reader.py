@@ -1,8 +1,9 @@
 """The files of a journal directory and what their headers say, polled by a follower.
 
 A first batch that is good does not change any more, but for that of a file whose end no header names: it may never have
-been synced. So it is read once, a refresh of a journal of thousands of files costs the listing of its directory, and a
-promotion reads again what may have been in this host's memory only.
+been synced. So it is read once for each file, which is known by its inode and not by its name: a broker that was late
+can link a file in the place of one that was reclaimed. A refresh of a journal of thousands of files costs the listing
+of its directory, and a promotion reads again what may have been in this host's memory only.
 """
 
 # proofs: journal-reading
@@ -37,20 +38,23 @@ class HeaderReader:
         self.epoch_history = EpochHistory({}, {})
         self.misplaced: dict[int, int] = {}
         self._files = files
+        self._inodes: dict[int, int] = {}  # of the listed ones
         # By file, of those whose first batch is good: its header, None if it begins with something else.
         self._first: dict[int, Header | None] = {}
 
     def refresh(self, last: int | None = None) -> Sequence[int]:
         """Which files are there now, and what their headers say; returns the ids. Those behind ``last`` are not there:
         another file may yet get such a number, and what was read of the former one would be kept."""
-        ids = self._files.list()
+        inodes = self._files.inodes()
         if last is not None:
-            ids = [file for file in ids if file <= last]  # prove: behind-the-horizon-is-not-listed
-        if ids == self.listed and len(self._first) == len(ids):
+            # prove: behind-the-horizon-is-not-listed
+            inodes = {file: inode for file, inode in inodes.items() if file <= last}
+        if inodes == self._inodes and len(self._first) == len(inodes):
             return self.ids  # nothing can have changed
-        present = set(ids)
-        self._first = {file: header for file, header in self._first.items() if file in present}
-        self.listed = ids
+        # prove: header-of-the-file-that-is-there "== self._inodes[file]" -> "is not None"
+        self._first = {file: header for file, header in self._first.items() if inodes.get(file) == self._inodes[file]}
+        self._inodes = inodes
+        self.listed = list(inodes)
         return self._read_epoch_history()
 
     def refresh_from_disk(self) -> Sequence[int]:

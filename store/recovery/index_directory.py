@@ -52,8 +52,8 @@ def open_index(
         except (NotRegular, FileExistsError) as reason:
             log.warning("index directory %s is stepped over; trying the next name: %s", path, reason)
         except IndexDamaged as reason:
-            set_aside(path, str(reason), disk, threads)
-            return path, Index.open(path, disk, cache_pages=cache_pages)
+            if set_aside(path, str(reason), disk, threads) is not None:
+                return path, Index.open(path, disk, cache_pages=cache_pages)
     raise IndexInUse(f"all {DIRECTORIES_MAX} index directories of {broker} are in use, or are none")
 
 
@@ -67,10 +67,20 @@ def takeover_path(path: str) -> str:
     return os.path.join(root, TAKEOVER, name)
 
 
-def set_aside(path: str, reason: str, disk: Disk = os, threads: Threads = OS_THREADS) -> str:
-    """Rename an index directory that cannot be trusted, so that the next ``open_index`` begins anew."""
+def set_aside(path: str, reason: str, disk: Disk = os, threads: Threads = OS_THREADS) -> str | None:
+    """Rename an index directory that cannot be trusted, so that the next ``open_index`` begins anew. Its new name; None
+    when another process has locked what has this name now: that is not what could not be trusted."""
     aside = f"{path}{ASIDE}{int(threads.wall() * 1e9)}"
-    disk.replace(path, aside)
+    try:
+        # prove: set-aside-under-the-lock "lock_directory(disk, path)" -> "disk.open(path, os.O_RDONLY)"
+        lock = lock_directory(disk, path)
+    except IndexInUse as error:
+        log.warning("%s; it is not set aside", error)
+        return None
+    try:
+        disk.replace(path, aside)
+    finally:
+        disk.close(lock)
     log.warning("index %s set aside as %s: %s", path, aside, reason, extra=log_events.INDEX_SET_ASIDE)
     return aside
 

@@ -20,14 +20,16 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from tandemmq.disk import opened, read_fully, sync_directory, write_fully
+from tandemmq.disk import identity_of, opened, read_fully, sync_directory, write_fully
 from tandemmq.journal.errors import JournalMissing
 from tandemmq.journal.files import JournalFiles, file_id
 from tandemmq.journal.format import END_RECORD
-from tandemmq.journal.scan import scan
+from tandemmq.journal.scan import FileSource, Scan
+from tandemmq.journal.verify import Borrowed
 from tandemmq.store.membership import PROMISE_FILE
 from tandemmq.store.recovery.index_directory import DATA, named_indexes
 from tandemmq.store.several.filters import OUTCOMES_DIRECTORY
@@ -45,7 +47,9 @@ GONE: Final = (errno.ENOENT, errno.ESTALE)
 
 #: Bytes that were copied by now.
 Copied = Callable[[int], None]
-_Mark = tuple[int, int, int]
+#: The bytes at an offset, so many at most.
+Read = Callable[[int, int], bytes]
+_Mark = tuple[int, int, int, int]
 
 
 class BackupFailed(Exception):
@@ -129,7 +133,7 @@ def restore(source: str, directory: str) -> Summary:
         to = JournalFiles(path_of(directory, name)).path(file)
         with opened(os, path, os.O_RDONLY) as fd:
             size = os.fstat(fd).st_size
-            crc = _copy_bytes(fd, to, size, size)
+            crc = _copy_bytes(lambda offset, length: read_fully(os, fd, length, offset), to, size, size)
         if (size, crc) != (entry["size"], entry["crc32"]):
             raise BackupFailed(f"{path} is not what was backed up: its length or its sum differs. Empty {directory}")
     for name in stores:
@@ -209,11 +213,14 @@ def _copy_store(directory: str, target: str, on_copied: Copied) -> dict[int, _Co
         try:
             for file in listed:
                 is_newest = file == listed[-1]
-                if is_newest or file not in copied or copied[file].mark != _mark(files, file):
+                if is_newest or file not in copied or copied[file].mark != _mark_now(files, file):
                     copied[file] = _copy_file(files, there, file, is_newest, on_copied)
-            if any(_mark(files, file) != copied[file].mark for file in listed[:-1]):
+            if any(_mark_now(files, file) != copied[file].mark for file in listed[:-1]):
                 continue
-            if files.list()[-1] != listed[-1]:
+            newest = listed[-1]  # it may have grown
+            if _mark_now(files, newest)[:2] != copied[newest].mark[:2]:  # prove: backup-is-of-the-newest-file
+                continue
+            if files.list()[-1] != newest:
                 continue  # the newest may say by now that another follows it, which would seem lost
         except JournalMissing:
             continue  # reclaimed meanwhile
@@ -231,34 +238,39 @@ def _copy_store(directory: str, target: str, on_copied: Copied) -> dict[int, _Co
     raise BackupFailed(f"files of {directory} are reclaimed faster than they are copied ({ROUNDS_MAX} rounds)")
 
 
-def _mark(files: JournalFiles, file: int) -> _Mark:
-    """What changes when a file is written."""
-    status = os.stat(files.path(file), follow_symlinks=False)
-    return status.st_ino, status.st_size, status.st_mtime_ns
+def _mark(status: os.stat_result) -> _Mark:
+    """Which file it is, and what changes when it is written."""
+    return *identity_of(status), status.st_size, status.st_mtime_ns
+
+
+def _mark_now(files: JournalFiles, file: int) -> _Mark:
+    """Of the file that has the name."""
+    return _mark(os.stat(files.path(file), follow_symlinks=False))
 
 
 def _copy_file(files: JournalFiles, there: JournalFiles, file: int, is_newest: bool, on_copied: Copied) -> _Copy:
-    mark = _mark(files, file)
-    with opened(os, files.path(file), os.O_RDONLY) as fd:
-        size = os.fstat(fd).st_size
-        end = size
+    with closing(FileSource(files, file)) as source:
+        status = source.status
+        size = end = status.st_size
         if is_newest:
             # Chunks of a file that is being written are of different moments: a later one may have a batch that
             # follows what an earlier one has not yet. What was good when it was scanned does not change.
-            batches = scan(files, file)
+            # Of the file that is copied: another one may have its name by now.
+            # prove: backup-scans-what-it-copies "Borrowed(source)" -> "FileSource(files, file)"
+            batches = Scan(lambda: Borrowed(source), file)
             for _ in batches:
                 pass
             end = min(batches.ending.offset, size)
-        crc = _copy_bytes(fd, there.path(file), end, size, on_copied)
-    return _Copy(mark, size, end, crc)
+        crc = _copy_bytes(source.read, there.path(file), end, size, on_copied)
+    return _Copy(_mark(status), size, end, crc)
 
 
-def _copy_bytes(fd: int, path: str, end: int, size: int, on_copied: Copied = lambda _: None) -> int:
+def _copy_bytes(read: Read, path: str, end: int, size: int, on_copied: Copied = lambda _: None) -> int:
     """Copy ``end`` bytes, and say so there; zeros up to ``size``. The CRC-32 of it all. Synced."""
     crc = 0
     with opened(os, path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
         for offset in range(0, end, CHUNK_BYTES):
-            chunk = read_fully(os, fd, min(CHUNK_BYTES, end - offset), offset)
+            chunk = read(offset, min(CHUNK_BYTES, end - offset))
             write_fully(os, out, chunk, offset)
             crc = zlib.crc32(chunk, crc)
             on_copied(len(chunk))

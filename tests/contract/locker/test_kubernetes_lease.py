@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -313,6 +314,22 @@ def test_a_lease_that_was_deleted_is_lost(api: KubernetesApi, build: Build) -> N
     assert not a.keep_alive()
     assert b.try_acquire()
     assert not a.keep_alive()
+
+
+# proves: kubernetes-renews-what-it-took
+def test_a_lease_that_was_made_anew_with_our_name_in_it_is_lost(
+    api: KubernetesApi, build: Callable[..., KubernetesLeaseLocker]
+) -> None:
+    """`kubectl apply` of a saved object, after another broker had the lock."""
+    a, b = build("a"), build("b")
+    assert a.try_acquire()
+    saved = deepcopy(api.leases.pop(NAME))
+    assert b.try_acquire()
+    saved["metadata"]["uid"] = "another"
+    api.leases[NAME] = saved
+    api.label(NAME, "restored", "yes")
+    assert not a.keep_alive()
+    assert not b.keep_alive()
 
 
 @pytest.mark.parametrize("code", [429, 500, 503, 504])

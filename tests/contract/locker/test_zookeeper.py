@@ -407,6 +407,32 @@ def test_a_node_that_says_another_name_is_not_ours(build: Build, admin: KazooCli
     assert not a.keep_alive()
 
 
+# proves: node-of-our-session, node-that-was-made-once
+@pytest.mark.parametrize("is_master", [True, False])
+def test_a_node_that_was_made_anew_by_our_name_is_not_ours(
+    build: Build, admin: KazooClient, path: str, is_master: bool
+) -> None:
+    a, b = build("a"), build("b")
+    assert a.try_acquire()
+    if not is_master:
+        a, b = b, a
+        assert not a.try_acquire()
+    (name,) = (name for name in admin.get_children(path) if f"-{a._nonce}-" in name)
+    content, status = admin.get(f"{path}/{name}")
+    admin.delete(f"{path}/{name}")
+    if is_master:
+        assert b.try_acquire()
+    admin.create(f"{path}/{name}", content)
+    for _ in range(status.version):
+        admin.set(f"{path}/{name}", content)
+    if is_master:
+        assert not a.keep_alive()
+    else:
+        b.release()
+        assert not a.try_acquire()
+    admin.delete(f"{path}/{name}")
+
+
 def test_a_master_whose_rights_were_taken_away_does_not_know_whether_it_lost(build: Build, admin: KazooClient) -> None:
     a = build("a")
     assert a.try_acquire()

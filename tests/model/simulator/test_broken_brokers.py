@@ -17,6 +17,7 @@ import tandemmq.store.state.state
 from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.waits import BOUNDS, Wait
 from tandemmq.config.load import load
+from tandemmq.journal.errors import Deposed
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.writer import JournalWriter
 from tandemmq.locker.sql.lease_database import LeaseDatabaseLocker
@@ -41,6 +42,7 @@ pytestmark = pytest.mark.thorough
 SEEDS_MAX = rounds(300, 10_000)
 FAULTS = MIXTURES["named"]
 STORMS = MIXTURES["storms"]
+LATE = MIXTURES["late"]
 NO_LOCK = ("locker.use_lock=false",)
 LEASE = ("locker.type=lease-database", "locker.data_source=sqlite:///simulated")
 
@@ -70,6 +72,21 @@ def nobody_looks(patch: pytest.MonkeyPatch) -> None:
     """A master that does not look for a successor answers when it is none any more."""
     patch.setattr(JournalWriter, "check_fence", lambda self: None)
     patch.setattr(JournalWriter, "_check_own_file", lambda self: None)
+
+
+def fence_is_a_name(patch: pytest.MonkeyPatch) -> None:
+    """Whoever slept takes a file for its own that another broker linked by that name."""
+
+    def find_name(self: JournalWriter) -> None:
+        if not self._files.exists(self.file):
+            self._depose("the file lost its name")
+
+    def find_names(self: Promotion) -> None:
+        if self._files.exists(self._first + 1) or not self._files.exists(self._first):
+            raise Deposed(self._first, "by name")
+
+    patch.setattr(JournalWriter, "_check_own_file", find_name)
+    patch.setattr(Promotion, "_check_fence", find_names)
 
 
 def lease_is_held_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -248,6 +265,7 @@ HANG = ("hang",)
 
 BROKEN: dict[str, Broken] = {
     "nobody looks": Broken(nobody_looks, (), FAULTS, HARM, 9),
+    "a fence is a name": Broken(fence_is_a_name, (), LATE, "lost|came back", 2),
     "a lease is held for ever": Broken(lease_is_held_for_ever, LEASE, FAULTS, f"{HARM}|still proves", 8),
     "reads before its fence": Broken(reads_before_its_fence, (), FAULTS, HARM, 13),
     "nothing is synced": Broken(nothing_is_synced, (), ("kill",), HARM, 2),

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.promise("simulator-finds-nothing", "confirmed-survives", "one-master-counts"),
 ]
 
-SEEDS = rounds(60, 10_000)
+SEEDS = rounds(60, 20_000)
 FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))
 LOCKERS = {
     "shared-file": (),

@@ -11,6 +11,7 @@ import pytest
 
 import tandemmq.index.pages
 from tandemmq.index import Index, IndexClosed, IndexDamaged, IndexFailed, IndexInUse, IndexStolen
+from tandemmq.index.lock import lock_directory
 
 
 def test_what_was_put_is_found_after_opening_again(opened, tools):
@@ -196,6 +197,27 @@ def test_an_open_index_cannot_be_opened_again(opened):
     index.close()
     index.close()
     opened()
+
+
+# proves: locked-directory-has-its-name, opened-files-are-the-locked-ones
+@pytest.mark.parametrize("file", ["index.lock", "db.data", "db.free"])
+def test_a_directory_that_was_replaced_is_not_opened(directory, tools, file):
+    """Another process renamed it, and a third one made it anew and has it open: two would write the same pages."""
+    others = []
+
+    class Replaced(type(tools.plain)):
+        def open(self, path, flags, mode=0o777):
+            fd = os.open(path, flags, mode) if file == "index.lock" else -1
+            if os.path.basename(path) == file and not others:
+                os.rename(directory, f"{directory}.aside")
+                others.append(Index.open(directory, tools.plain))
+            return fd if fd >= 0 else os.open(path, flags, mode)
+
+    Index.open(directory, tools.plain).close()
+    disk = Replaced()
+    with pytest.raises(IndexInUse, match="replaced"):  # whoever renames or removes a directory takes the lock only
+        lock_directory(disk, directory) if file == "index.lock" else Index.open(directory, disk)
+    others[0].close()
 
 
 def test_a_closed_index_refuses_everything(opened):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tandemmq.broker.replication.known import FILE_NAME, Known, read_known, write_known
 from tandemmq.broker.replication.leaving import LEFT, NotMember, leaver
 from tandemmq.broker.replication.promise import PromiseFileInUse
-from tandemmq.store.membership import BelongsToSet, demand_no_set
+from tandemmq.store.membership import PROMISE_FILE, BelongsToSet, demand_no_set
 from tests.support.replication.small_set import SmallNode, SmallSet
 
 
@@ -31,6 +32,23 @@ def test_a_directory_where_a_node_runs_stays_in_its_set(whole: SmallSet) -> None
 
 def test_a_directory_of_no_set_has_nothing_to_leave(tmp_path: Path) -> None:
     with pytest.raises(NotMember), leaver(str(tmp_path)):
+        pass
+
+
+# proves: left-promise-is-the-locked-file
+def test_a_promise_file_that_was_replaced_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is that of the file that was opened: a node may run by now with the one that has the name."""
+    path = tmp_path / PROMISE_FILE
+    path.touch()
+    flock = fcntl.flock
+
+    def replace_and_lock(fd: int, operation: int) -> None:
+        path.unlink()
+        path.touch()
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", replace_and_lock)
+    with pytest.raises(PromiseFileInUse, match="replaced"), leaver(str(tmp_path)):
         pass
 
 

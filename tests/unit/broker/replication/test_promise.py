@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import random
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -177,6 +178,42 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
                 PromiseFile(str(tmp_path), "b1")
             assert start_of(file.promise.life) == 1
             file.close()
+
+
+class Replacing:
+    """The system's disk; right before the lock is taken, another file gets the name."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(os, verb)
+
+    def flock(self, fd: int, operation: int) -> None:
+        replace_file(self._path)
+        fcntl.flock(fd, operation)
+
+
+def replace_file(path: Path) -> None:
+    """By a copy, as a restored backup is."""
+    shutil.copy(path, f"{path}.copy")
+    os.replace(f"{path}.copy", path)
+
+
+def test_a_file_that_lost_its_name_keeps_no_other_process_away(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    with pytest.raises(PromiseFileInUse, match="replaced"):
+        PromiseFile(str(tmp_path), "b1", cast(Any, Replacing(path)))
+    file = PromiseFile(str(tmp_path), "b1")
+    replace_file(path)
+    other = PromiseFile(str(tmp_path), "b1")
+    for promise in (lambda: file.write(replace(file.promise, epoch=1, candidate=A)), file.open_again):
+        with pytest.raises(OSError, match="another file has its name"):
+            promise()
+    assert file.is_lost
+    other.write(replace(other.promise, epoch=1, candidate=B))
+    file.close()
+    other.close()
 
 
 def test_nothing_is_taken_back(tmp_path: Path) -> None:

@@ -275,6 +275,31 @@ def test_what_cannot_be_moved_waits_with_all_that_follows_it(journal: Path, capl
     assert set(contents(blocked)) == {"db-1.log", "db-2.log", "db-7.log"}
 
 
+# proves: archived-file-is-removed, archived-file-is-the-one-that-was-opened
+@pytest.mark.parametrize(("before", "archived"), [("link", ()), ("fsync", (1,)), ("replace", (1,))])
+def test_a_file_that_others_put_in_its_place_is_neither_archived_nor_described_nor_removed(
+    journal: Path, before: str, archived: tuple[int, ...]
+) -> None:
+    """Its master was deposed and slept: the successor moved the file, and a late broker linked another by its name."""
+
+    class Slept:
+        count = 0
+
+        def __getattr__(self, verb: str) -> Any:
+            if verb == before and not self.count:
+                self.count = 1
+                (journal / "db-1.log").unlink()
+                (journal / "db-1.log").write_bytes(b"late")
+            return getattr(os, verb)
+
+    archive = journal.parent / "archive"
+    archive.mkdir()
+    Archive(JournalFiles(str(journal)), str(archive), Slept()).remove([1])
+    assert (journal / "db-1.log").read_bytes() == b"late"
+    assert contents(archive) == {f"db-{file}.log": CONTENT[file] for file in archived}
+    assert_manifests_tell_of_all_files(archive)
+
+
 def test_after_a_failed_sync_of_the_archive_nothing_is_moved_any_more(journal: Path) -> None:
     class Failing(Noting):
         failures = 0

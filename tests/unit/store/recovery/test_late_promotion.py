@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from tandemmq.store.records.commands import encode_add, encode_rollback, encode_
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.recovery.follow import Follower
+from tandemmq.store.recovery.header_reader import HeaderReader
 from tandemmq.store.recovery.promotion import Promotion
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
@@ -78,6 +80,55 @@ def test_a_file_of_a_late_linker_is_not_the_fence_of_a_master_that_slept(directo
         assert len(successor.add_durably(10)) == 10
     with Term(directory, "c") as third:
         assert len(third.bodies()) == 10
+
+
+# proves: hole-is-given-up, promotion-names-what-it-read, rotation-names-no-holes
+@pytest.mark.parametrize("rotates", [False, True])
+def test_a_file_of_a_late_linker_is_no_file_that_a_header_names(directory: str, rotates: bool) -> None:
+    """It stands in the place of a file that was given up. Who read that long ago would miss what was in it."""
+    linker = JournalFiles(directory)
+    linker.prepare("z", 64 * KIB)
+    first = Term(directory, "a")
+
+    def go_on_to(file: int, term: Term) -> None:
+        while term.position.file < file:
+            term.take(term.add_durably(10, body=bytes(4 * KIB)))
+
+    go_on_to(3, first)
+    first.add_durably(1)  # holds db-3, whose header names the end of db-2
+    go_on_to(4, first)
+    first.store.checkpoint()
+    first.wait(lambda: not os.path.exists(linker.path(2)))
+    go_on_to(5, first)
+    third = standby_of(directory, "c")
+    third.follow()
+    first.crash()
+    linker.publish("z", 2)
+    second = Term(directory, "b", replace(SMALL, cleanup_interval=math.inf))
+    if rotates:
+        go_on_to(8, second)
+    second.crash()
+    assert os.path.exists(linker.path(2)), "nobody gave it up"
+    third.fence(lambda: True)
+    begin(third, reads=True)
+    assert third.messages == 1
+    third.close()
+
+
+# proves: header-of-the-file-that-is-there
+def test_a_header_is_that_of_a_file_and_not_of_its_name(tmp_path: Path) -> None:
+    files = JournalFiles(str(tmp_path))
+    files.prepare("z", 64 * KIB)
+    first = Term(str(tmp_path), "a")
+    while first.position.file < 4:
+        first.add_durably(10, body=bytes(4 * KIB))
+    first.crash()
+    reader = HeaderReader(files)
+    assert reader.refresh() == [1, 2, 3, 4]
+    files.remove([2])
+    files.publish("z", 2)
+    assert reader.refresh() == [1, 3, 4]
+    assert 2 not in reader.epoch_history.headers
 
 
 @pytest.mark.parametrize("has_successor", [True, False])

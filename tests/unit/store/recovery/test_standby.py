@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tandemmq.index import Index
+from tandemmq.store.recovery.index_directory import set_aside
 from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, judge
 from tandemmq.store.recovery.promotion import FIRST_FILE_BYTES
 from tandemmq.store.settings import StoreSettings
@@ -123,6 +125,16 @@ def test_an_index_that_tells_of_another_journal_is_set_aside(directory: str) -> 
     with Term(directory, "a") as again:
         assert len(again.bodies()) == 3
         assert any(".aside-" in name for name in os.listdir(f"{directory}/index"))
+
+
+# proves: set-aside-under-the-lock
+def test_an_index_that_another_process_opened_is_not_set_aside(tmp_path: Path) -> None:
+    """Between the doubt and the renaming another process can make the directory anew."""
+    path = str(tmp_path / "a")
+    with Index.open(path):
+        assert set_aside(path, "a doubt about what had this name") is None
+        assert os.path.isdir(path)
+    assert set_aside(path, "a doubt") is not None
 
 
 def test_an_index_that_holds_what_a_later_header_cut_off_is_set_aside(directory: str) -> None:

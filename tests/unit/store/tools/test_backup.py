@@ -92,6 +92,39 @@ def test_a_file_that_changed_after_it_was_copied_is_copied_again(data: Path, cop
     assert seen.count(first) == 2
 
 
+# proves: backup-is-of-the-newest-file, backup-scans-what-it-copies
+def test_a_newest_file_that_is_replaced_while_it_is_read_is_copied_whole(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes are of one file, as the end is; and it is the file that has the name in the end."""
+    newest = data / f"db-{JournalFiles(str(data)).list()[-1]}.log"
+    content = newest.read_bytes()
+    (data / "other").write_bytes(content.replace(b"body 3", b"BODY 3"))  # damaged there: it ends before
+    identity = newest.stat().st_ino
+    fstat = os.fstat
+
+    def replace_once(fd: int) -> os.stat_result:
+        status = fstat(fd)
+        if status.st_ino == identity and (data / "other").exists():
+            os.replace(data / "other", newest)
+        return status
+
+    monkeypatch.setattr(os, "fstat", replace_once)
+    read: list[tuple[int, int]] = []
+    copy_file = module._copy_file
+
+    def note(*arguments: object) -> object:
+        copied = copy_file(*arguments)  # type: ignore[arg-type]
+        read.append((copied.mark[1], copied.end))
+        return copied
+
+    monkeypatch.setattr(module, "_copy_file", note)
+    copied = module._copy_store(str(data), str(tmp_path / "copy"), lambda _: None)
+    ends = dict(read[-3:])
+    assert copied[max(copied)].mark[1] == newest.stat().st_ino
+    assert ends[identity] > ends[newest.stat().st_ino]
+
+
 def test_a_file_that_is_begun_meanwhile_is_copied_too(data: Path, copied: Callable[..., set[int]]) -> None:
     """The one before it may say by then that it follows; without it, it would be lost."""
     files = JournalFiles(str(data))
