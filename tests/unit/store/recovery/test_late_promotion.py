@@ -110,7 +110,8 @@ def test_a_file_of_a_late_linker_is_no_file_that_a_header_names(directory: str, 
     second.crash()
     assert os.path.exists(linker.path(2)), "nobody gave it up"
     third.fence(lambda: True)
-    begin(third, reads=True)
+    third.read()
+    begin(third)
     assert third.messages == 1
     third.close()
 
