@@ -1,5 +1,8 @@
 """Batches that one thread submits and another writes: order, bounds, and how it ends."""
 
+# proves: native-failed-step-is-not-told, native-halted-begins-nothing, native-place-is-waited-for
+# proves: native-place-only-while-served, native-place-within-the-file
+
 from __future__ import annotations
 
 import select
