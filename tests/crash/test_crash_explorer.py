@@ -72,6 +72,7 @@ LIVES_WITH = {
 }
 
 pytestmark = [
+    pytest.mark.usefixtures("steps"),
     pytest.mark.prove,
     pytest.mark.timeout(7200 if IS_PROOF else 120),
     pytest.mark.promise("confirmed-survives", "acknowledged-stays-gone", "one-master-counts"),
