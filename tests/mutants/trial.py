@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.mutants.changes import Mutant
 from tests.mutants.witness import BEGUN, FAILED, LATE, OVER, WITNESS
-from tests.support.journal.journal_native import compile_c
+from tests.support.journal.compiler import NoCompiler, compile_c
 
 # A test that hangs fails after so long. One that cannot be made to fail hangs when nothing was heard for twice as long.
 TEST_SECONDS_MAX = 60
@@ -157,8 +157,8 @@ class Tree:
         """Tests compile it anew; one that cannot be compiled would fail all of them, and show nothing."""
         try:
             compile_c(file, self._scratch / "mutant.so")
-        except subprocess.CalledProcessError as error:
-            raise TrialFailed(f"{file.name} with the mutant does not compile") from error
+        except (NoCompiler, subprocess.CalledProcessError) as error:
+            raise TrialFailed(f"{file.name} with the mutant cannot be compiled") from error
 
     def _forget_compiled(self, file: Path) -> None:
         """What was compiled is taken for that of a file with the same second and size."""

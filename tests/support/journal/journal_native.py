@@ -9,10 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-import shutil
-import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Callable
 from functools import cache, wraps
@@ -25,25 +22,19 @@ import pytest
 from tandemmq.compiled import is_compiled
 from tandemmq.journal import writer
 from tandemmq.journal.writer import JournalWriter
+from tests.support.journal.compiler import NoCompiler, compile_c
 
 SOURCE = Path(__file__).parents[3] / "journal" / "native.c"
 RECORDED = Path(__file__).with_name("recorded_disk.h")
 
 
-def compile_c(source: Path, library: Path, *options: str) -> None:
-    """Make a library that Python can import. Skips the test where there is no compiler; raises CalledProcessError."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    include = sysconfig.get_path("include")
-    if compiler is None or not (Path(include) / "Python.h").is_file():
-        pytest.skip(f"{source.name} is not compiled, and there is no compiler with Python's headers")
-    command = [compiler, "-O1", "-shared", "-fPIC", f"-I{include}", *options, str(source), "-o", str(library)]
-    subprocess.run(command, check=True)
-
-
 def _loaded(*options: str) -> tuple[ModuleType, ctypes.PyDLL]:
     with tempfile.TemporaryDirectory(prefix="tandemmq-native-") as directory:
         library = Path(directory) / "native.so"
-        compile_c(SOURCE, library, *options)
+        try:
+            compile_c(SOURCE, library, *options)
+        except NoCompiler as reason:
+            pytest.skip(str(reason))
         spec = importlib.util.spec_from_file_location("tandemmq.journal.native", library)
         assert spec is not None
         assert spec.loader is not None

@@ -89,7 +89,7 @@ def records_in(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def test_each_record_stands_where_it_was_said_before(serving: Serving, tmp_path: Path) -> None:
-    doing = serving.serve()
+    doing = serving.serve(bytes_max=10_000)  # however slowly they come: for all of them
     places = [(serving.submit(b"%d" % number, b"more"), b"%d" % number) for number in range(40)]
     serving.queue.interrupt()
     served = doing.result()
