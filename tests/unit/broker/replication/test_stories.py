@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,19 +100,33 @@ def test_who_came_while_the_disk_failed_is_met_when_it_works_again(whole: SmallS
     assert b.replica.state.promise.lives[c.replica.store] == c.replica.state.promise.life
 
 
-def test_a_replaced_disk_is_no_voice(whole: SmallSet) -> None:
+def lose_journal(node: SmallNode) -> None:
+    """Its promise file stays, as a kill left it."""
+    node.kill()
+    for path in node.directory.glob("db-*.log"):
+        path.unlink()
+    node.start()
+
+
+# proves: founding-ends-before-the-disk-counts, founding-ends-for-the-founder, missing-copy-is-not-whole
+@pytest.mark.parametrize("lose", [lose, lose_journal])
+@pytest.mark.parametrize("is_master", [False, True])
+def test_a_lost_disk_is_no_voice(whole: SmallSet, lose: Callable[[SmallNode], None], is_master: bool) -> None:
     """B's disk is replaced, A pauses: B and C must not elect, for b is on A and B's old disk only."""
     a = whole.elect()
     b, c = whole.others(a)
     c.stop()
     a.write("b")
     whole.until_same(a, b)
+    if is_master:
+        a, b = b, a
     a.stop()
     lose(b)
     c.start()
     for _ in range(2):
         whole.until(lambda: b.name in c.replica.status()["links"], "they are connected")
         assert not b.replica.is_voter
+    assert b.replica.state.promise.is_whole is (lose is not lose_journal), "a voter of that store waits for the rest"
     whole.until(lambda: _asks(c), "it stands")
     assert c.replica.term is None
     a.start()
