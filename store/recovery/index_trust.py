@@ -67,6 +67,7 @@ def judge(
     if position is None:
         return None
     # What a refused start leaves behind, a fence without a header, is no journal either.
+    # prove: fence-alone-is-no-journal "position.offset or state.epoch" -> "True"
     was_written = bool(position.offset or state.epoch)
     # prove: missing-journal-is-not-empty "was_written and" -> "False and"
     if was_written and is_gone(files, ids):

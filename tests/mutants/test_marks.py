@@ -180,7 +180,8 @@ def test_a_mark_is_found_in_a_tree(tmp_path: Path) -> None:
     for room in ("store", "docs"):
         (tmp_path / room).mkdir()
         (tmp_path / room / "x.py").write_text("f()  # prove: a\n")
-    assert [mark.place for mark in marks_of(tmp_path)] == ["store/x.py:1"]
+        (tmp_path / room / "x.c").write_text("f(); // prove: b\n")
+    assert [mark.place for mark in marks_of(tmp_path)] == ["store/x.c:1", "store/x.py:1"]
 
 
 # ---- which tests prove it

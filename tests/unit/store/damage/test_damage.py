@@ -194,6 +194,18 @@ def test_a_standby_waits_while_nothing_of_the_journal_is_left(tmp_path: Path, ca
     assert "the standby waits: journal files db-1.log, db-2.log, db-3.log are missing" in caplog.text
 
 
+# proves: fence-alone-is-no-journal
+def test_an_index_that_saw_only_a_fence_misses_nothing(tmp_path: Path) -> None:
+    died, follows = (Standby(str(tmp_path), f"{tmp_path}/index", broker, SETTINGS) for broker in "ab")
+    died.fence(lambda: True)
+    follows.follow()
+    follows.follower.checkpoint()
+    for standby in (died, follows):
+        standby.close()
+    (tmp_path / "db-1.log").unlink()
+    assert bodies(tmp_path, broker="b") == []
+
+
 def test_what_is_left_of_nothing_is_served_where_that_was_declared(tmp_path: Path) -> None:
     three_files(tmp_path)
     bodies(tmp_path, broker="b")
