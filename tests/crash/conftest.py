@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from tests.support.journal.journal_native import use_recorded
+from tests.support.journal.recorded_steps import are_recorded
 
 
 @pytest.fixture(params=["python", "c"])
-def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def steps(request: pytest.FixtureRequest) -> Iterator[str]:
     """By which code the journal is written in this test."""
-    if request.param == "c":
-        use_recorded(monkeypatch)
-    return str(request.param)
+    if request.param == "python":
+        yield "python"
+        return
+    with are_recorded():
+        yield "c"

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 from tests.support.crash.recording_disk import RecordingDisk, Sync
+from tests.support.journal.recorded_steps import HasSteps
 
 # What changes something, makes it durable, or opens it. Everything else goes to the disk as it is.
 CALLS = (
@@ -51,7 +52,7 @@ class Failed:
     path: str
 
 
-class FailingDisk:
+class FailingDisk(HasSteps):
     """The ``fail_at``-th of the calls of ``counted`` fails with this errno (``number``); 0: none does. ``failed`` says
     which it was.
 
@@ -111,7 +112,7 @@ class FailingDisk:
         return None, os.path.relpath(first, self.disk.root)
 
 
-class MortalDisk:
+class MortalDisk(HasSteps):
     """The process is killed before or right after a call, and makes none from then on.
 
     ``before`` and ``after`` are asked of each call of CALLS: its name, and the path that it is about; of a link, the
@@ -152,7 +153,7 @@ class MortalDisk:
         return watched
 
 
-class SleepingDisk:
+class SleepingDisk(HasSteps):
     """``fall_asleep`` lets the process stand still before the next call of CALLS that ``before`` names (as above).
 
     Until ``wake``: what it was about to do it does then, whatever happened meanwhile.

@@ -17,16 +17,19 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.scan import scan
 from tandemmq.journal.writer import JournalWriter
 from tests.support.crash.unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
-from tests.support.journal import journal_native
+from tests.support.journal.recorded_steps import HasSteps, are_recorded
 from tests.unit.journal.test_commit import WAYS, Commit, call_by_call
-
-recorded = journal_native.recorded
-pytestmark = pytest.mark.usefixtures("recorded")
 
 PAYLOADS = [b"a payload of some length", b"x" * 300]
 
 
-class CallsOfADisk:
+@pytest.fixture(autouse=True)
+def in_c() -> Iterator[None]:
+    with are_recorded():
+        yield
+
+
+class CallsOfADisk(HasSteps):
     """``calls``: the names of what was asked. Time goes on by a second with each of them."""
 
     def __init__(self) -> None:
