@@ -6,7 +6,9 @@
    the thread that writes stays here.
 
    The bytes are those of journal/format.py; what is looked at, and how, is that of JournalWriter.check_fence and of
-   tandemmq/disk.py. */
+   tandemmq/disk.py. Tests compile it with verbs of their own in the place of the system's (recorded_disk.h). */
+
+/* proofs: native-journal */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -75,65 +77,90 @@ static double now_seconds(clockid_t clock)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static void write_sync_look(int fd, const unsigned char *batch, size_t length, off_t offset, const char *successor,
-                            const char *own, struct outcome *out)
+/* Whether all of it was written. A write may take less than it was given; the next one begins where that ended. */
+static int is_written(int fd, const unsigned char *bytes, size_t length, off_t offset, struct outcome *out)
 {
-    struct stat status;
-    int looking, answer;
-
-    out->step = WRITE;
     while (length > 0) {
-        ssize_t written = pwrite(fd, batch, length, offset);
+        ssize_t written = pwrite(fd, bytes, length, offset);
         if (written < 0 && errno == EINTR)
             continue;
-        if (written <= 0) {
+        if (written <= 0) { /* prove: native-write-takes-something "<= 0" -> "< 0" */
+            out->step = WRITE;
             out->error = written < 0 ? errno : EIO; /* it took no byte, and names no reason */
-            return;
+            return 0;
         }
-        batch += written;
-        length -= (size_t)written;
-        offset += written;
+        bytes += written;          /* prove: native-rest-is-written */
+        length -= (size_t)written; /* prove: native-short-write-is-not-all "(size_t)written" -> "length" */
+        offset += written;         /* prove: native-rest-has-its-place */
     }
-    out->step = SYNC;
+    return 1;
+}
+
+static int is_synced(int fd, struct outcome *out)
+{
+    int answer;
     double began = now_seconds(CLOCK_MONOTONIC);
     do
-        answer = fdatasync(fd);
+        answer = fdatasync(fd); /* prove: native-batch-sync "fdatasync(fd)" -> "0" */
     while (answer < 0 && errno == EINTR);
-    if (answer < 0) {
+    if (answer < 0) { /* prove: native-failed-sync-is-seen */
+        out->step = SYNC;
         out->error = errno;
-        return;
+        return 0;
     }
     out->sync_seconds = now_seconds(CLOCK_MONOTONIC) - began;
-    /* From before the looks: who asks later how old they are must not think them younger. */
-    out->looked_at = now_seconds(CLOCK_BOOTTIME);
-    if (stat(successor, &status) == 0) {
-        out->step = SUCCESSOR_THERE;
-        return;
-    }
-    if (errno != ENOENT) {
-        out->step = SUCCESSOR_UNKNOWN;
-        out->error = errno;
-        return;
-    }
-    /* Opened, so that a host asks its server and not what it remembers (NFS). */
-    out->step = OWN_UNKNOWN;
+    return 1;
+}
+
+/* Also when that cannot be known. */
+static int has_successor(const char *successor, struct outcome *out)
+{
+    struct stat status;
+    int error = stat(successor, &status) == 0 ? 0 : errno;
+    if (error == ENOENT) /* prove: native-failed-fence-check-is-no-answer */
+        return 0;
+    out->step = error == 0 ? SUCCESSOR_THERE : SUCCESSOR_UNKNOWN;
+    out->error = error;
+    return 1;
+}
+
+/* Opens it, so that a host asks its server and not what it remembers (NFS). */
+static void look_at_own(const char *own, struct outcome *out)
+{
+    struct stat status;
+    int fd;
     do
-        looking = open(own, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    while (looking < 0 && errno == EINTR);
-    if (looking < 0) {
+        /* prove: native-own-file-is-no-link " | O_NOFOLLOW" */
+        fd = open(own, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    while (fd < 0 && errno == EINTR);
+    out->step = OWN_UNKNOWN;
+    if (fd < 0) {
         out->error = errno;
         return;
     }
-    if (fstat(looking, &status) < 0)
+    if (fstat(fd, &status) < 0)
         out->error = errno;
-    else if (!S_ISREG(status.st_mode))
+    else if (!S_ISREG(status.st_mode)) /* prove: native-own-file-is-regular */
         out->step = OWN_IRREGULAR;
     else {
         out->device = (uint64_t)status.st_dev;
         out->inode = (uint64_t)status.st_ino;
         out->step = DONE;
     }
-    close(looking);
+    close(fd);
+}
+
+static void write_sync_look(int fd, const unsigned char *batch, size_t length, off_t offset, const char *successor,
+                            const char *own, struct outcome *out)
+{
+    out->step = WRITE;
+    if (!is_written(fd, batch, length, offset, out)) return;
+    if (!is_synced(fd, out)) return; /* prove: native-sync-before-fence-check order native-own-file */
+    /* From before the looks: who asks later how old they are must not think them younger, nor who was suspended. */
+    /* prove: native-proof-counts-suspension "CLOCK_BOOTTIME" -> "CLOCK_MONOTONIC" */
+    out->looked_at = now_seconds(CLOCK_BOOTTIME); /* prove: native-proof-from-before order native-own-file */
+    if (has_successor(successor, out)) return; /* prove: native-successor-before-own-file order native-own-file */
+    look_at_own(own, out); /* prove: native-own-file */
 }
 
 /* How long the records of these payloads are; -1 with an exception set if one is not bytes. */
@@ -170,7 +197,7 @@ static uint32_t encode(unsigned char *batch, PyObject *payloads, size_t length)
     }
     uint32_t checksum = adler32(batch + CONTROL, length);
     put_int(batch + SEAL + 4, 0);
-    put_int(batch + SEAL + 8, checksum);
+    put_int(batch + SEAL + 8, checksum); /* prove: native-batch-has-its-checksum */
     return checksum;
 }
 
@@ -391,7 +418,9 @@ static PyObject *queue_reserve(CommitQueue *self, PyObject *given)
     }
     *batch = (struct batch){NULL, payloads, (size_t)length};
     pthread_mutex_lock(&self->mutex);
-    if (self->is_open && self->reserved == NULL && (size_t)length <= self->bytes_max && self->end + length < self->end_max) {
+    if (self->is_open /* prove: native-place-only-while-served "self->is_open" -> "1" */
+        && self->reserved == NULL && (size_t)length <= self->bytes_max
+        && self->end + length < self->end_max) { /* prove: native-place-within-the-file "self->end + length" -> "0" */
         at = self->origin + self->end + CONTROL;
         self->end += CONTROL + length;
         self->reserved = batch;
@@ -514,6 +543,7 @@ static int commit_step(struct service *its, struct batch *first, size_t length)
     write_sync_look(its->fd, data, length + END, (off_t)its->offset, its->successor, its->own, &its->out);
     PyMem_RawFree(data);
     its->offset += (long long)length;
+    /* prove: native-step-in-its-own-file " && its->out.inode == its->inode" */
     return its->out.step == DONE && its->out.device == its->device && its->out.inode == its->inode;
 }
 
@@ -541,9 +571,10 @@ static void serve_without_lock(CommitQueue *self, struct service *its)
         while (self->first == NULL && self->is_open)
             if (pthread_cond_timedwait(&self->submitted, &self->mutex, &until) == ETIMEDOUT)
                 self->is_open = 0;
+        /* prove: native-place-is-waited-for "self->reserved != NULL" -> "0" */
         while (self->first == NULL && self->reserved != NULL && !self->is_halted)
             pthread_cond_wait(&self->submitted, &self->mutex); /* whoever reserved is about to submit */
-        if (self->first == NULL || self->is_halted)
+        if (self->first == NULL || self->is_halted) /* prove: native-halted-begins-nothing " || self->is_halted" */
             break;
         struct batch *step;
         size_t length = take(self, &step);
@@ -557,7 +588,7 @@ static void serve_without_lock(CommitQueue *self, struct service *its)
             batches++;
         }
         pthread_mutex_lock(&self->mutex);
-        if (!is_done) {
+        if (!is_done) { /* prove: native-failed-step-is-not-told */
             its->has_failed = 1;
             break;
         }

@@ -22,7 +22,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tandemmq.disk import Identity, not_opened, write_fully
 from tandemmq.journal.errors import Deposed, FenceTaken, JournalFailed
@@ -83,6 +83,8 @@ class JournalWriter:
         The caller owns the fence: it published this file itself, or no other process can be writing.
         """
         self._files = files
+        # What was compiled asks the kernel. A disk that is not the kernel's may bring steps of its own.
+        self._steps: Any = native if files.disk is os else getattr(files.disk, "journal_steps", None)
         self._broker = broker
         self._file_length_max = file_length_max
         self._on_written = on_written
@@ -158,16 +160,17 @@ class JournalWriter:
     @property
     def is_one_step(self) -> bool:
         """Whether ``commit`` may be called: nobody is told between write and sync, and nothing else is to be done."""
-        return native is not None and self._files.disk is os and self._on_written is None and self._end_marker is None
+        return self._steps is not None and self._on_written is None and self._end_marker is None
 
     def commit(self, payloads: Sequence[bytes]) -> tuple[list[Location], float]:
         """``append``, ``sync`` and ``check_fence``, with their promises and errors, in one call of the disk without the
         interpreter's lock. Where the records are, and when the fence check began, by CLOCK_BOOTTIME."""
-        assert native is not None, "is_one_step was asked"
+        steps = self._steps
+        assert steps is not None, "is_one_step was asked"
         if self._failure is not None:
             self._refuse()
         self._is_dirty = True
-        step, error, locations, length, checksum, checked_at, device, inode, self.sync_seconds = native.commit(
+        step, error, locations, length, checksum, checked_at, device, inode, self.sync_seconds = steps.commit(
             self._fd,
             payloads,
             self.offset,
@@ -186,13 +189,14 @@ class JournalWriter:
     ) -> CommitQueue | None:
         """What another thread submits batches to, for ``serve``; None where that cannot be. The bounds are those of
         what it measures."""
-        return native.CommitQueue(sync_bounds, record_bounds) if self.is_one_step else None
+        steps = self._steps
+        return steps.CommitQueue(sync_bounds, record_bounds) if steps is not None and self.is_one_step else None
 
     def serve(self, queue: CommitQueue, bytes_max: int, batches_max: int, seconds: float) -> Served:
         """``commit`` what is submitted to ``queue``, in its order, for ``seconds`` at most or until ``batches_max``
         batches or ``bytes_max`` bytes were written. The thread waits and works without the interpreter's lock. Promises
         and errors are those of ``commit``; where it raises, nothing of the last step was told to the other thread."""
-        assert native is not None, "is_one_step was asked"
+        assert self._steps is not None, "is_one_step was asked"
         if self._failure is not None:
             self._refuse()
         was_dirty, self._is_dirty = self._is_dirty, True
@@ -218,17 +222,19 @@ class JournalWriter:
 
     def _judge(self, step: int, error: int, identity: Identity) -> None:
         """Raises what became of a step of the disk that was not done, or was done to another's file."""
-        if step == native.WRITE:
+        steps = self._steps
+        assert steps is not None, "it did the step"
+        if step == steps.WRITE:
             self._fail("write", OSError(error, os.strerror(error)))
-        if step == native.SYNC:
+        if step == steps.SYNC:
             self._fail("sync", OSError(error, os.strerror(error)))
-        if step == native.SUCCESSOR_THERE:
+        if step == steps.SUCCESSOR_THERE:
             self._depose(f"db-{self.file + 1}.log exists")
-        if step == native.SUCCESSOR_UNKNOWN:
+        if step == steps.SUCCESSOR_UNKNOWN:
             self._fail("look for a successor", OSError(error, os.strerror(error), self._next_path))
-        if step == native.OWN_UNKNOWN and error == errno.ENOENT:
+        if step == steps.OWN_UNKNOWN and error == errno.ENOENT:
             self._depose("the file lost its name")
-        if step != native.DONE:
+        if step != steps.DONE:
             self._fail("look at its own file", not_opened(self._own_path, error))
         if identity != self._identity:
             self._depose("another file has its name")

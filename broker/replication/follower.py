@@ -230,6 +230,8 @@ class Follower:
         if master is None or copy.lacking:
             return
         if on == "disk":
+            if copy.synced > NOWHERE:
+                self._state.end_founding()  # prove: founding-ends-before-the-disk-counts
             self._see_final(self._told_final)
         place = copy.synced if on == "disk" else copy.position[1:]
         master.link.send(Have(master.epoch, *place, on, self._free_bytes()))

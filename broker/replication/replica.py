@@ -29,7 +29,7 @@ from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.known import Known
 from tandemmq.broker.replication.leader import Leader
 from tandemmq.broker.replication.links import Links
-from tandemmq.broker.replication.marks import Place
+from tandemmq.broker.replication.marks import NOWHERE, Place
 from tandemmq.broker.replication.messages import (
     Alive,
     AliveAnswer,
@@ -355,8 +355,10 @@ class Replica:
             self._paused_until = now + PAUSE_SECONDS
             state.open_promise_again()
             self._paused_until = 0.0
-        if state.term is not None:
-            self._leader.tick(state.term)
+        if (term := state.term) is not None:
+            if term.marks.synced > NOWHERE:
+                state.end_founding()  # prove: founding-ends-for-the-founder
+            self._leader.tick(term)
             return
         if now < self._paused_until:
             return

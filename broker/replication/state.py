@@ -182,12 +182,22 @@ class NodeState:
             log.warning("not all was on the disk at the power loss: %s; what stands behind it goes", standing.damage)
             self.copy.end_tail()
             standing = self.copy.scan()
+        self.end_founding()
         promise = self.promise
-        if standing.header is not None and promise.founding is not None:
-            self.note(replace(promise, set=standing.header.id, founding=None))
+        if standing.position == BEFORE_ALL and promise.set is not None and promise.founding is None:
+            # A header was on this disk: what it confirmed since is gone with it.
+            self.set_whole(False)  # prove: missing-copy-is-not-whole
+            self.say_problem(f"nothing is left of the journal of set {promise.set}: it is fetched from another node")
         if standing.damage is not None:
             self.set_whole(False)
             self.say_problem(f"the copy of the journal is damaged, and is fetched again: {standing.damage}")
+
+    def end_founding(self) -> None:
+        """Where a header of the set is on this disk, it says who votes, and no longer the founding: were the journal
+        lost, this node would be no voter. Durable on return."""
+        header, promise = self.header, self.promise
+        if header is not None and promise.founding is not None:
+            self.note(replace(promise, set=header.id, founding=None))
 
     def give_up_files(self, files: Sequence[int]) -> None:
         """Some of the own journal is damaged or missing: until it was got from others this node neither stands nor

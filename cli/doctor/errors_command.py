@@ -94,7 +94,8 @@ ADVICE: Final[Mapping[states.Trouble, Advice]] = {
     ),
     states.Trouble.DAMAGED: Advice(
         "The message names file, offset and the ids of the messages concerned.",
-        "`tandemmq store check`, a backup, or `ignore_missing_journalfiles`, which loses what it names.",
+        "`tandemmq store check`, a backup, or `ignore_missing_journalfiles`, which loses what it names. "
+        "If no journal file is left and none can be restored: `tandemmq store afresh`.",
     ),
     states.Trouble.INDEX: Advice(
         "The message names the directory of the index.",

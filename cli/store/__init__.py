@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from tandemmq.cli.store.afresh import afresh
 from tandemmq.cli.store.check import check
 from tandemmq.cli.store.compact import compact
 from tandemmq.cli.store.export import export
@@ -22,5 +23,5 @@ def store() -> None:
     """Look into a data directory, and put it in order."""
 
 
-for command in (check, compact, export, handback, import_, inspect, rebuild_index, why):
+for command in (afresh, check, compact, export, handback, import_, inspect, rebuild_index, why):
     store.add_command(command)

@@ -79,10 +79,10 @@ class DamageLedger:
             damage.known = list(dict.fromkeys((*damage.known, *doubts)))  # a neighbour's index may know more
         if self.has_foreign_index():
             # ActiveMQ collects files without a word; whether anything needs them, its index tells (store.takeover).
-            for damage in new:
-                if damage.is_lost:
-                    self._state.lose_file(damage.file, is_damage=True)
-            new = [damage for damage in new if not damage.is_lost]
+            collected = [damage for damage in new if damage.is_lost and damage.may_be_collected]
+            for damage in collected:
+                self._state.lose_file(damage.file, is_damage=True)
+            new = [damage for damage in new if damage not in collected]
         if new and not self.ignores_missing:
             raise (JournalLost if any(damage.is_lost for damage in new) else StoreCorrupt)(new)
         for damage in new:

@@ -55,6 +55,7 @@ class Damage:
     """Bytes ``start`` to ``stop`` of a journal file are not what was written there; or the whole file is lost.
 
     ``known`` are the live messages that the index or the replay knew there; ``shown`` what the bytes still show.
+    ``may_be_collected``: of a lost file, whether ActiveMQ may have removed it, which it does without a word.
     """
 
     file: int
@@ -62,6 +63,7 @@ class Damage:
     stop: int
     reason: str
     is_lost: bool = False
+    may_be_collected: bool = True
     known: list[Concerned] = field(default_factory=list)
     shown: Shown = field(default_factory=Shown)
 
@@ -101,6 +103,21 @@ def listed(ids: Sequence[str]) -> str:
     return text if len(ids) <= IDS_LISTED_MAX else f"{text} and {len(ids) - IDS_LISTED_MAX} more"
 
 
+def missing_in_words(damages: Sequence[Damage]) -> str:
+    """Files that are missing for the same reason in one sentence."""
+    together: dict[tuple[bool, str], list[Damage]] = {}
+    for number, damage in enumerate(damages):
+        together.setdefault((damage.is_lost, damage.reason if damage.is_lost else str(number)), []).append(damage)
+    return "; ".join(str(several[0]) if len(several) == 1 else _in_one(several) for several in together.values())
+
+
+def _in_one(damages: Sequence[Damage]) -> str:
+    files = listed([f"db-{damage.file}.log" for damage in damages])
+    known = [f"{each.message_id} ({each.holder})" for damage in damages for each in damage.known]
+    messages = f"live messages in them: {listed(known)}" if known else "no message is known to have been in them"
+    return f"journal files {files} are missing: {damages[0].reason}; {messages}"
+
+
 def _sentences(damages: Sequence[Damage]) -> str:
     more = f" (and {len(damages) - 1} more damaged places)" if len(damages) > 1 else ""
     return f"{damages[0]}{more}"
@@ -123,7 +140,7 @@ class JournalLost(Exception):
     """A journal file that is needed is missing, and no record says that it was removed."""
 
     def __init__(self, damages: Sequence[Damage]) -> None:
-        super().__init__("; ".join(str(damage) for damage in damages))
+        super().__init__(missing_in_words(damages))
         self.damages = tuple(damages)
         self.message_ids = list(dict.fromkeys(each for damage in damages for each in damage.message_ids))
 

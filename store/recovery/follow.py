@@ -27,7 +27,16 @@ from tandemmq.journal.format import RECORD_HEADER_SIZE, location
 from tandemmq.journal.scan import Batch, EndingKind, scan
 from tandemmq.store.damage.ledger import DamageLedger
 from tandemmq.store.damage.reconciliation import reconcile
-from tandemmq.store.damage.report import WHOLE_FILE, Damage, JournalLost, StoreCorrupt, decode_next, encode_lost, listed
+from tandemmq.store.damage.report import (
+    WHOLE_FILE,
+    Damage,
+    JournalLost,
+    StoreCorrupt,
+    decode_next,
+    encode_lost,
+    listed,
+    missing_in_words,
+)
 from tandemmq.store.records.audit import ProducerAudit
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.headers import EpochHistory
@@ -229,7 +238,7 @@ class Follower:
             self._judge(ids)  # it may have been a matter of what this host could see
         if self._standing is not None:
             if not is_final:
-                self._wait("; ".join(map(str, self._standing.damages)))
+                self._wait(missing_in_words(self._standing.damages))
                 return found
             self._ledger.meet(self._standing.damages)
             state.position, self._standing = self._standing.resume, None

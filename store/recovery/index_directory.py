@@ -137,7 +137,7 @@ def named_indexes(root: str, disk: Disk = os) -> list[str]:
     """What may be an index below ``root``, by name, in order; those that were set aside are none."""
     try:
         return [os.path.join(root, name) for name in sorted(disk.listdir(root)) if ASIDE not in name]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

@@ -8,13 +8,15 @@ lost what it once held. What tells the two apart:
     the journal ends before it, cleanly, with an end record behind its last batch                 another: a backup
     the journal ends before it in bytes that are no end, or its batch is damaged                  damage
     its file, or all from there on, is missing, and records that it names stand in the others     lost
+    no file is left in which anything was ever written                                            lost
+    a file before it begins a later epoch                                                         another: begun afresh
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
@@ -64,12 +66,22 @@ def judge(
     position = state.position
     if position is None:
         return None
+    # What a refused start leaves behind, a fence without a header, is no journal either.
+    # prove: fence-alone-is-no-journal "position.offset or state.epoch" -> "True"
+    was_written = bool(position.offset or state.epoch)
+    # prove: missing-journal-is-not-empty "was_written and" -> "False and"
+    if was_written and is_gone(files, ids):
+        expected = sorted({*state.files, position.file})
+        damages = gone(files, expected, f"up to byte {position.offset} of db-{position.file}.log")
+        return Standing(damages, Position(ids[0] if ids else 0, 0))
     present = list(ids)
     while present and present[-1] >= position.file and position.offset and is_blank(files, present[-1]):
         present.pop()  # the fence of a promotion that came to nothing
     if position.file not in present:
         if present and position.file < present[-1]:
             return None  # reclaimed since (an index of any age catches up), or lost: the headers will tell
+        if any(header.epoch > state.epoch for header in epoch_history.headers.values()):
+            raise IndexNotOfThisJournal(f"the journal was begun afresh after epoch {state.epoch}, in which it was made")
         return _behind_the_last(files, present, state, position)
     epoch = epoch_history.epoch_at(position.file)
     is_headless = position.file not in epoch_history.headers and not starts_whole(position.file)
@@ -92,6 +104,21 @@ def is_blank(files: JournalFiles, file: int) -> bool:
         return next(iter(walk), None) is None and walk.ending.kind is not EndingKind.TORN
     except JournalMissing:
         return True
+
+
+def is_gone(files: JournalFiles, ids: Iterable[int]) -> bool:
+    """Whether in none of these files anything was ever written, or there is none."""
+    return all(is_blank(files, file) for file in sorted(ids, reverse=True))
+
+
+def gone(files: JournalFiles, expected: Iterable[int], extent: str) -> list[Damage]:
+    """What an index says of a journal that is gone: these files were there, and it reached so far."""
+    reason = (
+        f"nothing of this journal is left, and an index expects it {extent}. Bring its files back; or give up what "
+        f"they held, and start afresh: `tandemmq store afresh {files.directory}`"
+    )
+    # ActiveMQ never collects the file that it writes.
+    return [Damage(file, 0, WHOLE_FILE, reason, is_lost=True, may_be_collected=False) for file in expected]
 
 
 def _behind_the_last(files: JournalFiles, present: list[int], state: State, position: Position) -> Standing:

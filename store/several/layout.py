@@ -7,7 +7,8 @@
     DIRECTORY/db-N.log                      a store that was there before there were several; it is one of them
 
 A store that has a journal is opened whether a filter names it or not: what it holds is served from where it is
-(``stores`` says how). So filters may change, and nothing is stranded.
+(``stores`` says how). So filters may change, and nothing is stranded. One whose journal is gone, but not its index, is
+opened too: then it refuses (``recovery.index_trust``).
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import os
 import zlib
 from dataclasses import KW_ONLY, dataclass, field, replace
 
-from tandemmq.disk import Disk
+from tandemmq.disk import Disk, exists
 from tandemmq.journal.files import JournalFiles, file_id
 from tandemmq.modes import NEW_FILE
-from tandemmq.store.recovery.index_trust import numbering_of
+from tandemmq.store.recovery.index_trust import numbering_of, places_of_indexes
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.several.filters import (
     DIRECTORY_NAME_MAX,
@@ -71,13 +72,31 @@ class Layout:
         return {self.rest, *self.filters.directories()}
 
     def found(self) -> set[str]:
-        """The stores that have a journal, txStore left out."""
-        return {name for name in stores_in(self.directory, self.disk) if name != OUTCOMES_DIRECTORY}
+        """The stores that have a journal, or had one by an index; txStore left out."""
+        there = {*stores_in(self.directory, self.disk)}
+        missing = {
+            name for name in self._named() - there if self._had_journal(name)
+        }  # prove: store-without-its-journal
+        return (there | missing) - {OUTCOMES_DIRECTORY}
+
+    def _named(self) -> set[str]:
+        names = {*self.disk.listdir(self.directory)}
+        if self._index_directory is not None and exists(self.disk, self._index_directory):
+            names.update(self.disk.listdir(self._index_directory))
+        return {ROOT, *filter(is_store_name, names)}
+
+    def _had_journal(self, name: str) -> bool:
+        return any(True for _ in places_of_indexes(self._index_root(name), self.disk))
+
+    def _index_root(self, name: str) -> str:
+        if self._index_directory is not None:
+            return path_of(self._index_directory, name)
+        return os.path.join(self.path(name), "index")
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether there is a store of outcomes."""
-        return holds_journal(self.path(OUTCOMES_DIRECTORY), self.disk)
+        """Whether there is a store of outcomes, or was one by an index."""
+        return holds_journal(self.path(OUTCOMES_DIRECTORY), self.disk) or self._had_journal(OUTCOMES_DIRECTORY)
 
     def path(self, name: str) -> str:
         return path_of(self.directory, name)
@@ -118,12 +137,9 @@ class Layout:
         def number_owners(meta: bytes) -> int:
             return self._number(name, numbering_of(meta) >> OWNER_BITS) << OWNER_BITS
 
-        index_root = os.path.join(self.path(name), "index")
-        if self._index_directory is not None:
-            index_root = path_of(self._index_directory, name)
         return Standby(
             self.path(name),
-            index_root,
+            self._index_root(name),
             self.broker,
             self.settings(name),
             disk=self.disk,

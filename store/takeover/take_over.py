@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from tandemmq.disk import Disk
 from tandemmq.journal.errors import JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.format import RECORD_HEADER_SIZE, Location
+from tandemmq.journal.format import RECORD_HEADER_SIZE, Location, file_of
 from tandemmq.journal.reader import JournalReader
 from tandemmq.journal.scan import scan
 from tandemmq.store.damage.report import WHOLE_FILE, Damage, JournalLost
@@ -34,6 +34,7 @@ from tandemmq.store.records.message import Destination
 from tandemmq.store.records.openwire import VERSIONS_TRIED, detect_version
 from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.header_reader import first_batch
+from tandemmq.store.recovery.index_trust import gone, is_gone
 from tandemmq.store.takeover.activemq_view import ActiveMQView, OnCorrupt, Ranks
 from tandemmq.store.takeover.difference import Plan, difference, missing_files, reordered
 from tandemmq.store.takeover.marks import END
@@ -153,6 +154,7 @@ def prepare_takeover(
     plan, subscriptions = Plan(), list[bytes]()
     has_index = False
     try:
+        damage = _check_journal(work, kaha, damage)
         told = max((file for file, header in work.epoch_history.headers.items() if header.foreign_openwire), default=0)
         if kaha is not None and _is_minimal(kaha) and not _may_be_unread(work, told):
             return None
@@ -163,7 +165,7 @@ def prepare_takeover(
         work.has_foreign_files = bool(untold)
         work.is_foreign = bool(foreign) or kaha is not None or damage is not None
         work.openwire_version = _openwire_version(work, untold or foreign, kaha)
-        if kaha is not None and kaha.last_update is not None:
+        if kaha is not None and kaha.last_update is not None and damage is None:
             try:
                 plan, subscriptions = _by_index(work, kaha, kaha.last_update, scratch)
                 has_index = True
@@ -199,6 +201,19 @@ def _open(work: _Work) -> tuple[KahaIndex | None, str | None]:
         return read_index(work.directory, work.disk), None
     except KahaIndexDamaged as reason:
         return None, str(reason)
+
+
+def _check_journal(work: _Work, kaha: KahaIndex | None, damage: str | None) -> str | None:
+    """What is wrong with an index whose journal is gone. Raises JournalLost unless that is to be stepped over."""
+    is_index = damage is not None or (kaha is not None and not _is_minimal(kaha))
+    # prove: missing-foreign-journal "not is_index" -> "True"
+    if not is_index or not is_gone(work.files, work.files.list()):
+        return damage
+    last_update = kaha.last_update if kaha is not None else None
+    file = 1 if last_update is None else file_of(last_update)
+    if not work.ignores_missing:
+        raise JournalLost(gone(work.files, [file], f"to db-{file}.log at least"))
+    return damage or "nothing of its journal is left"
 
 
 def _may_be_unread(work: _Work, told: int) -> bool:

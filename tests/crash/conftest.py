@@ -1,4 +1,4 @@
-"""A place for what a test leaves, where syncs cost nothing, and the seed that repeats the test."""
+"""A place for what a test leaves, the seed that repeats it, and by which code the journal is written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.crash.explorer import scratch_directory
+from tests.support.journal.recorded_steps import are_recorded
 from tests.support.prove import SEED
 
 
@@ -15,3 +16,13 @@ def scratch() -> Iterator[str]:
     print(f"seed {SEED} (TANDEMMQ_SEED)")
     with scratch_directory() as directory:
         yield directory
+
+
+@pytest.fixture(params=["python", "c"])
+def steps(request: pytest.FixtureRequest) -> Iterator[str]:
+    """By which code the journal is written in this test: a life that is recorded is lived twice."""
+    if request.param == "python":
+        yield "python"
+        return
+    with are_recorded():
+        yield "c"

@@ -25,7 +25,7 @@ from tests.support.crash.recording_disk import RecordingDisk
 from tests.support.crash.short_lives import SETTINGS
 from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED
 
-pytestmark = pytest.mark.promise("bridges")
+pytestmark = [pytest.mark.promise("bridges"), pytest.mark.usefixtures("steps")]
 
 OUT = Topic("up/#", 2, "", "", is_in=False, is_out=True)
 IN = Topic("down/#", 2, "", "", is_in=True, is_out=False)

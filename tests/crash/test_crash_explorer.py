@@ -63,6 +63,7 @@ LIVES_WITH = {
 }
 
 pytestmark = [
+    pytest.mark.usefixtures("steps"),
     pytest.mark.prove,
     pytest.mark.timeout(7200 if IS_PROOF else 120),
     pytest.mark.promise("confirmed-survives", "acknowledged-stays-gone", "one-master-counts"),
@@ -157,14 +158,15 @@ def some(candidates: Sequence[Candidate], count: int, dice: random.Random) -> Se
 
 
 @pytest.mark.parametrize("name", one_in_some(0))
-def test_whatever_a_power_loss_leaves_every_promise_holds(scratch: str, tally: Tally, name: str) -> None:
+def test_whatever_a_power_loss_leaves_every_promise_holds(scratch: str, tally: Tally, name: str, steps: str) -> None:
     dice = random.Random(SEED)
     life = LIVES[name]
     disk, exploration = recorded_and_explored(scratch, life, dice)
     judge = judge_of(scratch, life)
     started = time.monotonic()
-    with_index = [(candidate, True) for candidate in some(exploration.candidates, IMAGES, dice)]
-    without = [(candidate, False) for candidate in some(exploration.candidates, IMAGES // 4, dice)]
+    images = IMAGES if steps == "python" else IMAGES // 2
+    with_index = [(candidate, True) for candidate in some(exploration.candidates, images, dice)]
+    without = [(candidate, False) for candidate in some(exploration.candidates, images // 4, dice)]
     hold(judge, [*with_index, *without])
     happened = what_happened.what_happened(disk.events, disk.start)
     tally.lives += 1

@@ -22,7 +22,7 @@ from tests.support.crash.failing_disk import Failure
 from tests.support.crash.mqtt_lives import Crash, World
 from tests.support.prove import IS_FULL, IS_THOROUGH, SEED, rounds
 
-pytestmark = pytest.mark.promise("mqtt-sessions-go-on")
+pytestmark = [pytest.mark.promise("mqtt-sessions-go-on"), pytest.mark.usefixtures("steps")]
 
 LIVES = rounds(60, 0, quick=5)
 # A life has about so many writes and syncs.

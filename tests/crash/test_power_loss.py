@@ -21,7 +21,7 @@ from tests.support.crash.recording_disk import RecordingDisk, Unlink
 from tests.support.prove import SEED, rounds
 from tests.support.store.store_harness import KIB
 
-pytestmark = pytest.mark.promise("confirmed-survives", "acknowledged-stays-gone")
+pytestmark = [pytest.mark.promise("confirmed-survives", "acknowledged-stays-gone"), pytest.mark.usefixtures("steps")]
 
 IMAGES = rounds(40, 2_000, quick=12)
 ROUNDS = 16

@@ -29,7 +29,12 @@ from tests.support.store.several_harness import REST, A, B, SeveralTerm
 from tests.support.store.store_harness import KIB
 
 IMAGES = rounds(24, 2_000, quick=8)
-pytestmark = [pytest.mark.prove, pytest.mark.timeout(120 + IMAGES), pytest.mark.promise("several-stores-are-atomic")]
+pytestmark = [
+    pytest.mark.usefixtures("steps"),
+    pytest.mark.prove,
+    pytest.mark.timeout(120 + IMAGES),
+    pytest.mark.promise("several-stores-are-atomic"),
+]
 TRANSACTIONS = 12
 SETTINGS = StoreSettings(
     journal_max_file_length=4 * KIB,

@@ -25,7 +25,7 @@ from tests.support.crash.recording_disk import ROOT, Event, Note, RecordingDisk,
 from tests.support.crash.short_lives import OTHER, SETTINGS, begin, round_of
 from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED
 
-pytestmark = pytest.mark.promise("confirmed-survives")
+pytestmark = [pytest.mark.promise("confirmed-survives"), pytest.mark.usefixtures("steps")]
 
 LIVES = 40 if IS_THOROUGH else 12
 IMAGES_OF_A_LIFE = 2

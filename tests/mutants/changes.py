@@ -1,4 +1,4 @@
-"""What could be wrong in a marked line: its mutants. Pure: source in, changed source out.
+"""What could be wrong in a marked line: its mutants. Pure: source in, changed source out. Of C: c_changes.py.
 
     a statement                  is not there
     if, while, a truth returned  holds never; holds always; each operand of `and` and `or` dropped;
@@ -48,7 +48,8 @@ _Edit = tuple[int, int, str]
 
 
 def mutants_of(source: str, marks: Sequence[Mark]) -> list[Mutant]:
-    """All mutants of the marks of one file, none of them equal to it. Raises MarkError for a mark that has none."""
+    """All mutants of the marks of one file of Python, none of them equal to it. Raises MarkError for a mark that has
+    none."""
     tree = ast.parse(source)
     return [mutant for mark in marks for mutant in _Text(source, tree, mark, marks).mutants()]
 

@@ -26,7 +26,7 @@ from tests.support.seconds import seconds_of
 from tests.support.tree import ROOT
 
 # Subjects whose tests need a program that pip does not install: tried where CI has it.
-NEED_SERVICE: Final = frozenset({"zookeeper-lock", "answered-before-told"})
+NEED_SERVICE: Final = frozenset({"zookeeper-lock", "answered-before-told", "native-journal"})
 
 # Names of mutants. Changed, the program does the same: why nothing can catch these.
 EQUIVALENT: Final[Mapping[str, str]] = {}

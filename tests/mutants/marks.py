@@ -11,6 +11,8 @@ the operand, the condition or the keyword argument that ends there. `order` name
 two have to stay in this order. A text in quotes is a part of the line that has to be there, or what it must not be
 instead. changes.py says what is made of each.
 
+In C a mark is the whole of a comment, `// prove: name` or `/* prove: name */`.
+
 A file with many marks names their subject once, on a line of its own:
 
     # proofs: journal-end
@@ -32,6 +34,9 @@ from tests.support import tree
 
 #: Where marks are looked for: the product, and the rules by which CI judges.
 DIRECTORIES = (*tree.DIRECTORIES, "tests/support/ci")
+
+#: What marks are looked for in.
+SUFFIXES = (".c", ".py")
 
 _BEGIN = re.compile(r"#\s*prove\b")
 _NAME = r"[a-z0-9]+(?:-[a-z0-9]+)*"
@@ -63,30 +68,45 @@ class Mark:
         return f"{self.path}:{self.line}"
 
 
+# A comment at the end of a line of C
+_C_COMMENT = re.compile(r"(?P<code>.*?)(?://|/\*) *(?P<text>(?:prove|proofs)\b.*?)(?: *\*/)?")
+
+
 def marks_in(path: str, source: str) -> Iterator[Mark]:
     """The marks of one file from top to bottom. Raises MarkError."""
     subject = None
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT:
-            continue
-        if named := _SUBJECT.fullmatch(token.string):
+    for line, is_alone, comment in (_comments_of_c if path.endswith(".c") else _comments)(source):
+        if named := _SUBJECT.fullmatch(comment):
             subject = named["name"]
-        if not _BEGIN.match(token.string):
+        if not _BEGIN.match(comment):
             continue
-        line = token.start[0]
-        match = _MARK.fullmatch(token.string)
+        match = _MARK.fullmatch(comment)
         if match is None:
-            raise MarkError(f"{path}:{line}: this is no mark: {token.string}")
-        is_alone = not token.line[: token.start[1]].strip()
+            raise MarkError(f"{path}:{line}: this is no mark: {comment}")
         yield Mark(match["name"], path, line + is_alone, match["order"], match["part"], match["instead"], subject)
+
+
+def _comments(source: str) -> Iterator[tuple[int, bool, str]]:
+    """The line of each comment, whether it stands there alone, and its text."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], not token.line[: token.start[1]].strip(), token.string
+
+
+def _comments_of_c(source: str) -> Iterator[tuple[int, bool, str]]:
+    """Of those that may be marks the same, as they would be in Python."""
+    for number, line in enumerate(source.splitlines(), 1):
+        if match := _C_COMMENT.fullmatch(line.rstrip()):
+            yield number, not match["code"].strip(), f"# {match['text']}"
 
 
 def marks_of(root: Path) -> list[Mark]:
     """All marks of a tree, by file and line. Raises MarkError."""
     found: list[Mark] = []
     for directory in (*DIRECTORIES, "tandemmq"):
-        for file in sorted((root / directory).rglob("*.py")):  # it follows no links, of which `tandemmq` has many
+        files = (root / directory).rglob("*")  # it follows no links, of which `tandemmq` has many
+        for file in sorted(each for each in files if each.suffix in SUFFIXES):
             source = file.read_text(encoding="utf-8")
-            if "# prove" in source:
+            if re.search(r"(#|//|/\*) *prove\b", source):
                 found += marks_in(file.relative_to(root).as_posix(), source)
     return found

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
 
+from tests.mutants.c_changes import mutants_of_c
 from tests.mutants.changes import Mutant, mutants_of
 from tests.mutants.declared import is_equivalent, tests_of
 from tests.mutants.marks import Mark, MarkError, marks_of
@@ -32,9 +33,13 @@ def all_mutants(root: Path = ROOT, *, but_equivalent: bool = True) -> list[Mutan
     return [
         mutant
         for path, of_file in by_file.items()
-        for mutant in mutants_of((root / path).read_text(encoding="utf-8"), of_file)
+        for mutant in _mutants_of(path, (root / path).read_text(encoding="utf-8"), of_file)
         if not (but_equivalent and is_equivalent(mutant))
     ]
+
+
+def _mutants_of(path: str, source: str, marks: Sequence[Mark]) -> list[Mutant]:
+    return mutants_of_c(source, marks) if path.endswith(".c") else mutants_of(source, marks)
 
 
 def part_of(mutants: Sequence[Mutant], number: int, parts: int) -> list[Mutant]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import declared
+from tests.mutants.c_changes import mutants_of_c
 from tests.mutants.changes import Mutant, mutants_of
 from tests.mutants.declared import EQUIVALENT, NEED_SERVICE, Declaration, declarations, declarations_in, is_equivalent
 from tests.mutants.marks import Mark, MarkError, marks_in, marks_of
@@ -63,6 +64,42 @@ def test_exceptions_speak_of_mutants_that_are_there(mutants: list[Mutant]) -> No
 
 
 # ---- what the tool makes of a mark
+
+
+# Lines of C -> what is made of the first mark; without mutants: the error.
+C_LINES = [
+    ("sync(fd); // prove: a", ["without sync(fd);"]),
+    (
+        "if (a < b && f(c || d)) { /* prove: a */",
+        ["never a < b && f(c || d)", "without a < b", "without f(c || d)", "<= in a < b && f(c || d)"],
+    ),
+    ("return a == b || c; // prove: a", ["always a == b || c", "without a == b", "without c"]),
+    ('/* prove: a "x" -> "y" */\nf(x);', ["'y' for 'x'"]),
+    ('f(x); /* prove: a "y" */', "stands there 0 times"),
+    ("for (;;) { // prove: a", "nothing can be changed there"),
+    ("f(); // prove: a order b\n/* why */\ng(); // prove: b", ["behind g();", "without f();"]),
+    ("f(); // prove: a order b\n}\n  g(); // prove: b", "not in the same block"),
+    ("f(); // prove: Not A Name", "this is no mark"),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), C_LINES)
+def test_a_mark_in_c_is_made_into_mutants(source: str, expected: list[str] | str) -> None:
+    def made() -> list[str]:
+        marks = list(marks_in("x.c", source))
+        return [mutant.what for mutant in mutants_of_c(source, marks) if mutant.mark.name == "a"]
+
+    if isinstance(expected, list):
+        assert made() == expected
+        return
+    with pytest.raises(MarkError, match=expected):
+        made()
+
+
+def test_two_lines_of_c_change_places() -> None:
+    source = "f(); // prove: a order b\nx;\ng(); /* prove: b */\n"
+    mutant = mutants_of_c(source, list(marks_in("x.c", source)))[0]
+    assert mutant.source == "x;\ng(); /* prove: b */\nf(); // prove: a order b\n"
 
 
 def whats(source: str) -> list[str]:
@@ -139,7 +176,8 @@ def test_a_mark_is_found_in_a_tree(tmp_path: Path) -> None:
     for room in ("store", "docs"):
         (tmp_path / room).mkdir()
         (tmp_path / room / "x.py").write_text("f()  # prove: a\n")
-    assert [mark.place for mark in marks_of(tmp_path)] == ["store/x.py:1"]
+        (tmp_path / room / "x.c").write_text("f(); // prove: b\n")
+    assert [mark.place for mark in marks_of(tmp_path)] == ["store/x.c:1", "store/x.py:1"]
 
 
 # ---- which tests prove it

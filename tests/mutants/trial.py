@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.mutants.changes import Mutant
 from tests.mutants.witness import BEGUN, FAILED, LATE, OVER, WITNESS
+from tests.support.journal.compiler import NoCompiler, compile_c
 
 # A test that hangs fails after so long. One that cannot be made to fail hangs when nothing was heard for twice as long.
 TEST_SECONDS_MAX = 60
@@ -27,7 +28,16 @@ POLL_SECONDS = 0.05
 _SAID_MAX = 4000
 
 _LEFT_OUT = shutil.ignore_patterns(
-    "__pycache__", ".git", ".venv", ".*_cache", ".hypothesis", ".ci-cache", "dist", "build", "tandemmq-data", "demo"
+    *("__pycache__", "*.so"),  # what was compiled there would be used instead of the mutant
+    ".git",
+    ".venv",
+    ".*_cache",
+    ".hypothesis",
+    ".ci-cache",
+    "dist",
+    "build",
+    "tandemmq-data",
+    "demo",
 )
 # What would make the tests longer, or others.
 _UNSET = (
@@ -81,6 +91,8 @@ class Tree:
         started = time.monotonic()
         try:
             file.write_text(mutant.source, encoding="utf-8")
+            if file.suffix == ".c":
+                self._demand_compilable(file)
             self._forget_compiled(file)
             code, printed = self._pytest("-x", *tests)
         finally:
@@ -140,6 +152,13 @@ class Tree:
                 output.seek(0)
                 raise TrialFailed(f"pytest ended with {code}: {' '.join(arguments)}\n{output.read()[-_SAID_MAX:]}")
         return code, printed
+
+    def _demand_compilable(self, file: Path) -> None:
+        """Tests compile it anew; one that cannot be compiled would fail all of them, and show nothing."""
+        try:
+            compile_c(file, self._scratch / "mutant.so")
+        except (NoCompiler, subprocess.CalledProcessError) as error:
+            raise TrialFailed(f"{file.name} with the mutant cannot be compiled") from error
 
     def _forget_compiled(self, file: Path) -> None:
         """What was compiled is taken for that of a file with the same second and size."""

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 from tests.support.crash.recording_disk import RecordingDisk, Sync
+from tests.support.journal.recorded_steps import HasSteps
 
 # What changes something, makes it durable, or opens it. Everything else goes to the disk as it is.
 CALLS = (
@@ -41,7 +42,7 @@ class Failed:
     path: str
 
 
-class Watched:
+class Watched(HasSteps):
     """``disk``, where ``_watched`` stands around each call of CALLS."""
 
     disk: Any

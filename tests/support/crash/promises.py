@@ -42,6 +42,7 @@ from tandemmq.store.records.transactions import LocalTransactionId, TransactionI
 from tandemmq.store.settings import StoreSettings
 from tests.support.ci.verdicts import verdict
 from tests.support.crash.recording_disk import Event, Note, RecordingDisk
+from tests.support.store.queued_term import QueuedTerm
 from tests.support.store.store_harness import Q, Term
 
 # What can be seen of a store: owner in words -> the ids of its messages, in order. A queue without any is left out. A
@@ -248,7 +249,7 @@ class Prepared:
     on_rollback: tuple[Effect, ...]
 
 
-class PromisingTerm(Term):
+class PromisingTerm(QueuedTerm):
     """A term whose questions and promises are noted on the disk that records it."""
 
     _lives = 0
@@ -275,7 +276,7 @@ class PromisingTerm(Term):
         disk.note(Began(self.life, seen(self)))
 
     def _open(self, directory: str, broker: str, settings: StoreSettings, disk: Disk) -> None:
-        Term.__init__(self, directory, broker, settings, disk=disk)
+        QueuedTerm.__init__(self, directory, broker, settings, disk=disk)
 
     def stores_of(self, operation: Operation) -> frozenset[int]:
         """Of several stores, those that the operation concerns."""

@@ -12,6 +12,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.journal.recorded_steps import HasSteps
+
 ROOT = 0
 
 
@@ -75,7 +77,7 @@ class Note:
 Event = Write | Truncate | Sync | Link | Unlink | Move | Note
 
 
-class RecordingDisk:
+class RecordingDisk(HasSteps):
     """``os`` for the files below ``root``, which must exist. What is there already is taken to be durable.
 
     The events from ``start`` on are what was done through this object. Calls of several threads happen one at a time,

@@ -37,6 +37,8 @@ SETTINGS = StoreSettings(
     fence_check_interval=0.002,
 )
 BY_HAND = replace(SETTINGS, enable_compaction=False)  # only when it is asked for
+# The storage thread stays in the journal's queue, where the journal has one.
+QUEUED = replace(SETTINGS, fence_check_interval=3600.0, clock_mark_interval=3600.0, checkpoint_records=40)
 ARCHIVING = replace(SETTINGS, archive_data_logs=True)
 OTHER = Destination(DestinationKind.QUEUE, "Q.B")
 TOPIC = Destination(DestinationKind.TOPIC, "T.A")
@@ -93,6 +95,28 @@ def adds_and_acks(directory: str, disk: RecordingDisk) -> None:
             term.remove(kept.pop(0), term.queue())
             term.wait_all()
     term.close()
+
+
+def turns_that_are_submitted(directory: str, disk: RecordingDisk) -> None:
+    """Several turns come while a step of the disk is under way; the master is killed with some of them unanswered."""
+    term = begin(directory, disk, settings=QUEUED)
+    for done in term.store.checkpoint():  # while one is under way the queue is closed
+        done.result()
+    kept = [term.add()]
+    term.wait_all()
+    for _ in range(6):
+        kept.append(term.add())
+        term.end_turn()
+        term.remove(kept.pop(0), term.queue())
+        term.end_turn()
+        term.wait_all()
+    for _ in range(3):
+        term.add()
+        term.end_turn()
+    term.crash()
+    again = begin(directory, disk, "b", settings=QUEUED)
+    round_of(again, 3, 1)
+    again.close()
 
 
 def a_message_that_stays(directory: str, disk: RecordingDisk) -> None:
@@ -394,6 +418,7 @@ def every_file_is_somewhere(directory: str) -> None:
 
 LIVES: dict[str, ShortLife] = {
     "adds and acks": ShortLife(adds_and_acks),
+    "turns that are submitted": ShortLife(turns_that_are_submitted, QUEUED),
     "a message that stays": ShortLife(a_message_that_stays),
     "a second master": ShortLife(a_second_master),
     "a deposed master writes on": ShortLife(a_deposed_master_writes_on),

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
+from tests.support.journal.recorded_steps import HasSteps
+
 # Far more than any of these tests has bytes to write. Who needs more does not end.
 CALLS_MAX: Final = 200_000
 
@@ -43,7 +45,7 @@ ENDS_WITH: Final = {
 }
 
 
-class UnwillingDisk:
+class UnwillingDisk(HasSteps):
     """``disk``, in this mood as long as ``is_unwilling``. ``calls`` counts the writes."""
 
     def __init__(self, mood: str, disk: Any = os) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
-import shutil
-import subprocess
 import sys
-import sysconfig
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -15,8 +13,25 @@ from types import ModuleType
 import pytest
 
 from tandemmq.journal import writer
+from tests.support.journal.compiler import NoCompiler, compile_c
 
 SOURCE = Path(__file__).parents[3] / "journal" / "native.c"
+
+
+def loaded(*options: str) -> tuple[ModuleType, ctypes.PyDLL]:
+    """The module, compiled with these options, and its library. Skips the test where it cannot be had."""
+    with tempfile.TemporaryDirectory(prefix="tandemmq-native-") as directory:
+        library = Path(directory) / "native.so"
+        try:
+            compile_c(SOURCE, library, *options)
+        except NoCompiler as reason:
+            pytest.skip(str(reason))
+        spec = importlib.util.spec_from_file_location("tandemmq.journal.native", library)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module, ctypes.PyDLL(str(library))
 
 
 @cache
@@ -24,19 +39,7 @@ def native_module() -> ModuleType:
     """Skips the test where it cannot be had."""
     if writer.native is not None:
         return writer.native
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    include = sysconfig.get_path("include")
-    if compiler is None or not (Path(include) / "Python.h").is_file():
-        pytest.skip("journal/native.c is not compiled, and there is no compiler with Python's headers")
-    with tempfile.TemporaryDirectory(prefix="tandemmq-native-") as directory:
-        library = Path(directory) / "native.so"
-        command = [compiler, "-O1", "-shared", "-fPIC", f"-I{include}", str(SOURCE), "-o", str(library)]
-        subprocess.run(command, check=True)
-        spec = importlib.util.spec_from_file_location("tandemmq.journal.native", library)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+    module, _ = loaded()
     sys.modules.setdefault("tandemmq.journal.native", module)
     return module
 

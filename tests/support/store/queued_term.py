@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tandemmq.store.writer.submissions import Submissions
@@ -14,7 +14,7 @@ from tests.support.store.store_harness import SMALL, Term
 class QueuedTerm(Term):
     """The loop looks at descriptors before anything else: what comes by a call is as late as it can be."""
 
-    _readers: dict[int, Callable[[], object]]
+    _readers: Mapping[int, Callable[[], object]] = {}  # none where the journal has no queue
 
     @classmethod
     def opened(cls, directory: str, **settings: object) -> QueuedTerm:
@@ -49,7 +49,7 @@ class QueuedTerm(Term):
         self._readers = {fd: callback}
 
     def remove_reader(self, fd: int, /) -> None:
-        del self._readers[fd]
+        self._readers = {}
 
     @property
     def is_watched(self) -> bool:

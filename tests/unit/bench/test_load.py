@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -22,7 +21,6 @@ from tandemmq.bench.mqtt import QOS, MqttTandemMQ, mqtt, run_line
 from tandemmq.bench.mqtt_connection import answer, length, publish_start
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.outage import run_outage
-from tandemmq.bench.peers.floor import Floor
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, Server
 from tandemmq.bench.plan import LoadPlan
@@ -133,26 +131,6 @@ def test_who_stands_still_is_measured_with_all_that_was_due_meanwhile(broker: Se
     # More than a quarter of them was due while it stood; of a client that waits for its answers a few would be late.
     assert result.receipt_p99_ms is not None
     assert result.receipt_p99_ms > 200
-
-
-# ---- The floor takes the driver's load as a broker does, or what it shows is no bound
-
-
-@pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("cc")), reason="no C compiler")
-@pytest.mark.parametrize("window", [1, 50])
-def test_every_message_is_stored_confirmed_and_received_once(tmp_path: Path, window: int) -> None:
-    with Floor(tmp_path) as server:
-        plan = LoadPlan(
-            server.endpoint, producers=3, consumers=2, queues=2, window=window, count=600, checks_order=True
-        )
-        result = run_load(plan)
-
-    assert (result.sent, result.confirmed, result.received) == (600, 600, 600)
-    assert result.order is not None
-    assert (result.order.seen, result.order.skipped, result.order.late) == (600, 0, 0)
-    stored = (tmp_path / "file").read_bytes()
-    assert stored.count(b"SEND\n") == 600
-    assert stored.count(b"ACK\n") == 600
 
 
 # ---- The outage scenario against a real pair

@@ -21,6 +21,7 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import encode_batch
 from tandemmq.locker.contract import Holder, LockRequest
 from tandemmq.locker.shared_file import SharedFileLocker
+from tandemmq.store.damage.report import JournalLost
 from tandemmq.store.membership import PROMISE_FILE
 from tandemmq.store.records.commands import encode_trace
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -190,7 +191,7 @@ def test_commands_that_write_are_refused_while_somebody_holds_the_lock(held: str
     assert sorted(os.listdir(held)) == before
 
 
-@pytest.mark.parametrize("command", ["compact", "handback", "rebuild-index", "import"])
+@pytest.mark.parametrize("command", ["afresh", "compact", "handback", "rebuild-index", "import"])
 def test_commands_that_write_are_refused_in_the_directory_of_a_set(directory: str, made: Path, command: str) -> None:
     Path(directory, PROMISE_FILE).write_bytes(b"")
     before = sorted(os.listdir(directory))
@@ -226,6 +227,29 @@ def test_rebuild_index_is_refused_while_the_index_is_open(directory: str) -> Non
         result = store("rebuild-index", directory, "--name", "a")
         assert result.exit_code == 1
         assert "the index of a is in use" in result.stderr
+    assert check(directory).problems == []
+
+
+# ---- afresh
+
+
+# proves: afresh-only-without-a-journal
+def test_afresh_gives_up_a_journal_that_is_gone_and_no_other(directory: str) -> None:
+    (Path(directory) / "db.data").write_bytes(b"of ActiveMQ")
+    before = sorted(Path(directory).rglob("*"))
+    refused = store("afresh", directory)
+    assert (refused.exit_code, "holds a journal: db-" in refused.stderr) == (1, True)
+    assert sorted(Path(directory).rglob("*")) == sorted({*before, Path(directory, "lock")})
+    for path in Path(directory).glob("db-*.log"):
+        path.unlink()
+    with pytest.raises(JournalLost):
+        Term(directory, settings=STILL)
+    moved = json.loads(store("afresh", directory, "--json").stdout)["aside"]
+    assert [os.path.exists(path) for path in moved] == [True, True]
+    assert "nothing to do" in store("afresh", directory).stdout
+    with Term(directory, settings=STILL) as term:
+        assert term.bodies() == []
+        term.add_durably(1)
     assert check(directory).problems == []
 
 

@@ -1,5 +1,8 @@
 """``JournalWriter.commit`` and ``serve`` beside the calls whose place they take."""
 
+# proves: native-failed-fence-check-is-no-answer, native-failed-sync-is-seen, native-own-file-is-no-link
+# proves: native-own-file-is-regular, native-step-in-its-own-file
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,8 @@
 """Batches that one thread submits and another writes: order, bounds, and how it ends."""
 
+# proves: native-failed-step-is-not-told, native-halted-begins-nothing, native-place-is-waited-for
+# proves: native-place-only-while-served, native-place-within-the-file
+
 from __future__ import annotations
 
 import select
@@ -76,7 +79,7 @@ def found(directory: Path) -> list[tuple[int, bytes]]:
 
 
 def test_each_record_stands_where_it_was_said_before(serving: Serving, tmp_path: Path) -> None:
-    doing = serving.serve()
+    doing = serving.serve(bytes_max=10_000)  # however slowly they come: for all of them
     places = [(serving.submit(b"%d" % number, b"more"), b"%d" % number) for number in range(40)]
     serving.queue.interrupt()
     served = doing.result()

@@ -157,6 +157,59 @@ def test_a_refusal_names_file_range_and_ids_and_bounds_what_it_names(tmp_path: P
     assert {name: journal(tmp_path)[name] for name in before} == before
 
 
+# proves: missing-journal-is-not-empty
+@pytest.mark.parametrize("broker", ["a", "b"])  # one that has an index, and one that takes a copy of it
+def test_a_journal_of_which_nothing_is_left_is_refused_and_again_at_the_next_start(tmp_path: Path, broker: str) -> None:
+    added = three_files(tmp_path)
+    for path in tmp_path.glob("db-*.log"):
+        path.rename(f"{path}.away")
+    for _ in range(4):  # each leaves a fence
+        with pytest.raises(
+            JournalLost, match=r"files db-1\.log, db-2\.log, db-3\.log are missing: .*store afresh"
+        ) as refusal:
+            Term(str(tmp_path), broker, SETTINGS)
+        assert refusal.value.message_ids == [each.message.message_id for each in added]
+    assert any("nothing of this journal is left" in each for each in check(str(tmp_path)).problems)
+    for path in tmp_path.glob("*.away"):
+        path.rename(str(path).removesuffix(".away"))
+    assert len(bodies(tmp_path, broker=broker)) == len(added)
+
+
+def test_a_standby_waits_while_nothing_of_the_journal_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    three_files(tmp_path)
+    for path in tmp_path.glob("db-*.log"):
+        path.unlink()
+    standby = Standby(str(tmp_path), f"{tmp_path}/index", "a", SETTINGS)
+    standby.follow()
+    assert not standby.has_caught_up
+    standby.close()
+    assert "the standby waits: journal files db-1.log, db-2.log, db-3.log are missing" in caplog.text
+
+
+# proves: fence-alone-is-no-journal
+def test_an_index_that_saw_only_a_fence_misses_nothing(tmp_path: Path) -> None:
+    died, follows = (Standby(str(tmp_path), f"{tmp_path}/index", broker, SETTINGS) for broker in "ab")
+    died.fence(lambda: True)
+    follows.follow()
+    follows.follower.checkpoint()
+    for standby in (died, follows):
+        standby.close()
+    (tmp_path / "db-1.log").unlink()
+    assert bodies(tmp_path, broker="b") == []
+
+
+def test_what_is_left_of_nothing_is_served_where_that_was_declared(tmp_path: Path) -> None:
+    three_files(tmp_path)
+    bodies(tmp_path, broker="b")
+    for path in tmp_path.glob("db-*.log"):
+        path.unlink()
+    with Term(str(tmp_path), "b", DECLARED) as term:
+        term.add_durably(1)
+    for broker in ("a", "b"):  # the other index is of the journal that was
+        assert len(bodies(tmp_path, broker=broker)) == 1
+    is_clean(tmp_path)
+
+
 @pytest.mark.parametrize("file", [1, 2, 3])
 def test_a_lost_file_is_refused_without_an_index_too_and_again_at_the_next_start(tmp_path: Path, file: int) -> None:
     three_files(tmp_path)

@@ -114,14 +114,13 @@ def test_an_index_directory_that_is_a_link_is_not_used(
     own.unlink()
 
 
-def test_an_index_that_tells_of_another_journal_is_set_aside(directory: str) -> None:
+def test_an_index_that_tells_of_another_journal_is_set_aside(directory: str, tmp_path: Path) -> None:
     with Term(directory, "a") as master:
         master.add_durably(20)
-    for name in os.listdir(directory):
-        if name.startswith("db-"):
-            os.unlink(os.path.join(directory, name))
-    with Term(directory, "b") as other:  # a new journal in the old one's place
+    (tmp_path / "elsewhere").mkdir()
+    with Term(str(tmp_path / "elsewhere"), "b") as other:
         other.add_durably(3)
+    (tmp_path / "elsewhere" / "db-1.log").replace(Path(directory, "db-1.log"))
     with Term(directory, "a") as again:
         assert len(again.bodies()) == 3
         assert any(".aside-" in name for name in os.listdir(f"{directory}/index"))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.journal.files import JournalFiles
+from tandemmq.store.damage.report import JournalLost
 from tandemmq.store.operations import AddSubscription, Atomic, RemoveOwner
 from tandemmq.store.records.commands import encode_remove_destination, encode_subscription, encode_unsubscribe
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -393,6 +394,24 @@ def test_indexes_may_go_elsewhere(directory: str, tmp_path: Path) -> None:
     assert not os.path.exists(os.path.join(directory, A_DIRECTORY, "index"))
     assert os.path.exists(os.path.join(elsewhere, A_DIRECTORY, "a", "db.data"))
     assert check_all(directory, elsewhere).is_clean
+
+
+# proves: store-without-its-journal
+@pytest.mark.parametrize("name", [A_DIRECTORY, "#210"])
+@pytest.mark.parametrize("index_directory", [None, "indexes"])
+def test_a_store_whose_journal_is_gone_is_missed(tmp_path: Path, name: str, index_directory: str | None) -> None:
+    """Also one that no filter names any more."""
+    elsewhere = index_directory and str(tmp_path / index_directory)
+    directory = tmp_path / "data"
+    directory.mkdir()
+    with SeveralTerm(str(directory), index_directory=elsewhere) as term:
+        term.add_durably(1, A)
+        term.add_durably(1, REST)
+    for path in (directory / name).glob("db-*.log"):
+        path.unlink()
+    entries = [FilteredStore(queue="B.>"), FilteredStore()]
+    with pytest.raises(JournalLost, match=rf"start afresh: `tandemmq store afresh {directory}/{name}`"):
+        SeveralTerm(str(directory), entries, index_directory=elsewhere)
 
 
 def test_several_stores_know_their_indexes_again(directory: str) -> None:

@@ -126,6 +126,25 @@ def test_a_subscription_whose_record_was_collected_is_not_lost(tmp_path: Path) -
         take_over(store.directory)  # it holds a message of Q as well
 
 
+# proves: missing-foreign-journal
+@pytest.mark.parametrize("state", ["messages", "drained", "torn index"])
+def test_a_journal_that_is_gone_is_missed_by_its_index(tmp_path: Path, state: str) -> None:
+    store = store_in(tmp_path, records_per_file=2)
+    for _ in range(5):
+        sent = store.send(Q)
+        if state == "drained":
+            store.remove(Q, sent)
+    store.checkpoint()
+    store.write()
+    if state == "torn index":
+        os.truncate(store.directory / "db.data", 5_000)
+    for path in store.directory.glob("db-*.log"):
+        path.unlink()
+    for _ in range(3):  # each leaves a fence
+        with pytest.raises(JournalLost, match=r"nothing of this journal is left.*`tandemmq store afresh"):
+            take_over(store.directory)
+
+
 def test_a_subscription_that_only_the_index_knows_is_written_anew(tmp_path: Path) -> None:
     store = store_in(tmp_path, records_per_file=2)
     store.subscribe(T, "s")

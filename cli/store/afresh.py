@@ -1,0 +1,40 @@
+"""``tandemmq store afresh``: begin with an empty store where the journal is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import click
+
+from tandemmq.cli.answers import json_option
+from tandemmq.cli.options import load_settings
+from tandemmq.cli.store.directory import DIRECTORY, failures_told, locked
+from tandemmq.store.tools.afresh import JournalThere, begin_afresh
+
+
+@click.command()
+@click.argument("directory", type=DIRECTORY)
+@click.option("--config", metavar="FILE", help="The broker's settings: its kind of lock, and where indexes are.")
+@click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
+@json_option
+def afresh(directory: str, config: str | None, index_root: str | None, as_json: bool) -> None:
+    """Give up what a journal held that is gone from DIRECTORY: the next start begins with an empty store.
+
+    A broker refuses to start when an index expects journal files and none is left. This sets these indexes aside, and
+    deletes nothing. It refuses when there is a journal. Where each host has an index directory of its own, run it on
+    each.
+    """
+    settings = None if config is None else load_settings(config)
+    root = index_root or (settings and settings.store.index_directory) or os.path.join(directory, "index")
+    with locked(directory, "store afresh", settings), failures_told():
+        try:
+            moved = begin_afresh(directory, root)
+        except JournalThere as error:
+            raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"aside": moved}))
+    elif not moved:
+        click.echo("nothing to do: no index expects a journal here")
+    for path in [] if as_json else moved:
+        click.echo(f"set aside: {path}")
