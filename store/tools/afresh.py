@@ -10,7 +10,7 @@ import os
 import time
 
 from tandemmq.disk import sync_directory
-from tandemmq.index.lock import lock_directory
+from tandemmq.index.errors import IndexInUse
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.kahadb.minimal import has_foreign_index, set_index_aside
 from tandemmq.store.recovery.index_directory import set_aside
@@ -34,11 +34,10 @@ def begin_afresh(directory: str, index_root: str) -> list[str]:
             raise JournalThere(f"{directory} holds a journal: db-{file}.log has records. Nothing was changed")
     moved = []
     for path, _ in [*places_of_indexes(index_root)]:
-        lock = lock_directory(os, path)  # it goes with the directory: whoever opens the old name finds it gone
-        try:
-            moved.append(set_aside(path, "its journal is gone, and the store begins afresh"))
-        finally:
-            os.close(lock)
+        aside = set_aside(path, "its journal is gone, and the store begins afresh")
+        if aside is None:
+            raise IndexInUse(f"the index in {path} is open elsewhere")
+        moved.append(aside)
     if moved:
         sync_directory(os, index_root)
     for place in dict.fromkeys((directory, index_root)):

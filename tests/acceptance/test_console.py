@@ -52,7 +52,7 @@ async def test_a_change_without_the_second_secret_of_the_session_is_refused(clie
     async with client.post("/api/v1/destinations/queue/ORDERS/pause", json=paused) as answer:
         assert answer.status == 401
     async with client.post(
-        "/api/v1/destinations/queue/ORDERS/pause", json=paused, headers={"X-CSRF-Token": "x" + csrf[1:]}
+        "/api/v1/destinations/queue/ORDERS/pause", json=paused, headers={"X-CSRF-Token": csrf.swapcase()}
     ) as answer:
         assert answer.status == 401
     assert not (await get(client, "/destinations/queue/ORDERS"))["consumers_paused"]
