@@ -68,10 +68,11 @@ static size_t take(int from, const char *at, size_t length)
     } else {
         if (type == CONSUMER_INFO) {
             const char *id = at + HEAD, *destination = id + id_length(id) + 1; /* behind "browser" */
-            if (destination[0] != 0 && strstr(destination + 5, "Advisory") == NULL) {
+            size_t name = destination_length(destination);
+            if (destination[0] != 0 && memmem(destination, name, "Advisory", 8) == NULL) {
                 clients[from].about.length = 0;
                 append(&clients[from].about, id, id_length(id));
-                consume(from, destination, destination_length(destination));
+                consume(from, destination, name);
             }
         }
         if (whole >= HEAD && type != 1)
