@@ -194,7 +194,9 @@ class Publishing:
         """PUBREL: the packet id is free once that is durable."""
         packet_id = packet.packet_id
         exchange = self._exchanges.get(packet_id)
-        if exchange is None or not exchange.is_stored:
+        if exchange is None:  # PUBCOMP was lost. 0x92 would be a failure to a publisher whose message is stored.
+            self._conversation.answer(PacketType.PUBCOMP, packet_id)
+        elif not exchange.is_stored:  # PUBREC was not sent
             self._conversation.answer(PacketType.PUBCOMP, packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND)
         elif exchange.record is None:
             self._released(packet_id)
