@@ -26,6 +26,7 @@ from tandemmq.broker.protocols.mqtt.session_records import (
     SubscriptionRecord,
     packet_id_of,
     queue_of,
+    retained_in,
 )
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
 from tandemmq.broker.protocols.mqtt.subscribing import Subscribing
@@ -189,7 +190,8 @@ class Connecting:
                 case Kind.INCOMING:
                     self._publishing.found(packet_id_of(message.body), tag)
                 case Kind.OUTGOING:
-                    self._delivering.found_outgoing(OutgoingRecord.decode(message.body), tag)
+                    kept = OutgoingRecord.decode(message.body)
+                    self._delivering.found_outgoing(kept, tag, retained=retained_in(message))
                 case Kind.OWN:
                     kept = OutgoingRecord.decode(delivery_of(message))
                     self._delivering.found_outgoing(kept, tag, message)

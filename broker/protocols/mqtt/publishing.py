@@ -92,10 +92,10 @@ class Publishing:
             return
         beside: list[Message] = []
         if packet.retain:
-            has_room = conversation.hooks.may_retain(destination, message.size if packet.payload else 0)
+            number = conversation.hooks.may_retain(destination, message.size if packet.payload else 0)
             # One that has no room is only sent, and what it was to replace is no longer true.
-            kept_packet = packet if has_room else replace(packet, payload=b"")
-            beside.append(to_retain(kept_packet, destination, conversation.next_message_id(), now))
+            kept_packet = packet if number else replace(packet, payload=b"")
+            beside.append(to_retain(kept_packet, destination, conversation.next_message_id(), now, number))
         receipt: Waiting | int | None = None
         if qos == 1:
             receipt = packet_id

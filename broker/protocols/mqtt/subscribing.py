@@ -14,7 +14,7 @@ from tandemmq.broker.protocols.mqtt import answers, packets
 from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing, reason_of
 from tandemmq.broker.protocols.mqtt.delivering import Delivering
 from tandemmq.broker.protocols.mqtt.durable_names import durable_name, gathering
-from tandemmq.broker.protocols.mqtt.outgoing import Record, Subscription
+from tandemmq.broker.protocols.mqtt.outgoing import Position, Record, Subscription
 from tandemmq.broker.protocols.mqtt.packets import Filter
 from tandemmq.broker.protocols.mqtt.reasons import Reason
 from tandemmq.broker.protocols.mqtt.retained_sending import RetainedSending
@@ -69,6 +69,7 @@ class Subscribing:
         subscription = self._new(kept.filter, kept.durable_name, kept.subscription_id)
         subscription.record = Record(tag)
         subscription.owes_retained = kept.owes_retained
+        subscription.position = Position(kept.after, kept.until)
         self._by_filter[text] = subscription
 
     def adopt(self, names: Iterable[str]) -> list[Command]:
@@ -94,7 +95,7 @@ class Subscribing:
     def _owing(self, subscription: Subscription) -> Callable[[], None]:
         def done() -> None:
             if subscription.owes_retained:
-                self._retained.begin(subscription)
+                self._retained.begin(subscription, subscription.position)
 
         return done
 
@@ -145,7 +146,11 @@ class Subscribing:
                 name = durable_name(asked.qos, asked.topic_filter)
             subscription = self._new(asked, name, subscription_id)
             self._by_filter[asked.topic_filter] = subscription
-        owes_retained = sends_retained and asked.qos > 0 and self._retained.may_have_some(subscription)
+        owes_retained = subscription.owes_retained and asked.qos > 0
+        if sends_retained:  # from the beginning
+            is_same = is_same and subscription.position is None
+            subscription.position = None
+            owes_retained = asked.qos > 0 and self._retained.may_have_some(subscription)
         if self._stored.queue is not None and not (is_same and owes_retained == subscription.owes_retained):
             answer.unknown += 1
             subscription.owes_retained = owes_retained

@@ -223,6 +223,7 @@ class Device:
                 there = self._subscribed[act.filter] = Subscribed(act.filter, act.qos, moment)
                 self._promises.subscribed[self.client_id].append(there)
             there.qos = min(there.qos, act.qos)
+            there.asked += 1
             self._say(Subscribe(packet_id, (Filter(act.filter, act.qos, False, False, 0),), NONE))
         else:
             there = self._subscribed[act.filter]
