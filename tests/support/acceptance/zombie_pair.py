@@ -66,7 +66,7 @@ class Pair:
         first.start().wait_role("master")
         second.start().wait_role("standby")
 
-    def settled(self) -> tuple[BrokerProcess, BrokerProcess]:
+    def settled(self, seconds: float = 30.0) -> tuple[BrokerProcess, BrokerProcess]:
         """The master and the standby, when there is one of each."""
 
         def one_of_each() -> tuple[BrokerProcess, BrokerProcess] | None:
@@ -76,7 +76,7 @@ class Pair:
             first, second = sorted(self.brokers, key=lambda name: str(roles[name]))
             return self.brokers[first], self.brokers[second]
 
-        found = wait_until(one_of_each, "one is master and one is standby", 30.0)
+        found = wait_until(one_of_each, "one is master and one is standby", seconds)
         assert isinstance(found, tuple)
         return found
 
