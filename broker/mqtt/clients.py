@@ -147,10 +147,11 @@ class MqttClients:
 
     def left(self, left: Left) -> None:
         """As Hooks says it."""
-        self._sent_ids.keep(left.client_id, left.sent)
+        if left.state is not None:
+            self._sent_ids.keep(left.client_id, left.sent)
         if self._endings is not None:
             self._endings.left(left)
 
-    def sent(self, client_id: str) -> SentIds:
+    def sent(self, client_id: str) -> SentIds | None:
         """As Hooks says it."""
         return self._sent_ids.take(client_id)

@@ -260,8 +260,9 @@ class Connecting:
         conversation.say(answers.connack(conversation.version, session_present=is_present, properties=properties))
         conversation.hooks.came(conversation.client_id, is_resumed=is_present)
         if is_present:
-            self._delivering.remember(conversation.hooks.sent(conversation.client_id))
-            self._delivering.resume(self._subscribing.resume())
+            sent = conversation.hooks.sent(conversation.client_id)
+            self._delivering.remember(sent or {})
+            self._delivering.resume(self._subscribing.resume(is_sure=sent is not None))
         conversation.later()
 
     # ---- the end

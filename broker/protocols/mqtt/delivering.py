@@ -195,6 +195,9 @@ class Delivering:
         qos = qos_of(message)
         if qos > asked.qos:
             qos = asked.qos
+        is_dup = redeliveries > 0
+        if subscription.unsure and position is None:
+            is_dup = self._may_have_been_sent(subscription, message.destination.name, qos) or is_dup
         delivery = Delivery(
             subscription,
             subscription_id,
@@ -204,7 +207,7 @@ class Delivering:
             payload,
             qos,
             position is not None or (asked.retain_as_published and is_retain(message)),
-            redeliveries > 0,
+            is_dup,
             position,
         )
         if self._outgoing.given:
@@ -213,6 +216,13 @@ class Delivering:
                 delivery.qos = given.qos  # as it was begun, whatever its subscription says now (MQTT-4.3.3-1)
         self._begin(delivery)
         return None
+
+    def _may_have_been_sent(self, subscription: Subscription, name: str, qos: int) -> bool:
+        """By a former master, with QoS 1 (MQTT-4.4.0-1). What was sent with QoS 2 has a record that says so."""
+        left = subscription.unsure.pop(name, 0)
+        if left > 1:
+            subscription.unsure[name] = left - 1
+        return left > 0 and qos == 1
 
     def _is_begun(self, delivery: Delivery) -> bool:
         """Whether it was sent before, and its packet id is kept."""

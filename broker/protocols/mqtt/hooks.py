@@ -71,6 +71,6 @@ class Hooks(Protocol):
 
     def left(self, left: Left) -> None: ...
 
-    def sent(self, client_id: str) -> SentIds:
-        """What the last connection of that client id left, as far as it is remembered. Asked for once, by who goes on
-        with its session."""
+    def sent(self, client_id: str) -> SentIds | None:
+        """What the last connection of that client id left, as far as it is remembered; None: nothing is known of one,
+        so a former master may have sent messages. Asked for once, by who goes on with its session."""

@@ -37,7 +37,8 @@ class Subscription:
     """A topic filter of a client. ``id`` names it to the engine and is never given twice. ``durable_name``: what
     gathers for it while its client is away. ``record``: what is kept of it. ``owed``: retained messages that are not
     acknowledged; ``owes_retained``: the record says that there are some, and ``position`` which. ``is_begun``: the
-    engine was asked for it, and did not refuse."""
+    engine was asked for it, and did not refuse. ``unsure``: of the next ones of a destination so many may have been
+    sent by a former master."""
 
     __slots__ = (
         "durable_name",
@@ -53,6 +54,7 @@ class Subscription:
         "share",
         "shuns_dollar",
         "subscription_id",
+        "unsure",
     )
 
     def __init__(
@@ -76,6 +78,7 @@ class Subscription:
         self.owed = 0
         self.owes_retained = False
         self.position: Position | None = None
+        self.unsure: dict[str, int] = {}
         # The filter begins with a wildcard, and so means no topic that begins with $ (MQTT-4.7.2-1).
         self.shuns_dollar = self.pattern[:1] in ("#", "+")
 

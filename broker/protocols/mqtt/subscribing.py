@@ -50,6 +50,7 @@ class Subscribing:
         self._by_filter: dict[str, Subscription] = {}
         self._by_id: dict[str, Subscription] = {}
         self._ordinal = 0
+        self._is_unsure = False
         # Of those that the engine was asked for and has not answered: what waits for that.
         self._asking: dict[str, list[Waiting]] = {}
 
@@ -84,8 +85,10 @@ class Subscribing:
                 commands += self._stored.keep_subscription(subscription, Waiting(nothing, self._stored.failed))
         return commands
 
-    def resume(self) -> dict[str, Subscription]:
-        """All is found, and CONNACK is written. Returns those that gather messages, by filter."""
+    def resume(self, *, is_sure: bool) -> dict[str, Subscription]:
+        """All is found, and CONNACK is written. Returns those that gather messages, by filter. ``is_sure``: what was
+        sent before and not acknowledged is known."""
+        self._is_unsure = not is_sure
         commands: list[Command] = []
         for subscription in self._by_filter.values():
             self._begin(subscription, Waiting(self._owing(subscription), _refused), commands)
@@ -201,21 +204,26 @@ class Subscribing:
         prefetch = self._conversation.outgoing_max
         if self._conversation.limits.prefetch is not None:
             prefetch = min(prefetch, self._conversation.limits.prefetch)
-        commands.append(
-            Subscribe(
-                subscription.id,
-                destination_of(subscription.pattern),
-                AckMode.AUTO if subscription.is_auto else AckMode.INDIVIDUAL,
-                prefetch=prefetch,
-                durable_name=subscription.durable_name,
-                share=None if subscription.share is None else subscription.share[0],
-                no_local=subscription.filter.no_local,
-                receipt=Waiting(lambda: self._has_begun(subscription), lambda error: self._failed(subscription, error)),
-            )
+        command = Subscribe(
+            subscription.id,
+            destination_of(subscription.pattern),
+            AckMode.AUTO if subscription.is_auto else AckMode.INDIVIDUAL,
+            prefetch=prefetch,
+            durable_name=subscription.durable_name,
+            share=None if subscription.share is None else subscription.share[0],
+            no_local=subscription.filter.no_local,
+            receipt=Waiting(
+                lambda: self._has_begun(subscription, command.held), lambda error: self._failed(subscription, error)
+            ),
         )
+        commands.append(command)
 
-    def _has_begun(self, subscription: Subscription) -> None:
+    def _has_begun(self, subscription: Subscription, held: dict[str, int]) -> None:
         subscription.is_begun = True
+        if self._is_unsure:
+            # A former master may have sent as many of each topic as may be on their way at once: the first ones.
+            limit = self._conversation.limits.receive_maximum
+            subscription.unsure = {name: min(count, limit) for name, count in held.items()}
         for each in self._asking.pop(subscription.id, ()):
             each.done()
 

@@ -89,8 +89,8 @@ class NotedHooks:
         self.will_bytes -= left.will_bytes
         self.sent_[left.client_id] = left.sent
 
-    def sent(self, client_id: str) -> SentIds:
-        return self.sent_.pop(client_id, {})
+    def sent(self, client_id: str) -> SentIds | None:
+        return self.sent_.pop(client_id, None)
 
 
 def _levels(message: Message) -> list[str]:

@@ -9,7 +9,7 @@ def test_they_are_given_once() -> None:
     all_of_them = SentIdsOfClients()
     all_of_them.keep("one", {("t", "m"): 7})
     assert all_of_them.take("one") == {("t", "m"): 7}
-    assert all_of_them.take("one") == {}
+    assert all_of_them.take("one") is None
 
 
 def test_the_last_connection_counts() -> None:
@@ -25,5 +25,6 @@ def test_of_very_many_the_oldest_are_forgotten() -> None:
     clients = [str(number) for number in range(SENT_IDS_MAX // in_each + 2)]
     for client in clients:
         all_of_them.keep(client, {("t", str(number)): number + 1 for number in range(in_each)})
+        all_of_them.keep(f"{client}, who left none", {})
     found = [client for client in clients if all_of_them.take(client)]
-    assert found == clients[2:]
+    assert found == clients[3:]
