@@ -4,8 +4,8 @@
 
 A life is a pair of brokers with clients that go through up to ten rounds. A line of FILE is one life: kind of client,
 seed, rounds, and what was seen. A further run with the same FILE and seed makes the lives that are missing. Taps note
-what brokers sent and clients published; their log says who is the cause of a payload that came twice. Exit code 1: one
-did.
+what brokers sent and clients published; their log says who is the cause of a payload that came twice. Exit code 1: a
+broker is, or a subscriber.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ class Life:
             "twice": twice,
             "missing": sorted(set(work.confirmed) - set(work.received)),
             "is_in_order": work.received == work.published,
-            "broker_is_the_cause": of_brokers,
+            # What a client published as a new message comes as one.
+            "broker_is_the_cause": {each: how for each, how in of_brokers.items() if each not in of_client},
             "publisher_is_the_cause": of_client,
             "subscriber_is_the_cause": [each for each in twice if each not in of_brokers | of_client],
         }
@@ -144,9 +145,10 @@ def live(library: Path, kind: str, seed: int, rounds: int, lease: str = LEASE) -
 
 @verdict
 def check(seen: dict[str, Any]) -> None:
-    """What was promised holds."""
+    """What was promised holds. Paho's client may publish a message as a new one (docs/clients.md)."""
     assert not seen["broker_is_the_cause"], seen
-    assert not seen["twice"], seen
+    assert not seen["subscriber_is_the_cause"], seen
+    assert not (seen["client"] == "raw" and seen["twice"]), seen
     assert not seen["missing"], seen
 
 
@@ -163,7 +165,7 @@ def main() -> int:
     if said.resume is not None and said.resume.exists():
         known = [json.loads(line) for line in said.resume.read_text().splitlines()]
     done = {(each["client"], each["seed"]) for each in known if "failed" not in each}
-    total = 0
+    is_broken = False
     with built() as library:
         for number in range(-(-said.rounds // ROUNDS_OF_A_LIFE)):
             for kind in said.client or sorted(KINDS):
@@ -173,14 +175,14 @@ def main() -> int:
                 rounds = min(ROUNDS_OF_A_LIFE, said.rounds - number * ROUNDS_OF_A_LIFE)
                 try:
                     seen = live(library, kind, seed, rounds, said.lease)
+                    is_broken |= bool(seen["broker_is_the_cause"] or seen["subscriber_is_the_cause"])
                 except (AssertionError, ExceptionGroup) as error:
-                    seen = {"client": kind, "seed": seed, "rounds": 0, "twice": [], "failed": repr(error)[:2_000]}
+                    seen = {"client": kind, "seed": seed, "rounds": 0, "failed": repr(error)[:2_000]}
                 print(json.dumps(seen), flush=True)
-                total += len(seen["twice"])
                 if said.resume is not None:
                     with said.resume.open("a") as file:
                         file.write(json.dumps(seen) + "\n")
-    return total > 0
+    return is_broken
 
 
 if __name__ == "__main__":
