@@ -70,7 +70,8 @@ class Subscribing:
         subscription = self._new(kept.filter, kept.durable_name, kept.subscription_id)
         subscription.record = Record(tag)
         subscription.owes_retained = kept.owes_retained
-        subscription.position = Position(kept.after, kept.until)
+        if kept.owes_retained:
+            subscription.position = Position(kept.after, kept.until)
         self._by_filter[text] = subscription
 
     def adopt(self, names: Iterable[str]) -> list[Command]:
@@ -151,7 +152,7 @@ class Subscribing:
             self._by_filter[asked.topic_filter] = subscription
         owes_retained = subscription.owes_retained and asked.qos > 0
         if sends_retained:  # from the beginning
-            is_same = is_same and subscription.position is None
+            is_same = is_same and not subscription.owes_retained
             subscription.position = None
             owes_retained = asked.qos > 0 and self._retained.may_have_some(subscription)
         if self._stored.queue is not None and not (is_same and owes_retained == subscription.owes_retained):

@@ -587,6 +587,17 @@ def test_a_subscription_that_is_made_again_has_all_of_them_again(lasting, hooks)
         assert payloads(came) == expected
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_subscription_that_is_made_again_as_it_is_costs_no_record(lasting, hooks, harness, qos):
+    hooks.messages = [retained("elsewhere", "x")]
+    lasting(to="t", qos=qos).vanish()
+    wire = lasting()
+    before = harness.store.handed_over
+    for _ in range(2):
+        wire.subscribe("t", qos=qos)
+    assert harness.store.handed_over == before
+
+
 def test_an_unfinished_retained_message_that_a_former_version_sent_is_released(lasting, hooks, harness):
     """Its record does not say which message it was (docs/formats/mqtt-sessions.md)."""
     hooks.messages = [retained("t", "x", 2)]
