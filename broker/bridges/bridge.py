@@ -53,7 +53,7 @@ class Bridge:
     """``run`` is its life in one term as master. What ``status`` tells is kept over terms."""
 
     plan: Plan
-    retains: Callable[[Destination, int], bool]
+    retains: Callable[[Destination, int], int]
     counts: Counts = field(default_factory=Counts)
     _flow: Flow | None = field(default=None, init=False)
     _address: str | None = field(default=None, init=False)

@@ -62,7 +62,7 @@ class Flow(InProcessClient):
         counts: Counts,
         clock: Callable[[], int],
         window: int,
-        retains: Callable[[Destination, int], bool] = lambda topic, size: True,
+        retains: Callable[[Destination, int], int] = lambda topic, size: 1,
     ) -> None:
         self._name = name
         self._client_id = local_client_id(client_id)

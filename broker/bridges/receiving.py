@@ -45,10 +45,10 @@ class _Exchange:
 
 
 class Receiving:
-    """The messages of the other broker. ``retains``: whether a retained message of so many bytes has room."""
+    """The messages of the other broker. ``retains``: as ``Hooks.may_retain`` of sessions."""
 
     def __init__(
-        self, link: Link, kept: KeptRecords, topics: Sequence[Topic], retains: Callable[[Destination, int], bool]
+        self, link: Link, kept: KeptRecords, topics: Sequence[Topic], retains: Callable[[Destination, int], int]
     ) -> None:
         self._link = link
         self._kept = kept
@@ -95,10 +95,10 @@ class Receiving:
         message = self._marked(message_of(packet, destination, link.next_message_id(), now))
         beside: list[Message] = []
         if packet.retain:
-            has_room = self._retains(destination, message.size if packet.payload else 0)
+            number = self._retains(destination, message.size if packet.payload else 0)
             # One that has no room is only sent, and what it was to replace is no longer true.
-            kept_packet = packet if has_room else replace(packet, payload=b"")
-            beside.append(self._marked(to_retain(kept_packet, destination, link.next_message_id(), now)))
+            kept_packet = packet if number else replace(packet, payload=b"")
+            beside.append(self._marked(to_retain(kept_packet, destination, link.next_message_id(), now, number)))
         receipt = Waiting(nothing, ignore)
         if qos == 1:
             receipt = Waiting(lambda: self._stored(remote, packet), lambda error: self._refused(remote, packet, error))

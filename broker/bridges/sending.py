@@ -84,7 +84,7 @@ class Sending:
 
     def found_outgoing(self, kept: OutgoingRecord, tag: int) -> None:
         """A record: that message has that packet id."""
-        given = Given(kept.packet_id, kept.expiration, Record(tag))
+        given = Given(kept.packet_id, 2, kept.expiration, Record(tag))
         former = self._outgoing.reserve((kept.topic_filter, kept.message_id), given)
         if former is not None and former.record is not None:
             self._kept.is_stale(former.record.tag)
@@ -164,7 +164,7 @@ class Sending:
             qos,
             is_retain(message),
             is_dup=False,
-            is_owed=False,
+            position=None,
         )
         if not subscription.is_auto:
             self._waiting.append(delivery)

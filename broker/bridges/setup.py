@@ -14,8 +14,8 @@ from tandemmq.config.bridges import BridgeSettings, BridgeTlsSettings
 from tandemmq.store.records.message import Destination
 
 
-def bridges_of(settings: Sequence[BridgeSettings], retains: Callable[[Destination, int], bool]) -> Bridges:
-    """``retains``: whether a retained message of so many bytes has room. Raises Unusable (broker.bridges.remote)."""
+def bridges_of(settings: Sequence[BridgeSettings], retains: Callable[[Destination, int], int]) -> Bridges:
+    """``retains``: as ``Hooks.may_retain`` of sessions. Raises Unusable (broker.bridges.remote)."""
     check()
     return Bridges([Bridge(plan_of(each), retains) for each in settings])
 

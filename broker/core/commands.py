@@ -90,6 +90,8 @@ class Subscribe(Command):
     ``share`` names a group, which has no slash: of all that name the same group and the same ``destination``, one topic
     or pattern, each message goes to one, as of a queue. With ``durable_name`` the connection's client id holds that
     also while it is away, until it unsubscribes with that name; the last one that leaves and does not hold it ends it.
+
+    Filled in before the receipt: ``held``, how many messages a durable one held when it began, by name of the topic.
     """
 
     id: str
@@ -107,6 +109,7 @@ class Subscribe(Command):
     takes_paused: bool = False
     priority: int = 0
     receipt: Receipt | None = None
+    held: dict[str, int] = field(default_factory=dict, init=False)
 
 
 @dataclass(slots=True, eq=False, repr=False)

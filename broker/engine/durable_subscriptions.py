@@ -92,6 +92,8 @@ class DurableSubscriptions(Part):
             if may_read(part.destination):
                 part.reserve(subscription)
                 known.append(part)
+                if part.count:
+                    command.held[part.destination.name] = part.count
             if pace.is_full():
                 yield
         missing = yield from self._missing(durable, pace)

@@ -14,6 +14,7 @@ from tandemmq.broker.mqtt.retaining import Retaining
 from tandemmq.broker.mqtt.sent_ids import SentIdsOfClients
 from tandemmq.broker.mqtt.sys_topics import SysTopics
 from tandemmq.broker.protocols.mqtt.hooks import Left, SentIds
+from tandemmq.broker.protocols.mqtt.retained import NEWEST, number_before
 from tandemmq.broker.protocols.mqtt.topics import topic_of
 from tandemmq.store.records.message import Destination, Message
 
@@ -42,11 +43,13 @@ class MqttClients:
         self._retaining: Retaining | None = None
         self._endings: Endings | None = None
         self._sent_ids = SentIdsOfClients()
+        self._newest = 0  # number of a retained message
         self._sys_topics: SysTopics | None = None
 
     def begin(self, engine: Engine) -> None:
         """``engine`` serves clients from now on."""
         self._engine = engine
+        self._newest = number_before(engine.store.epoch)
         self._sent_ids = SentIdsOfClients()
         self._retaining = self._new_retaining(engine)
         self._endings = Endings(engine, self._name, self._clock, self.may_retain)
@@ -86,15 +89,23 @@ class MqttClients:
         if self._retaining is not None:
             self._retaining.when_loaded(then)
 
-    def retained(self, topic_filter: str) -> Iterator[Message | None]:
+    def retained(self, topic_filter: str, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
         """As Hooks says it."""
         if self._retaining is None or self._sys_topics is None:
             return iter(())
-        return chain(self._sys_topics.matching(topic_filter), self._retaining.matching(topic_filter))
+        return chain(self._sys_topics.matching(topic_filter), self._retaining.matching(topic_filter, after, until))
 
-    def may_retain(self, topic: Destination, size: int) -> bool:
+    @property
+    def newest(self) -> int:
         """As Hooks says it."""
-        return self._retaining is not None and self._retaining.may_retain(topic_of(topic.name), size)
+        return self._newest
+
+    def may_retain(self, topic: Destination, size: int) -> int:
+        """As Hooks says it."""
+        if self._retaining is None or not self._retaining.may_retain(topic_of(topic.name), size):
+            return 0
+        self._newest += 1
+        return self._newest
 
     @property
     def counts(self) -> dict[str, int]:
@@ -136,10 +147,11 @@ class MqttClients:
 
     def left(self, left: Left) -> None:
         """As Hooks says it."""
-        self._sent_ids.keep(left.client_id, left.sent)
+        if left.state is not None:
+            self._sent_ids.keep(left.client_id, left.sent)
         if self._endings is not None:
             self._endings.left(left)
 
-    def sent(self, client_id: str) -> SentIds:
+    def sent(self, client_id: str) -> SentIds | None:
         """As Hooks says it."""
         return self._sent_ids.take(client_id)

@@ -81,8 +81,8 @@ AWAY_BYTES: Final = 1_500
 #: Refused for good, and not only now.
 _REFUSED: Final = (ErrorKind.SECURITY, ErrorKind.DESTINATION, ErrorKind.FORMAT)
 
-# (topic, size): whether a retained message has room.
-MayRetain = Callable[[Destination, int], bool]
+# (topic, size): as Hooks.may_retain.
+MayRetain = Callable[[Destination, int], int]
 
 
 class _Away:
@@ -356,9 +356,9 @@ class Endings:
         topic, now = destination_of(will.topic), self._clock()
         messages = [message_of(will, topic, self._next_message_id(), now)]
         if will.retain:
-            has_room = self._may_retain(topic, messages[0].size if will.payload else 0)
-            kept = will if has_room else Will(will.topic, b"", will.qos, will.retain, will.properties)
-            messages.append(to_retain(kept, topic, self._next_message_id(), now))
+            number = self._may_retain(topic, messages[0].size if will.payload else 0)
+            kept = will if number else Will(will.topic, b"", will.qos, will.retain, will.properties)
+            messages.append(to_retain(kept, topic, self._next_message_id(), now, number))
         return messages
 
     def _record_without_will(self, away: _Away) -> list[Message]:

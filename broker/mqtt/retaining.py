@@ -104,9 +104,9 @@ class Retaining(InProcessClient):
         for then in former._are_told:
             self.when_loaded(then)
 
-    def matching(self, topic_filter: str) -> Iterator[Message | None]:
+    def matching(self, topic_filter: str, after: str, until: int) -> Iterator[Message | None]:
         """As ``Hooks.retained``."""
-        return self.retained.matching(topic_filter, self._clock())
+        return self.retained.matching(topic_filter, self._clock(), after, until)
 
     def may_retain(self, topic: str, size: int) -> bool:
         """As Hooks says it, of a topic name."""

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.peers.ports import free_port
+from tandemmq.broker.protocols.mqtt.packets import PacketType
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX
 from tests.support.acceptance.kill_rounds import Group, kill_of_the_master, play
 from tests.support.acceptance.mqtt_failover import EXAMPLE, VERSIONS, Clients
+from tests.support.acceptance.mqtt_wire import Mqtt
 from tests.support.acceptance.set_of_brokers import SetOfBrokers
 from tests.support.acceptance.set_rounds import kill_of_the_master as kill_of_a_sets_master
 from tests.support.prove import IS_THOROUGH, SEED, rounds
@@ -73,6 +75,26 @@ async def test_sessions_go_on_at_the_standby(group: Group, version: str) -> None
     clients.check(kills)
     report = check(str(group.data))
     assert report.is_clean, report.problems
+
+
+def test_what_a_killed_master_sent_with_qos_1_comes_again_with_dup(group: Group) -> None:
+    group.start()
+    master, standby = group.brokers
+    with Mqtt(master.mqtt or 0) as client:
+        client.connect("device", lasts=True)
+        client.subscribe("t", qos=1)
+        for number in range(3):
+            client.publish("t", b"%d" % number)
+        assert all(client.hear_of(PacketType.PUBLISH) for _ in range(3))
+        master.kill()
+    standby.wait_role("master")
+    with Mqtt(standby.mqtt or 0) as client:
+        client.connect("device", lasts=True)
+        client.publish("t", b"3")
+        found = [client.hear_of(PacketType.PUBLISH) for _ in range(4)]
+    assert [(each.payload, each.dup) for each in found if each is not None] == [
+        (b"0", True), (b"1", True), (b"2", True), (b"3", False),
+    ]  # fmt: skip
 
 
 def test_the_example_loses_nothing_when_the_master_dies(group: Group) -> None:

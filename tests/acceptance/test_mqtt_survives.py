@@ -22,6 +22,9 @@ from tests.support.security.passwords import cheap
 
 WILL = ("wills/one", b"gone", 1, False)
 LONG = 3600
+# Retained messages that a session is owed, and how many its client leaves open.
+OWED = 1_000
+OPEN_MAX = 40
 
 
 @pytest.fixture
@@ -383,3 +386,76 @@ def test_nothing_is_published_that_nobody_asked_for(quick: MqttBroker) -> None:
         assert "$SYS.broker.uptime" in topics
         assert "$SYS.broker.version" not in topics
         assert status["counts"]["mqtt_clients"] == 2
+
+
+class Taker:
+    """A client that completes what it gets in order, so many at a time, and has ``OPEN_MAX`` open at most."""
+
+    def __init__(self, qos: int) -> None:
+        self.qos = qos
+        self.got: list[bytes] = []  # without what came again
+        self.open: dict[int, bytes] = {}
+
+    def connect(self, client: Mqtt) -> None:
+        client.connect("taker", lasts=True, receive_maximum=OPEN_MAX)
+
+    def take(self, client: Mqtt, completed: int) -> None:
+        """Until so many are completed, and what follows is there."""
+        again = list(self.open)  # is to come first, in this order
+        while completed or again or len(self.open) < min(OPEN_MAX, OWED - len(self.got)):
+            packet = client.hear()
+            assert packet is not None, "the broker hung up"
+            if packet.type is PacketType.PUBREL:
+                client.say(Acknowledgement(PacketType.PUBCOMP, packet.packet_id, 0, NONE))
+                continue
+            assert packet.type is PacketType.PUBLISH, packet
+            if again:
+                assert (packet.packet_id, packet.dup) == (again.pop(0), True)
+                assert packet.payload == self.open[packet.packet_id]
+            else:
+                assert not packet.dup
+                assert packet.packet_id not in self.open
+                self.got.append(packet.payload)
+                self.open[packet.packet_id] = packet.payload
+            while completed and not again and (len(self.open) == OPEN_MAX or len(self.got) == OWED):
+                self._complete(client)
+                completed -= 1
+
+    def _complete(self, client: Mqtt) -> None:
+        first = next(iter(self.open))
+        del self.open[first]
+        kind = PacketType.PUBACK if self.qos == 1 else PacketType.PUBREC
+        client.say(Acknowledgement(kind, first, 0, NONE))
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_session_goes_on_with_them_at_the_next_master(brokers: tuple[MqttBroker, ...], qos: int) -> None:
+    """What was completed does not come again; what was not has its packet id, DUP, and its place."""
+    one, two = brokers
+    one.start()
+    one.wait_role("master")
+    two.start()
+    two.wait_role("standby")
+    with PahoClient(one.mqtt, in_flight=1000) as publisher:
+        sent = [publisher.client.publish(f"o/{number:05}", b"%d" % number, 2, retain=True) for number in range(OWED)]
+        for each in sent:
+            each.wait_for_publish(300)
+    taker = Taker(qos)
+    with Mqtt(one.mqtt) as client:
+        taker.connect(client)
+        assert client.subscribe("o/#", qos=qos) == [qos]
+        taker.take(client, OWED // 2)
+        assert client.publish("elsewhere") in (0, 0x10)  # so what was said before is stored, too
+        one.kill()
+    two.wait_role("master")
+    with Mqtt(two.mqtt) as client:
+        taker.connect(client)
+        assert client.session_present
+        taker.take(client, OWED - OWED // 2)
+        assert not taker.open
+        client.subscribe("the-end")
+        client.publish("the-end", qos=0)
+        last = client.hear_of(PacketType.PUBLISH)
+        assert last is not None
+        assert last.topic == "the-end"
+    assert taker.got == [b"%d" % number for number in range(OWED)]

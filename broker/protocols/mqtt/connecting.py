@@ -26,6 +26,7 @@ from tandemmq.broker.protocols.mqtt.session_records import (
     SubscriptionRecord,
     packet_id_of,
     queue_of,
+    retained_in,
 )
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
 from tandemmq.broker.protocols.mqtt.subscribing import Subscribing
@@ -189,7 +190,8 @@ class Connecting:
                 case Kind.INCOMING:
                     self._publishing.found(packet_id_of(message.body), tag)
                 case Kind.OUTGOING:
-                    self._delivering.found_outgoing(OutgoingRecord.decode(message.body), tag)
+                    kept = OutgoingRecord.decode(message.body)
+                    self._delivering.found_outgoing(kept, tag, retained=retained_in(message))
                 case Kind.OWN:
                     kept = OutgoingRecord.decode(delivery_of(message))
                     self._delivering.found_outgoing(kept, tag, message)
@@ -258,8 +260,9 @@ class Connecting:
         conversation.say(answers.connack(conversation.version, session_present=is_present, properties=properties))
         conversation.hooks.came(conversation.client_id, is_resumed=is_present)
         if is_present:
-            self._delivering.remember(conversation.hooks.sent(conversation.client_id))
-            self._delivering.resume(self._subscribing.resume())
+            sent = conversation.hooks.sent(conversation.client_id)
+            self._delivering.remember(sent or {})
+            self._delivering.resume(self._subscribing.resume(is_sure=sent is not None))
         conversation.later()
 
     # ---- the end

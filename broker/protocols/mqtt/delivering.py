@@ -26,13 +26,22 @@ from tandemmq.broker.protocols.mqtt.fields import text as string
 from tandemmq.broker.protocols.mqtt.hooks import SentIds
 from tandemmq.broker.protocols.mqtt.kept_records import STATE
 from tandemmq.broker.protocols.mqtt.messages import is_retain, properties_of, qos_of, to_own
-from tandemmq.broker.protocols.mqtt.outgoing import Delivery, Flight, Given, Outgoing, Phase, Record, Subscription
+from tandemmq.broker.protocols.mqtt.outgoing import (
+    Delivery,
+    Flight,
+    Given,
+    Outgoing,
+    Phase,
+    Position,
+    Record,
+    Subscription,
+)
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Filter, PacketType, Publish, Version
 from tandemmq.broker.protocols.mqtt.payloads import Payloads, TakesLong, payload_of
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.reasons import Reason
-from tandemmq.broker.protocols.mqtt.retained_sending import INBOX, RetainedSending
-from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord
+from tandemmq.broker.protocols.mqtt.retained_sending import RetainedSending
+from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord, RetainedRef
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
 from tandemmq.broker.protocols.mqtt.topics import topic_of
 from tandemmq.store.records.message import Message
@@ -58,6 +67,7 @@ class Delivering:
         self._conversation = conversation
         self._stored = stored
         self._retained = retained
+        retained.on_gone = self._release_given
         self._outgoing = Outgoing(1)
         self._waiting: deque[Delivery] | None = None  # for room; of most clients nothing ever does
         self._aliases: dict[str, int] = {}
@@ -73,17 +83,25 @@ class Delivering:
 
     # ---- a session that is resumed
 
-    def found_outgoing(self, kept: OutgoingRecord, tag: int, message: Message | None = None) -> None:
-        """A record: that message has that packet id. ``message``: it is in the record."""
-        if not kept.message_id:  # it comes as another one
+    def found_outgoing(
+        self, kept: OutgoingRecord, tag: int, message: Message | None = None, retained: RetainedRef | None = None
+    ) -> None:
+        """A record: that message has that packet id. ``message``: it is in the record; ``retained``: it is that one."""
+        message_id = kept.message_id if message is None else message.message_id
+        qos, topic = 2, None
+        if retained is not None:
+            topic, message_id, qos = retained
+        elif not message_id:  # a retained one of a former version, which comes as another one
             self.found_released(kept.packet_id, tag)
             return
-        given = Given(kept.packet_id, kept.expiration, Record(tag), message)
-        message_id = kept.message_id if message is None else message.message_id
+        given = Given(kept.packet_id, qos, kept.expiration, Record(tag), message, topic)
         former = self._outgoing.reserve((kept.topic_filter, message_id), given)
         if former is not None:
             assert former.record is not None, "what is found has a record"
-            self.found_released(former.packet_id, former.record.tag)
+            if former.qos == 2:
+                self.found_released(former.packet_id, former.record.tag)
+            else:
+                self._stored.is_stale(former.record.tag)
 
     def found_released(self, packet_id: int, tag: int) -> None:
         """A record: PUBREL was sent."""
@@ -104,7 +122,7 @@ class Delivering:
         found = {name: each.packet_id for name, each in self._outgoing.given.items() if each.record is None}
         for packet_id, flight in self._outgoing.flights.items():
             delivery = flight.delivery
-            if delivery is not None and delivery.qos == 1 and delivery.tag and not delivery.is_owed:
+            if delivery is not None and delivery.qos == 1 and delivery.tag and delivery.position is None:
                 found[_name_of(delivery)] = packet_id
         return found
 
@@ -117,10 +135,15 @@ class Delivering:
         now = conversation.clock()
         own = [(name[0], each.message) for name, each in given.items() if each.message is not None]
         others = [(name, each) for name, each in given.items() if each.message is None and each.record is not None]
-        too_many = len(others) - conversation.limits.receive_maximum
-        for number, (name, each) in enumerate(others):
-            if name[0] not in subscriptions or 0 < each.expiration <= now or number < too_many:
+        too_many = sum(each.topic is None for _, each in others) - conversation.limits.receive_maximum
+        for name, each in others:
+            subscription = subscriptions.get(name[0])
+            is_too_old = each.topic is None and too_many > 0
+            too_many -= each.topic is None
+            if subscription is None or 0 < each.expiration <= now or is_too_old:
                 self._lose(name)
+            elif each.topic is not None:
+                self._retained.go_on(subscription, each.topic, name)
         for packet_id in self._outgoing.flights:
             conversation.answer(PacketType.PUBREL, packet_id)
         for topic_filter, message in own:
@@ -134,7 +157,7 @@ class Delivering:
         original = message.original_destination
         assert original is not None, "it is made with one"
         topic = self._topic(original.name)
-        delivery = Delivery(subscription, "", 0, message, topic, payload, 2, is_retain(message), True, False)
+        delivery = Delivery(subscription, "", 0, message, topic, payload, 2, is_retain(message), True, None)
         self._begin(delivery)
 
     def forget(self) -> None:
@@ -144,11 +167,17 @@ class Delivering:
     # ---- a message comes
 
     def deliver(
-        self, subscription: Subscription, subscription_id: str, tag: int, message: Message, redeliveries: int
+        self,
+        subscription: Subscription,
+        subscription_id: str,
+        tag: int,
+        message: Message,
+        redeliveries: int,
+        position: Position | None = None,
     ) -> Callable[[], None] | None:
-        """As Session.deliver. Written at once, or, when as many are on their way as the client takes, later."""
-        is_owed = subscription_id == INBOX
-        acknowledges = is_owed or not subscription.is_auto
+        """As Session.deliver. Written at once, or, when as many are on their way as the client takes, later.
+        ``position``: of a retained one."""
+        acknowledges = position is not None or not subscription.is_auto
         original = message.original_destination  # of a retained one
         name = (message.destination if original is None else original).name
         topic = self._topics.get(name)
@@ -166,6 +195,9 @@ class Delivering:
         qos = qos_of(message)
         if qos > asked.qos:
             qos = asked.qos
+        is_dup = redeliveries > 0
+        if subscription.unsure and position is None:
+            is_dup = self._may_have_been_sent(subscription, message.destination.name, qos) or is_dup
         delivery = Delivery(
             subscription,
             subscription_id,
@@ -174,23 +206,33 @@ class Delivering:
             topic,
             payload,
             qos,
-            is_owed or (asked.retain_as_published and is_retain(message)),
-            redeliveries > 0,
-            is_owed,
+            position is not None or (asked.retain_as_published and is_retain(message)),
+            is_dup,
+            position,
         )
-        if self._outgoing.given and self._is_begun(delivery):
-            delivery.qos = 2  # as it was begun, whatever its subscription says now (MQTT-4.3.3-1)
+        if self._outgoing.given:
+            given = self._outgoing.given.get(_name_of(delivery))
+            if given is not None and given.record is not None:
+                delivery.qos = given.qos  # as it was begun, whatever its subscription says now (MQTT-4.3.3-1)
         self._begin(delivery)
         return None
 
+    def _may_have_been_sent(self, subscription: Subscription, name: str, qos: int) -> bool:
+        """By a former master, with QoS 1 (MQTT-4.4.0-1). What was sent with QoS 2 has a record that says so."""
+        left = subscription.unsure.pop(name, 0)
+        if left > 1:
+            subscription.unsure[name] = left - 1
+        return left > 0 and qos == 1
+
     def _is_begun(self, delivery: Delivery) -> bool:
-        """Whether it was sent before, with QoS 2, and not answered."""
+        """Whether it was sent before, and its packet id is kept."""
         given = self._outgoing.given.get(_name_of(delivery))
         return given is not None and given.record is not None
 
     def _begin(self, delivery: Delivery) -> None:
-        """Send it, or have it wait for room."""
-        if delivery.qos and (self._waiting or not self._outgoing.has_room):
+        """Send it, or have it wait for room. Retained ones do not overtake each other."""
+        # prove: retained-in-their-order " or delivery.position is not None"
+        if (delivery.qos or delivery.position is not None) and (self._waiting or not self._outgoing.has_room):
             if self._waiting is None:
                 self._waiting = deque()
             self._waiting.append(delivery)
@@ -221,7 +263,7 @@ class Delivering:
         long for the client counts as sent (MQTT-3.1.2-25)."""
         qos = delivery.qos
         outgoing = self._outgoing
-        if qos == 2 or outgoing.given:
+        if qos == 2 or outgoing.given or delivery.position is not None:
             self._send_named(delivery)
             return
         packet_id = outgoing.next_id() if qos else 0
@@ -239,7 +281,11 @@ class Delivering:
             self._release_given(name)
             return
         if not qos:
-            self._publish(delivery, 0)
+            if self._retained.is_kept(delivery):
+                self._stored.gather(lambda: self._publish(delivery, 0))
+                self._retained.passed(delivery)
+            else:
+                self._publish(delivery, 0)
             self._settle_later(delivery)
             return
         outgoing = self._outgoing
@@ -253,17 +299,26 @@ class Delivering:
             return
         packet_id = outgoing.next_id()
         outgoing.flights[packet_id] = flight
-        if qos == 1 or self._stored.queue is None:
+        is_retained = delivery.position is not None
+        if self._stored.queue is None or (qos == 1 and not is_retained):
             self._publish(delivery, packet_id)
             return
-        kept = OutgoingRecord(packet_id, *name, delivery.message.expiration).encode()
+        topic_filter, message_id = name
+        named = "" if is_retained else message_id  # "": by which a former version knows a retained one
+        kept = OutgoingRecord(packet_id, topic_filter, named, delivery.message.expiration).encode()
         transaction, commands = self._stored.gather(lambda: self._publish_stored(delivery, packet_id, flight))
         if delivery.subscription.share is not None and len(delivery.payload) <= OWN_BYTES_MAX:
             record = self._take_as_own(delivery, flight, kept)
             self._settle(delivery, commands, transaction)
         else:
             record, flight.record = self._stored.keep(Kind.OUTGOING, kept)
+            if is_retained:
+                RetainedRef(delivery.topic, message_id, qos).put(record)
         commands.append(Send(record, transaction))
+        if is_retained:
+            # Behind ``gather``: its packet id and the position behind it are in one transaction.
+            # prove: retained-position-is-kept
+            self._retained.passed(delivery)
 
     def _publish_stored(self, delivery: Delivery, packet_id: int, flight: Flight) -> None:
         """Its packet id is kept. It may have become too long meanwhile: by another subscription identifier."""
@@ -290,6 +345,9 @@ class Delivering:
         """That message does not come again: the packet id that is to be released, if it had one with QoS 2."""
         lost = self._outgoing.take(name)
         if lost is None or lost.record is None:
+            return None
+        if lost.qos == 1:
+            self._conversation.later(*self._stored.drop(lost.record))
             return None
         self.found_released(lost.packet_id, lost.record.tag)  # prove: id-of-a-lost-message-is-released
         return lost.packet_id
@@ -372,8 +430,8 @@ class Delivering:
         if delivery.tag:
             commands.append(Ack(delivery.subscription_id, delivery.tag, transaction))
             delivery.tag = 0
-        if delivery.is_owed:
-            delivery.is_owed = False
+        if delivery.position is not None:
+            delivery.position = None
             self._retained.settled(delivery.subscription, commands)
 
     def _settle_later(self, delivery: Delivery) -> None:
@@ -386,14 +444,14 @@ class Delivering:
         """It is over. What was begun to be sent is sent to its end (MQTT-3.10.4-3)."""
         for flight in self._outgoing.flights.values():
             delivery = flight.delivery
-            if delivery is not None and delivery.subscription is subscription and not delivery.is_owed:
+            if delivery is not None and delivery.subscription is subscription and delivery.position is None:
                 delivery.tag = 0
         waiting = self._waiting or deque()
         for _ in range(len(waiting)):
             delivery = waiting.popleft()
             if delivery.subscription is not subscription:
                 waiting.append(delivery)
-            elif delivery.is_owed:
+            elif delivery.position is not None:
                 self._settle_later(delivery)
         given = self._outgoing.given
         topic_filter = subscription.filter.topic_filter
@@ -463,5 +521,5 @@ class Delivering:
 
 
 def _name_of(delivery: Delivery) -> tuple[str, str]:
-    """By which its packet id is found again: its filter and the message's id; "": a retained one has none."""
-    return delivery.subscription.filter.topic_filter, "" if delivery.is_owed else delivery.message.message_id
+    """By which its packet id is found again: its filter and the message's id."""
+    return delivery.subscription.filter.topic_filter, delivery.message.message_id

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.protocols.mqtt.packets import Will
+from tandemmq.broker.protocols.mqtt.retained import NEWEST
 from tandemmq.store.records.message import Destination, Message
 
 # Packet ids of messages of QoS 1 that were sent and not acknowledged, by topic filter and id of the message.
@@ -42,14 +43,21 @@ class Hooks(Protocol):
     def when_loaded(self, then: Callable[[], None]) -> None:
         """``then`` is called, once, when ``is_loaded``."""
 
-    def retained(self, topic_filter: str) -> Iterator[Message | None]:
-        """The retained messages of the topics that match, as they were published, in no order.
-        ``Message.original_destination`` is the topic's. None: time for a pause; other turns of the loop may come before
-        the next is asked for."""
+    def retained(self, topic_filter: str, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
+        """The retained messages of the topics that match, as they were published, in the order of their topics, of
+        those behind ``after``. None is newer than ``until``, a number that ``newest`` was.
+        ``Message.original_destination`` is the topic's. What is not persistent is of $SYS: it has no place in that
+        order, and is made for who asks. None: time for a pause; other turns of the loop may come before the next is
+        asked for."""
 
-    def may_retain(self, topic: Destination, size: int) -> bool:
-        """Whether a retained message of so many bytes has room (settings ``mqtt.retained_messages_max`` and
-        ``retained_bytes_max``). Asked for each one before it is sent; an empty one (0) has room."""
+    @property
+    def newest(self) -> int:
+        """What is retained from now on is newer than that, also with another master."""
+
+    def may_retain(self, topic: Destination, size: int) -> int:
+        """The number of a retained message of so many bytes (``retained.number_of``); 0: it has no room (settings
+        ``mqtt.retained_messages_max`` and ``retained_bytes_max``). Asked for each one before it is sent; an empty one
+        (0) has room."""
 
     def may_have_will(self, principal: Principal, size: int) -> bool:
         """Whether so many bytes of memory may be taken for a will of ``principal``; then they are, until ``left`` or
@@ -63,6 +71,6 @@ class Hooks(Protocol):
 
     def left(self, left: Left) -> None: ...
 
-    def sent(self, client_id: str) -> SentIds:
-        """What the last connection of that client id left, as far as it is remembered. Asked for once, by who goes on
-        with its session."""
+    def sent(self, client_id: str) -> SentIds | None:
+        """What the last connection of that client id left, as far as it is remembered; None: nothing is known of one,
+        so a former master may have sent messages. Asked for once, by who goes on with its session."""

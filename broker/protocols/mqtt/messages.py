@@ -66,11 +66,12 @@ def bytes_of(will: Will) -> int:
     return _WILL_BYTES + user + sum(len(each) for each in texts if each is not None)
 
 
-def to_retain(publish: Publish | Will, topic: Destination, message_id: str, now: int) -> Message:
+def to_retain(publish: Publish | Will, topic: Destination, message_id: str, now: int, number: int) -> Message:
     """What the queue of retained messages is given: it replaces the one that ``topic`` has, or, with an empty payload,
-    is the end of it."""
+    is the end of it. ``number``: as ``Hooks.may_retain`` gave it."""
     kept = message_of(publish, MQTT_RETAINED, message_id, now)
     kept.persistent = True
+    kept.broker_sequence = number
     kept.original_destination = topic
     return kept
 

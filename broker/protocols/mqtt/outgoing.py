@@ -21,11 +21,24 @@ class Record:
         self.then: Callable[[], None] | None = None
 
 
+class Position:
+    """How far a subscription was given the retained messages that it is owed: it is owed those of the topics behind
+    ``after`` ("": of all), in the order of topics, that are not newer than ``until`` (None: than what there is when
+    they begin to be given). What is newer comes by the subscription itself."""
+
+    __slots__ = ("after", "until")
+
+    def __init__(self, after: str = "", until: int | None = None) -> None:
+        self.after = after
+        self.until = until
+
+
 class Subscription:
     """A topic filter of a client. ``id`` names it to the engine and is never given twice. ``durable_name``: what
     gathers for it while its client is away. ``record``: what is kept of it. ``owed``: retained messages that are not
-    acknowledged; ``owes_retained``: the record says that there are some. ``is_begun``: the engine was asked for it, and
-    did not refuse."""
+    acknowledged; ``owes_retained``: the record says that there are some, and ``position`` which. ``is_begun``: the
+    engine was asked for it, and did not refuse. ``unsure``: of the next ones of a destination so many may have been
+    sent by a former master."""
 
     __slots__ = (
         "durable_name",
@@ -36,10 +49,12 @@ class Subscription:
         "is_left",
         "owed",
         "owes_retained",
+        "position",
         "record",
         "share",
         "shuns_dollar",
         "subscription_id",
+        "unsure",
     )
 
     def __init__(
@@ -62,6 +77,8 @@ class Subscription:
         self.record: Record | None = None
         self.owed = 0
         self.owes_retained = False
+        self.position: Position | None = None
+        self.unsure: dict[str, int] = {}
         # The filter begins with a wildcard, and so means no topic that begins with $ (MQTT-4.7.2-1).
         self.shuns_dollar = self.pattern[:1] in ("#", "+")
 
@@ -73,14 +90,15 @@ class Subscription:
 
 class Delivery:
     """A message for the client, as it will be written. ``subscription_id`` and ``tag`` acknowledge it to the engine;
-    ``tag`` 0: there is nothing to acknowledge. ``is_owed``: it is a retained one, for a subscription that began."""
+    ``tag`` 0: there is nothing to acknowledge. ``position``: of a retained one, for a subscription that began; what
+    moves when it is sent."""
 
     __slots__ = (
         "is_dup",
-        "is_owed",
         "is_retain",
         "message",
         "payload",
+        "position",
         "qos",
         "subscription",
         "subscription_id",
@@ -99,7 +117,7 @@ class Delivery:
         qos: int,
         is_retain: bool,
         is_dup: bool,
-        is_owed: bool,
+        position: Position | None,
     ) -> None:
         self.subscription = subscription
         self.subscription_id = subscription_id
@@ -110,7 +128,7 @@ class Delivery:
         self.qos = qos
         self.is_retain = is_retain
         self.is_dup = is_dup
-        self.is_owed = is_owed
+        self.position = position
 
 
 class Phase(Enum):
@@ -135,17 +153,28 @@ class Flight:
 
 
 class Given:
-    """A packet id that a message had before its client came back. ``record``: of one of QoS 2, of which it is kept;
-    None: it has QoS 1. ``expiration``: of the message; 0: never. ``message``: what the record holds, if it is the
-    message itself; else that comes from its subscription."""
+    """A packet id that a message had before its client came back. ``record``: what is kept of it; None: it has QoS 1,
+    and nothing is. ``expiration``: of the message; 0: never. ``message``: what the record holds, if it is the message
+    itself; ``topic``: of a retained message, which is the one that its topic has, or is gone. Any other comes from its
+    subscription."""
 
-    __slots__ = ("expiration", "message", "packet_id", "record")
+    __slots__ = ("expiration", "message", "packet_id", "qos", "record", "topic")
 
-    def __init__(self, packet_id: int, expiration: int, record: Record | None, message: Message | None = None) -> None:
+    def __init__(
+        self,
+        packet_id: int,
+        qos: int,
+        expiration: int,
+        record: Record | None,
+        message: Message | None = None,
+        topic: str | None = None,
+    ) -> None:
         self.packet_id = packet_id
+        self.qos = qos
         self.expiration = expiration
         self.record = record
         self.message = message
+        self.topic = topic
 
 
 class Outgoing:
@@ -188,7 +217,7 @@ class Outgoing:
     def remember(self, name: tuple[str, str], packet_id: int) -> None:
         """It had that id, with QoS 1; which is no matter if another message has it by now."""
         if packet_id not in self.flights and packet_id not in self._reserved and name not in self.given:
-            self.reserve(name, Given(packet_id, 0, None))
+            self.reserve(name, Given(packet_id, 1, 0, None))
 
     def take(self, name: tuple[str, str]) -> Given | None:
         """The id that it had."""

@@ -93,10 +93,10 @@ class Publishing:
             return
         beside: list[Message] = []
         if packet.retain:
-            has_room = conversation.hooks.may_retain(destination, message.size if packet.payload else 0)
+            number = conversation.hooks.may_retain(destination, message.size if packet.payload else 0)
             # One that has no room is only sent, and what it was to replace is no longer true.
-            kept_packet = packet if has_room else replace(packet, payload=b"")
-            beside.append(to_retain(kept_packet, destination, conversation.next_message_id(), now))
+            kept_packet = packet if number else replace(packet, payload=b"")
+            beside.append(to_retain(kept_packet, destination, conversation.next_message_id(), now, number))
         receipt: Waiting | int | None = None
         if qos == 1:
             receipt = packet_id
@@ -196,7 +196,9 @@ class Publishing:
         """PUBREL: the packet id is free once that is durable."""
         packet_id = packet.packet_id
         exchange = self._exchanges.get(packet_id)
-        if exchange is None or not exchange.is_stored:
+        if exchange is None:  # PUBCOMP was lost. 0x92 would be a failure to a publisher whose message is stored.
+            self._conversation.answer(PacketType.PUBCOMP, packet_id)
+        elif not exchange.is_stored:  # PUBREC was not sent
             self._conversation.answer(PacketType.PUBCOMP, packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND)
         elif exchange.record is None:
             self._released(packet_id)

@@ -5,6 +5,9 @@
 
 What a filter matches is looked up level by level, so that it costs what it finds, and no more than it has to look
 through. It may be looked through over several turns of the loop, while messages come and go.
+
+Messages are found in the order of their topics: level by level, each in the order of code points, a level before those
+below it. So a topic is a position: it parts what was found from what is to be found, also when messages come and go.
 """
 
 from __future__ import annotations
@@ -21,6 +24,21 @@ from tandemmq.store.records.message import Message
 
 #: What a topic takes in memory beside its message: its levels, and its place in their dictionaries.
 TOPIC_BYTES: Final = 600
+#: No number is greater.
+NEWEST: Final = (1 << 63) - 1
+# Of one term, as many as nobody has retained.
+_OF_A_TERM_BITS: Final = 40
+
+
+def number_before(epoch: int) -> int:
+    """What all numbers of retained messages of that term are greater than."""
+    return epoch << _OF_A_TERM_BITS
+
+
+def number_of(message: Message) -> int:
+    """The number of a retained message: it grows with each one, over all terms. One that was stored before there were
+    numbers has a number that is smaller than all of them: it counts the messages of its producer."""
+    return message.broker_sequence
 
 
 class Kept:
@@ -58,16 +76,17 @@ class _Level:
         if self._names is not None:
             self._names.remove(name)
 
-    def each(self, *, has_dollar: bool) -> Iterator[_Level]:
-        """Those below that stay there meanwhile; without ``has_dollar`` none whose names begin with $. Of many no more
-        than ITEMS are noted at a time: whoever looks may take long, and many may look."""
+    def each(self, start: str, *, has_dollar: bool) -> Iterator[tuple[str, _Level]]:
+        """Those below that stay there meanwhile, in the order of their names, from the name ``start`` on; without
+        ``has_dollar`` none whose names begin with $. Of many no more than ITEMS are noted at a time: whoever looks may
+        take long, and many may look."""
         names = self._names
-        some = list(self.below) if names is None else list(islice(names, ITEMS))
+        some = sorted(self.below) if names is None else list(islice(names.irange(start), ITEMS))
         while some:
             for name in some:
                 level = self.below.get(name)
-                if level is not None and (has_dollar or name[:1] != "$"):
-                    yield level
+                if level is not None and name >= start and (has_dollar or name[:1] != "$"):
+                    yield name, level
             if names is None or len(some) < ITEMS:
                 return
             some = list(islice(names.irange(some[-1], None, (False, True)), ITEMS))
@@ -150,39 +169,51 @@ class Retained:
                 gone.append(kept)
         return gone
 
-    def matching(self, topic_filter: str, now: int) -> Iterator[Message | None]:
-        """Those of the topics that match, but for what had expired at ``now``. None: so many levels were looked
-        through that it is time for a pause; until the next is asked for messages may come and go, and then those of
-        topics that were not passed yet are found as they are then. New topics may be missed."""
+    def matching(self, topic_filter: str, now: int, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
+        """Those of the topics that match and come behind ``after``, in the order of topics, but for what had expired at
+        ``now``, and for what is newer than ``until`` (``number_of``). None: so many levels were looked through that it
+        is time for a pause; until the next is asked for messages may come and go, and then those of topics that were
+        not passed yet are found as they are then."""
         words = topic_filter.split("/")
         has_rest = words[-1] == "#"
         if has_rest:
             del words[-1]  # MQTT 5.0, 4.7.1.2: also the level above
+        passed = after.split("/") if after else []
         looked_at = 0
-        # Levels to be looked at, with the number of words that led there; one more than there are: any led there.
-        waiting: list[tuple[Iterator[_Level], int]] = [(iter((self._top,)), 0)]
+        # Levels to be looked at, with their depth, and whether the level above is on the way to ``after``.
+        waiting: list[tuple[Iterator[tuple[str, _Level]], int, bool]] = [(iter((("", self._top),)), 0, bool(passed))]
         while waiting:
-            level = next(waiting[-1][0], None)
+            name, level = next(waiting[-1][0], ("", None))
             if level is None:
                 waiting.pop()
                 continue
-            depth = waiting[-1][1]
+            depth, is_on_way = waiting[-1][1:]
+            if depth:
+                is_on_way = is_on_way and name == passed[depth - 1]
             looked_at += 1
             if looked_at % ITEMS == 0:
                 yield None
+            is_passed = is_on_way
+            is_on_way = is_on_way and depth < len(passed)
+            start = passed[depth] if is_on_way else ""
             if depth < len(words):
                 word = words[depth]
                 if word != "+":
                     below = level.below.get(word)
-                    if below is not None:
-                        waiting.append((iter((below,)), depth + 1))
+                    if below is not None and word >= start:
+                        waiting.append((iter(((word, below),)), depth + 1, is_on_way))
                     continue
             else:
                 kept = level.kept
-                if kept is not None and not 0 < kept.message.expiration <= now:
+                if (
+                    kept is not None
+                    and not is_passed
+                    and not 0 < kept.message.expiration <= now
+                    and number_of(kept.message) <= until
+                ):
                     yield kept.message
                 if not has_rest:
                     continue
             # MQTT-4.7.2-1: a wildcard at the beginning does not match topics that begin with $.
-            following = level.each(has_dollar=level is not self._top)
-            waiting.append((following, min(depth + 1, len(words))))
+            following = level.each(start, has_dollar=level is not self._top)
+            waiting.append((following, depth + 1, is_on_way))

@@ -2,18 +2,22 @@
 
 For each a message without content goes through a temporary queue of the connection, a few ahead of what the client
 takes: so they are given out and acknowledged as all messages are. In a stored session the subscription's record says
-that they are owed until all of them were acknowledged; a client that comes back before gets them anew.
+that they are owed until all of them were acknowledged, and which: a position (outgoing.Position), which moves in the
+transaction that keeps the packet ids of those that it passes. So what is stored of them does not grow with their
+number. When the client is back, those that have a packet id are sent again, and then those behind the position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from tandemmq.broker.core.commands import AckMode, AddDestination, Command, Send, Subscribe
 from tandemmq.broker.core.slices import ITEMS
 from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing
-from tandemmq.broker.protocols.mqtt.outgoing import Subscription
+from tandemmq.broker.protocols.mqtt.outgoing import Delivery, Position, Subscription
+from tandemmq.broker.protocols.mqtt.retained import NEWEST
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
 from tandemmq.broker.protocols.session import COMMANDS_MAX
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
@@ -25,15 +29,20 @@ AHEAD_MAX: Final = 100
 
 
 class RetainedSending:
-    """Of one connection, one subscription after the other."""
+    """Of one connection, one subscription after the other. ``on_gone`` is told the name (Outgoing) of one that was sent
+    and is not the retained message of its topic any more."""
+
+    on_gone: Callable[[tuple[str, str]], None]
 
     def __init__(self, conversation: Conversation, stored: StoredSession) -> None:
         self._conversation = conversation
         self._stored = stored
         self._inbox = Destination(DestinationKind.TEMP_QUEUE, conversation.inbox_name)
         self._has_inbox = False
-        # By id of the message in the queue: for whom, and what.
-        self._owed: dict[str, tuple[Subscription, Message]] = {}
+        # By id of the message in the queue: for whom, what, and what moves when it is sent.
+        self._owed: dict[str, tuple[Subscription, Message, Position]] = {}
+        # Topics and names of what was sent before the client came back.
+        self._begun: deque[tuple[Subscription, str, tuple[str, str]]] = deque()
         # Whose retained messages are to be sent, and those of the first of them.
         self._waiting: list[Subscription] = []
         self._messages: Iterator[Message | None] | None = None
@@ -42,22 +51,35 @@ class RetainedSending:
     @property
     def wants_turn(self) -> bool:
         """Whether ``give`` has something to do now."""
-        return bool(self._waiting) and len(self._owed) < AHEAD_MAX and self._conversation.hooks.is_loaded
+        has_some = bool(self._waiting or self._begun)
+        return has_some and len(self._owed) < AHEAD_MAX and self._conversation.hooks.is_loaded
 
-    def begin(self, subscription: Subscription) -> None:
-        """It is to have the retained messages that its filter means."""
-        begun = 0 if self._messages is None else 1
-        if subscription not in self._waiting[begun:]:
+    def begin(self, subscription: Subscription, position: Position | None = None) -> None:
+        """It is to have the retained messages that its filter means, or those behind ``position``."""
+        subscription.position = position = position or Position()
+        if position.until is None:
+            # It gathers already, so what is newer comes to it in any case.
+            position.until = self._conversation.hooks.newest
+        if subscription not in self._waiting:
             self._waiting.append(subscription)
-            self._conversation.later()
+        elif self._waiting[0] is subscription:
+            self._messages = None
+        self._conversation.later()
+
+    def go_on(self, subscription: Subscription, topic: str, name: tuple[str, str]) -> None:
+        """The retained message of ``topic``, if it is the one of that name, is to be sent again. In the order in which
+        they were sent."""
+        self._begun.append((subscription, topic, name))
 
     def may_have_some(self, subscription: Subscription) -> bool:
         """False: there are none for it."""
-        return not self._conversation.hooks.is_loaded or any(True for _ in self._of(subscription))
+        return not self._conversation.hooks.is_loaded or any(True for _ in self._of(subscription, Position()))
 
-    def _of(self, subscription: Subscription) -> Iterator[Message | None]:
+    def _of(self, subscription: Subscription, position: Position) -> Iterator[Message | None]:
         """Those that the client may read, and None for a pause."""
-        for number, message in enumerate(self._conversation.hooks.retained(subscription.filter.topic_filter), 1):
+        until = NEWEST if position.until is None else position.until
+        found = self._conversation.hooks.retained(subscription.filter.topic_filter, position.after, until)
+        for number, message in enumerate(found, 1):
             if message is None or self._may_read(message):
                 yield message
             elif number % ITEMS == 0:
@@ -73,19 +95,29 @@ class RetainedSending:
             if self._waiting[0] is subscription:
                 self._messages = None
             self._waiting = [each for each in self._waiting if each is not subscription]
+        self._begun = deque(each for each in self._begun if each[0] is not subscription)
 
     def give(self, commands: list[Command]) -> None:
         """The next ones, as many as may be."""
         conversation = self._conversation
-        if self._waiting and not conversation.hooks.is_loaded:
+        if (self._waiting or self._begun) and not conversation.hooks.is_loaded:
             if not self._awaits_loading:
                 self._awaits_loading = True
                 conversation.hooks.when_loaded(self._loaded)
             return
+        while self._begun and len(self._owed) < AHEAD_MAX and len(commands) < COMMANDS_MAX:
+            subscription, topic, name = self._begun.popleft()
+            message = next((each for each in conversation.hooks.retained(topic) if each is not None), None)
+            if message is not None and message.message_id == name[1] and self._may_read(message):
+                self._hand(subscription, message, Position(), commands)
+            else:
+                self.on_gone(name)
         while self._waiting and len(self._owed) < AHEAD_MAX and len(commands) < COMMANDS_MAX:
             subscription = self._waiting[0]
+            position = subscription.position
+            assert position is not None, "as it began"
             if self._messages is None:
-                self._messages = self._of(subscription)
+                self._messages = self._of(subscription, position)
             try:
                 message = next(self._messages)
             except StopIteration:
@@ -95,30 +127,45 @@ class RetainedSending:
                 continue
             if message is None:
                 return  # another turn goes on
-            if not self._has_inbox:
-                self._has_inbox = True
-                commands.append(AddDestination(self._inbox))
-                commands.append(Subscribe(INBOX, self._inbox, AckMode.INDIVIDUAL, prefetch=conversation.outgoing_max))
-            token = Message(
-                self._inbox, conversation.next_message_id(), b"", BodyKind.BYTES, timestamp=message.timestamp
-            )
-            subscription.owed += 1
-            self._owed[token.message_id] = subscription, message
-            commands.append(Send(token))
+            self._hand(subscription, message, position if message.persistent else Position(), commands)
+
+    def _hand(self, subscription: Subscription, message: Message, position: Position, commands: list[Command]) -> None:
+        """Have it come through the queue."""
+        conversation = self._conversation
+        if not self._has_inbox:
+            self._has_inbox = True
+            commands.append(AddDestination(self._inbox))
+            commands.append(Subscribe(INBOX, self._inbox, AckMode.INDIVIDUAL, prefetch=conversation.outgoing_max))
+        token = Message(self._inbox, conversation.next_message_id(), b"", BodyKind.BYTES, timestamp=message.timestamp)
+        subscription.owed += 1
+        self._owed[token.message_id] = subscription, message, position
+        commands.append(Send(token))
 
     def _loaded(self) -> None:
         self._awaits_loading = False
         self._conversation.later()
 
-    def owed(self, token: Message) -> tuple[Subscription, Message] | None:
-        """For which subscription it is, and the retained message."""
+    def owed(self, token: Message) -> tuple[Subscription, Message, Position] | None:
+        """For which subscription it is, the retained message, and what moves when that is sent."""
         return self._owed.get(token.message_id)
 
     def arrived(self, token: Message) -> None:
         """It is on its way to the client, or was left out."""
         self._owed.pop(token.message_id, None)
-        if self._waiting:
+        if self._waiting or self._begun:
             self._conversation.later()
+
+    def is_kept(self, delivery: Delivery) -> bool:
+        """Whether its subscription's record says which retained messages come behind it."""
+        subscription = delivery.subscription
+        return subscription.owes_retained and subscription.position is delivery.position is not None
+
+    def passed(self, delivery: Delivery) -> None:
+        """It is sent once what is gathered now holds: then those behind it are owed."""
+        if self.is_kept(delivery):
+            assert delivery.position is not None, "as asked"
+            delivery.position.after = delivery.topic
+            self._stored.moved(delivery.subscription)
 
     def settled(self, subscription: Subscription, commands: list[Command]) -> None:
         """One more was acknowledged."""
@@ -129,5 +176,6 @@ class RetainedSending:
         """If all of its retained messages were acknowledged, its record says so."""
         if subscription.owes_retained and not subscription.owed and subscription not in self._waiting:
             subscription.owes_retained = False
+            subscription.position = None
             if not subscription.is_left:
                 commands += self._stored.keep_subscription(subscription, Waiting(nothing, self._stored.failed))

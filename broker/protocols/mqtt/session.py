@@ -221,7 +221,8 @@ class MqttSession(Conversation):
         prepare = None
         try:
             if owed is not None and not owed[0].is_left:
-                prepare = self._delivering.deliver(owed[0], INBOX, tag, owed[1], 0)
+                subscription, message, position = owed
+                prepare = self._delivering.deliver(subscription, INBOX, tag, message, 0, position)
             else:
                 self.later(Ack(INBOX, tag))
         except Undeliverable:

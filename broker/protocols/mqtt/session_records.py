@@ -10,14 +10,16 @@ import base64
 import json
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from tandemmq.broker.core.names import MQTT_SESSION
 from tandemmq.broker.protocols.mqtt.fields import Reader
+from tandemmq.broker.protocols.mqtt.messages import QOS, qos_of
 from tandemmq.broker.protocols.mqtt.packets import Filter, Will
 from tandemmq.broker.protocols.mqtt.properties import OF_WILL, decode, encode
 from tandemmq.broker.protocols.mqtt.reasons import MqttError
+from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_of
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 
 #: A session that never ends by itself (MQTT 5.0, 3.1.2.11.2).
@@ -108,27 +110,31 @@ class SessionRecord:
 @dataclass(slots=True, eq=False, repr=False)
 class SubscriptionRecord:
     """One for each topic filter. ``durable_name``: of the durable subscription that gathers for it; None: of QoS 0, it
-    has none. ``owes_retained``: retained messages were to be sent, and not all were acknowledged."""
+    has none. ``owes_retained``: retained messages were to be sent, and not all were acknowledged; ``after`` and
+    ``until``: which ones (outgoing.Position)."""
 
     filter: Filter
     durable_name: str | None
     subscription_id: int | None = None
     owes_retained: bool = False
+    after: str = ""
+    until: int | None = None
 
     def encode(self) -> bytes:
         filter = self.filter
-        return _json(
-            {
-                "filter": filter.topic_filter,
-                "qos": filter.qos,
-                "nl": filter.no_local,
-                "rap": filter.retain_as_published,
-                "rh": filter.retain_handling,
-                "durable": self.durable_name,
-                "id": self.subscription_id,
-                "retained": self.owes_retained,
-            }
-        )
+        fields: dict[str, Any] = {
+            "filter": filter.topic_filter,
+            "qos": filter.qos,
+            "nl": filter.no_local,
+            "rap": filter.retain_as_published,
+            "rh": filter.retain_handling,
+            "durable": self.durable_name,
+            "id": self.subscription_id,
+            "retained": self.owes_retained,
+        }
+        if self.until is not None:
+            fields |= {"after": self.after, "until": self.until}
+        return _json(fields)
 
     @staticmethod
     def decode(body: bytes) -> SubscriptionRecord:
@@ -138,15 +144,23 @@ class SubscriptionRecord:
             filter = Filter(
                 str(fields["filter"]), int(fields["qos"]), bool(fields["nl"]), bool(fields["rap"]), int(fields["rh"])
             )
-            return SubscriptionRecord(filter, fields["durable"], fields["id"], bool(fields["retained"]))
+            until = fields.get("until")
+            return SubscriptionRecord(
+                filter,
+                fields["durable"],
+                fields["id"],
+                bool(fields["retained"]),
+                str(fields.get("after", "")),
+                None if until is None else int(until),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise RecordUnreadable(f"subscription: {error}") from error
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class OutgoingRecord:
-    """``message_id`` of the subscription ``topic_filter`` is sent as ``packet_id``. "": a retained message, which comes
-    again as another one. ``expiration``: milliseconds since 1970; 0: never."""
+    """``message_id`` of the subscription ``topic_filter`` is sent as ``packet_id``. "": a retained message, which
+    ``retained_in`` tells; a former version did not say which. ``expiration``: milliseconds since 1970; 0: never."""
 
     packet_id: int
     topic_filter: str
@@ -165,6 +179,28 @@ class OutgoingRecord:
             return OutgoingRecord(_checked(packet_id), str(topic_filter), str(message_id), int(expiration))
         except (ValueError, TypeError) as error:
             raise RecordUnreadable(f"outgoing: {error}") from error
+
+
+class RetainedRef(NamedTuple):
+    """The message ``message_id`` of the queue of retained messages, as it is sent: what an OUTGOING record says beside
+    its body. Former versions do not ask for it, and read the body."""
+
+    topic: str
+    message_id: str
+    qos: int
+
+    def put(self, record: Message) -> None:
+        record.original_destination = destination_of(self.topic)
+        record.correlation_id = self.message_id
+        record.properties = {QOS: self.qos}
+
+
+def retained_in(record: Message) -> RetainedRef | None:
+    """None: it says nothing of one."""
+    topic, message_id = record.original_destination, record.correlation_id
+    if topic is None or message_id is None:
+        return None
+    return RetainedRef(topic_of(topic.name), message_id, qos_of(record))
 
 
 def _json(fields: object) -> bytes:

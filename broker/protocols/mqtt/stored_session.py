@@ -26,7 +26,8 @@ class StoredSession(KeptRecords):
         self._session: Record | None = None
         self._transaction = ""  # of what is gathered
         self._gathered: list[Command] = []
-        self._done: list[Callable[[], None]] = []  # to be called when that is stored
+        self._done: list[Callable[[], object]] = []  # to be called when that is stored
+        self._moved: dict[Subscription, None] = {}  # whose retained messages that passes
 
     def failed(self, error: ClientError) -> None:
         """What is to be kept cannot be stored."""
@@ -34,7 +35,7 @@ class StoredSession(KeptRecords):
 
     # ---- what is begun together
 
-    def gather(self, done: Callable[[], None]) -> tuple[str, list[Command]]:
+    def gather(self, done: Callable[[], object]) -> tuple[str, list[Command]]:
         """The transaction of what is kept of deliveries in this turn, and its commands: for more of them. ``done``:
         once they hold. They are as one for the store, which costs less than one for each, and fail as one does."""
         if len(self._done) >= GATHERED_MAX:
@@ -51,8 +52,19 @@ class StoredSession(KeptRecords):
             return []
         commands, self._gathered = self._gathered, []
         done, self._done = self._done, []
+        moved, self._moved = self._moved, {}
         receipt = Waiting(lambda: _call(done), self.failed)
-        return [Begin(self._transaction), *commands, Commit(self._transaction, receipt)]
+        ends: list[Command] = []  # of the records before; until then the later one counts
+        for subscription in moved:
+            former = subscription.record
+            if former is not None and not subscription.is_left:
+                commands.append(Send(self._subscription_message(subscription), self._transaction))
+                ends += self.drop(former)
+        return [Begin(self._transaction), *commands, Commit(self._transaction, receipt), *ends]
+
+    def moved(self, subscription: Subscription) -> None:
+        """Its position (outgoing.Position) did. It is kept with what is gathered, which has begun."""
+        self._moved[subscription] = None
 
     # ---- the session itself
 
@@ -101,16 +113,22 @@ class StoredSession(KeptRecords):
     def keep_subscription(self, subscription: Subscription, receipt: Waiting) -> list[Command]:
         """As it is now, in the place of what was kept of it before."""
         former = subscription.record
-        kept = SubscriptionRecord(
-            subscription.filter, subscription.durable_name, subscription.subscription_id, subscription.owes_retained
-        )
-        message, subscription.record = self.keep(Kind.SUBSCRIPTION, kept.encode())
-        commands = self.send(message, receipt)
+        commands = self.send(self._subscription_message(subscription), receipt)
         if former is not None:
             commands += self.drop(former)
         return commands
 
+    def _subscription_message(self, subscription: Subscription) -> Message:
+        """What says how it is now: its record from now on."""
+        kept = SubscriptionRecord(
+            subscription.filter, subscription.durable_name, subscription.subscription_id, subscription.owes_retained
+        )
+        if subscription.owes_retained and subscription.position is not None:
+            kept.after, kept.until = subscription.position.after, subscription.position.until
+        message, subscription.record = self.keep(Kind.SUBSCRIPTION, kept.encode())
+        return message
 
-def _call(all_of: Iterable[Callable[[], None]]) -> None:
+
+def _call(all_of: Iterable[Callable[[], object]]) -> None:
     for each in all_of:
         each()

@@ -14,7 +14,7 @@ from tandemmq.broker.protocols.mqtt import answers, packets
 from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing, reason_of
 from tandemmq.broker.protocols.mqtt.delivering import Delivering
 from tandemmq.broker.protocols.mqtt.durable_names import durable_name, gathering
-from tandemmq.broker.protocols.mqtt.outgoing import Record, Subscription
+from tandemmq.broker.protocols.mqtt.outgoing import Position, Record, Subscription
 from tandemmq.broker.protocols.mqtt.packets import Filter
 from tandemmq.broker.protocols.mqtt.reasons import Reason
 from tandemmq.broker.protocols.mqtt.retained_sending import RetainedSending
@@ -50,6 +50,7 @@ class Subscribing:
         self._by_filter: dict[str, Subscription] = {}
         self._by_id: dict[str, Subscription] = {}
         self._ordinal = 0
+        self._is_unsure = False
         # Of those that the engine was asked for and has not answered: what waits for that.
         self._asking: dict[str, list[Waiting]] = {}
 
@@ -69,6 +70,8 @@ class Subscribing:
         subscription = self._new(kept.filter, kept.durable_name, kept.subscription_id)
         subscription.record = Record(tag)
         subscription.owes_retained = kept.owes_retained
+        if kept.owes_retained:
+            subscription.position = Position(kept.after, kept.until)
         self._by_filter[text] = subscription
 
     def adopt(self, names: Iterable[str]) -> list[Command]:
@@ -83,8 +86,10 @@ class Subscribing:
                 commands += self._stored.keep_subscription(subscription, Waiting(nothing, self._stored.failed))
         return commands
 
-    def resume(self) -> dict[str, Subscription]:
-        """All is found, and CONNACK is written. Returns those that gather messages, by filter."""
+    def resume(self, *, is_sure: bool) -> dict[str, Subscription]:
+        """All is found, and CONNACK is written. Returns those that gather messages, by filter. ``is_sure``: what was
+        sent before and not acknowledged is known."""
+        self._is_unsure = not is_sure
         commands: list[Command] = []
         for subscription in self._by_filter.values():
             self._begin(subscription, Waiting(self._owing(subscription), _refused), commands)
@@ -94,7 +99,7 @@ class Subscribing:
     def _owing(self, subscription: Subscription) -> Callable[[], None]:
         def done() -> None:
             if subscription.owes_retained:
-                self._retained.begin(subscription)
+                self._retained.begin(subscription, subscription.position)
 
         return done
 
@@ -145,7 +150,11 @@ class Subscribing:
                 name = durable_name(asked.qos, asked.topic_filter)
             subscription = self._new(asked, name, subscription_id)
             self._by_filter[asked.topic_filter] = subscription
-        owes_retained = sends_retained and asked.qos > 0 and self._retained.may_have_some(subscription)
+        owes_retained = subscription.owes_retained and asked.qos > 0
+        if sends_retained:  # from the beginning
+            is_same = is_same and not subscription.owes_retained
+            subscription.position = None
+            owes_retained = asked.qos > 0 and self._retained.may_have_some(subscription)
         if self._stored.queue is not None and not (is_same and owes_retained == subscription.owes_retained):
             answer.unknown += 1
             subscription.owes_retained = owes_retained
@@ -196,21 +205,26 @@ class Subscribing:
         prefetch = self._conversation.outgoing_max
         if self._conversation.limits.prefetch is not None:
             prefetch = min(prefetch, self._conversation.limits.prefetch)
-        commands.append(
-            Subscribe(
-                subscription.id,
-                destination_of(subscription.pattern),
-                AckMode.AUTO if subscription.is_auto else AckMode.INDIVIDUAL,
-                prefetch=prefetch,
-                durable_name=subscription.durable_name,
-                share=None if subscription.share is None else subscription.share[0],
-                no_local=subscription.filter.no_local,
-                receipt=Waiting(lambda: self._has_begun(subscription), lambda error: self._failed(subscription, error)),
-            )
+        command = Subscribe(
+            subscription.id,
+            destination_of(subscription.pattern),
+            AckMode.AUTO if subscription.is_auto else AckMode.INDIVIDUAL,
+            prefetch=prefetch,
+            durable_name=subscription.durable_name,
+            share=None if subscription.share is None else subscription.share[0],
+            no_local=subscription.filter.no_local,
+            receipt=Waiting(
+                lambda: self._has_begun(subscription, command.held), lambda error: self._failed(subscription, error)
+            ),
         )
+        commands.append(command)
 
-    def _has_begun(self, subscription: Subscription) -> None:
+    def _has_begun(self, subscription: Subscription, held: dict[str, int]) -> None:
         subscription.is_begun = True
+        if self._is_unsure:
+            # A former master may have sent as many of each topic as may be on their way at once: the first ones.
+            limit = self._conversation.limits.receive_maximum
+            subscription.unsure = {name: min(count, limit) for name, count in held.items()}
         for each in self._asking.pop(subscription.id, ()):
             each.done()
 

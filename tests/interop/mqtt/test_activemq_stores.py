@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.peers.ports import free_port
+from tandemmq.broker.protocols.mqtt.packets import PacketType
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq
+from tests.support.acceptance.mqtt_wire import Mqtt
 from tests.support.acceptance.paho_client import PahoClient
 from tests.support.interop.jms.peers import MQTT, ActiveMQ
+from tests.support.protocols.mqtt.client_packets import ServerPacket
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
 
@@ -108,6 +111,7 @@ def test_a_client_of_tandemmq_goes_back_to_activemq_and_comes_again(store: Store
         client.subscribe("alarm/#", 2)
         client.leave()
         publish(port, "home/a/heat", "alarm/fire")
+        first = holding(port)
     store.hand_back()
     with store.in_activemq() as port:
         publish(port, "home/b/heat")
@@ -122,3 +126,16 @@ def test_a_client_of_tandemmq_goes_back_to_activemq_and_comes_again(store: Store
         assert sorted(client.payloads(2)) == [b"home/c/heat", b"new"]
         assert client.is_quiet()
         client.leave()
+        assert holding(port) == [each._replace(dup=True) for each in first]
+
+
+def holding(port: int) -> list[ServerPacket]:
+    """What a session is given of two retained messages, and acknowledges nothing."""
+    with Mqtt(port) as client:
+        client.connect("holder", lasts=True)
+        if not client.session_present:
+            for topic in ("kept/a", "kept/b"):
+                assert client.publish(topic, retain=True) in (0, 0x10)
+            client.subscribe("kept/+", qos=1)
+        given = [client.hear_of(PacketType.PUBLISH) for _ in range(2)]
+        return [each for each in given if each is not None]

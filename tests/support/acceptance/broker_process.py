@@ -172,7 +172,7 @@ class WebSocketBroker(BrokerProcess):
 AnyBroker = TypeVar("AnyBroker", bound=BrokerProcess)
 
 
-def settled(brokers: Sequence[AnyBroker]) -> tuple[AnyBroker, list[AnyBroker]]:
+def settled(brokers: Sequence[AnyBroker], seconds: float = WAIT_SECONDS_MAX) -> tuple[AnyBroker, list[AnyBroker]]:
     """The master and the others, when all of those stand by."""
 
     def one_master() -> tuple[AnyBroker, list[AnyBroker]] | None:
@@ -182,7 +182,7 @@ def settled(brokers: Sequence[AnyBroker]) -> tuple[AnyBroker, list[AnyBroker]]:
         master = brokers[roles.index("master")]
         return master, [broker for broker in brokers if broker is not master]
 
-    found: tuple[AnyBroker, list[AnyBroker]] = wait_until(one_master, "one is master and all others stand by")
+    found: tuple[AnyBroker, list[AnyBroker]] = wait_until(one_master, "one is master and all others stand by", seconds)
     return found
 
 

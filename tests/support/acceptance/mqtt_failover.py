@@ -35,10 +35,10 @@ SILENT_SECONDS = 10.0
 TOPICS = {1: "kills/once-or-more", 2: "kills/once"}
 
 
-async def next_of(messages: AsyncIterator[aiomqtt.Message]) -> aiomqtt.Message | None:
+async def next_of(messages: AsyncIterator[aiomqtt.Message], seconds: float = SILENT_SECONDS) -> aiomqtt.Message | None:
     """None: nothing comes. aiomqtt does not always notice that a connection is over."""
     coming = asyncio.ensure_future(anext(messages))
-    done, _ = await asyncio.wait([coming], timeout=SILENT_SECONDS)
+    done, _ = await asyncio.wait([coming], timeout=seconds)
     if done:
         return coming.result()
     coming.cancel()

@@ -14,7 +14,7 @@ from tandemmq.journal.format import END_RECORD
 from tandemmq.store.tools.check import check
 from tandemmq.store.tools.check_several import check_all
 from tandemmq.store.tools.inspect import read_headers
-from tests.support.acceptance.broker_process import BrokerProcess, settled, wait_until
+from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX, BrokerProcess, settled, wait_until
 from tests.support.acceptance.zombie_locks import Lock
 from tests.support.acceptance.zombie_shim import Shim
 from tests.support.services.server_process import thread_states
@@ -61,14 +61,14 @@ class Pair:
     def ports(self) -> list[int]:
         return [broker.stomp for broker in self.brokers.values()]
 
-    def start(self) -> None:
+    def start(self, seconds: float = WAIT_SECONDS_MAX) -> None:
         first, second = self.brokers.values()
-        first.start().wait_role("master")
-        second.start().wait_role("standby")
+        first.start().wait_role("master", seconds)
+        second.start().wait_role("standby", seconds)
 
-    def settled(self) -> tuple[BrokerProcess, BrokerProcess]:
+    def settled(self, seconds: float = WAIT_SECONDS_MAX) -> tuple[BrokerProcess, BrokerProcess]:
         """The master and the standby, when there is one of each."""
-        master, (standby,) = settled(list(self.brokers.values()))
+        master, (standby,) = settled(list(self.brokers.values()), seconds)
         return master, standby
 
     def check(self) -> list[str]:

@@ -20,13 +20,14 @@ from tests.support.broker.mqtt_wire import MqttWire
 from tests.support.protocols.mqtt.client_packets import ServerPacket, encode
 
 TOPIC = "t"
+_PROPERTIES = Properties(session_expiry=100, receive_maximum=2)
 
 
 class Device:
     """Subscribes to a topic with QoS 2, publishes ``messages`` there (payload and QoS), and gets them itself.
 
     ``got`` counts what the application was given; ``confirmed`` is what the broker answered for. ``topic_filter`` is
-    what it subscribes to.
+    what it subscribes to, ``asked`` how often it did.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Device:
         self.got: Counter[str] = Counter()
         self.confirmed: set[str] = set()
         self.is_subscribed = False
+        self.asked = 0
         self.is_greeted = False
         self._next_id = 0
 
@@ -50,7 +52,7 @@ class Device:
     def live(self) -> None:
         """Connect and go on until nothing more comes."""
         wire = self._make()
-        wire.receive(encode(Connect(Version.V5, "me", False, 0, None, None, None, Properties(session_expiry=100))))
+        wire.receive(encode(Connect(Version.V5, "me", False, 0, None, None, None, _PROPERTIES)))
         unsaid: list[Packet] = []
         heard = wire.heard()
         while True:
@@ -76,9 +78,9 @@ class Device:
                 return self._greeted(packet)
             case PacketType.SUBACK:
                 self.is_subscribed = True
-            case PacketType.PUBLISH if packet.qos == 1:
+            case PacketType.PUBLISH if packet.qos < 2:
                 self.got[packet.payload.decode()] += 1
-                return [Acknowledgement(PacketType.PUBACK, packet_id, 0, NONE)]
+                return [Acknowledgement(PacketType.PUBACK, packet_id, 0, NONE)] if packet.qos else []
             case PacketType.PUBLISH:
                 if packet_id not in self.seen:
                     self.seen.add(packet_id)
@@ -102,6 +104,7 @@ class Device:
         self.is_greeted = True
         assert packet.codes == [0], packet
         assert packet.session_present or not (self.seen or self.sent or self.is_subscribed), "its session was promised"
+        self.asked += not self.is_subscribed
         again: list[Packet] = (
             [] if self.is_subscribed else [Subscribe(1000, (Filter(self._topic_filter, 2, False, False, 0),), NONE)]
         )

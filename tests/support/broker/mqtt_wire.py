@@ -24,6 +24,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Will,
 )
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.broker.protocols.mqtt.retained import NEWEST, number_of
 from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
 from tandemmq.broker.protocols.mqtt.topics import matches, topic_of
 from tandemmq.store.records.message import Destination, Message
@@ -43,6 +44,7 @@ class NotedHooks:
         self.left_: list[Left] = []
         self.sent_: dict[str, SentIds] = {}
         self.messages: list[Message] = []
+        self.newest = 0
         self.has_room = True
         self.will_bytes = 0  # that are taken
         self.is_loaded = True
@@ -56,15 +58,20 @@ class NotedHooks:
         while self.waiting:
             self.waiting.pop()()
 
-    def retained(self, topic_filter: str) -> Iterator[Message | None]:
-        for message in self.messages:
+    def retained(self, topic_filter: str, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
+        for message in sorted(self.messages, key=_levels):
             assert message.original_destination is not None
-            if matches(topic_filter, topic_of(message.original_destination.name)):
+            if (
+                matches(topic_filter, topic_of(message.original_destination.name))
+                and (not after or _levels(message) > after.split("/"))
+                and number_of(message) <= until
+            ):
                 yield message
                 yield None
 
-    def may_retain(self, topic: Destination, size: int) -> bool:
-        return self.has_room
+    def may_retain(self, topic: Destination, size: int) -> int:
+        self.newest += 1
+        return self.newest if self.has_room else 0
 
     def may_have_will(self, principal: Principal, size: int) -> bool:
         if self.has_room:
@@ -82,8 +89,13 @@ class NotedHooks:
         self.will_bytes -= left.will_bytes
         self.sent_[left.client_id] = left.sent
 
-    def sent(self, client_id: str) -> SentIds:
-        return self.sent_.pop(client_id, {})
+    def sent(self, client_id: str) -> SentIds | None:
+        return self.sent_.pop(client_id, None)
+
+
+def _levels(message: Message) -> list[str]:
+    assert message.original_destination is not None
+    return topic_of(message.original_destination.name).split("/")
 
 
 class Pieces(Enum):

@@ -99,7 +99,6 @@ class Device:
         self._asked: tuple[int, Want | Leave] | None = None
         self._sent: dict[int, Published] = {}  # by packet id
         self._received: set[int] = set()  # those for which PUBREC came
-        self._releases: dict[int, int] = {}  # how often PUBREL was said
         self._seen: dict[int, str] = {}  # of QoS 2 that came, payloads by packet id
         self._seen_here: set[int] = set()  # on this connection
         self._open: set[int] = set()  # packet ids of what came on this connection and was not answered to its end
@@ -188,12 +187,8 @@ class Device:
         assert self._wire is not None
         for packet in packets:
             self._promises.next_moment()
-            if isinstance(packet, Acknowledgement):
-                match packet.type:
-                    case PacketType.PUBREL:
-                        self._releases[packet.packet_id] = self._releases.get(packet.packet_id, 0) + 1
-                    case PacketType.PUBACK | PacketType.PUBCOMP:
-                        self._open.discard(packet.packet_id)
+            if isinstance(packet, Acknowledgement) and packet.type in (PacketType.PUBACK, PacketType.PUBCOMP):
+                self._open.discard(packet.packet_id)
         self._wire.arrive(b"".join(encode(each, self._version) for each in packets))
 
     def _free_id(self) -> int:
@@ -228,6 +223,7 @@ class Device:
                 there = self._subscribed[act.filter] = Subscribed(act.filter, act.qos, moment)
                 self._promises.subscribed[self.client_id].append(there)
             there.qos = min(there.qos, act.qos)
+            there.asked += 1
             self._say(Subscribe(packet_id, (Filter(act.filter, act.qos, False, False, 0),), NONE))
         else:
             there = self._subscribed[act.filter]
@@ -353,7 +349,6 @@ class Device:
         self._subscribed.clear()
         self._seen.clear()
         self._received.clear()
-        self._releases.clear()
         for message in self._sent.values():
             message.may_repeat = True
 
@@ -382,10 +377,7 @@ class Device:
     def _completed(self, packet: ServerPacket) -> None:
         packet_id = packet.packet_id
         assert packet_id in self._received, packet
-        is_first = self._releases.pop(packet_id) == 1
-        # MQTT 3 has no code that says so.
-        is_known = packet.codes[0] != Reason.PACKET_IDENTIFIER_NOT_FOUND
-        assert is_known or not is_first, f"{self.client_id}: PUBREC was said for {packet_id}, and it is not known"
+        assert packet.codes == [Reason.SUCCESS], packet
         self._received.discard(packet_id)
         del self._sent[packet_id]
 

@@ -37,6 +37,7 @@ class Subscribed:
     filter: str
     qos: int
     asked_at: int
+    asked: int = 0  # so often
     granted_at: int = 0
     leaving_at: int = 0
     left_at: int = 0
@@ -70,7 +71,7 @@ class Promises:
     subscribed: dict[str, list[Subscribed]] = field(default_factory=dict)
     got: dict[str, Counter[str]] = field(default_factory=dict)
     got_first: dict[str, list[str]] = field(default_factory=dict)
-    got_retained: dict[str, set[str]] = field(default_factory=dict)
+    got_retained: dict[str, Counter[str]] = field(default_factory=dict)
 
     def next_moment(self) -> int:
         self.moment += 1
@@ -78,7 +79,7 @@ class Promises:
 
     def join(self, client: str) -> None:
         self.subscribed[client], self.got[client], self.got_first[client] = [], Counter(), []
-        self.got_retained[client] = set()
+        self.got_retained[client] = Counter()
 
     def publish(self, client: str, topic: str, qos: int, *, is_retained: bool, is_empty: bool) -> Published:
         number = len(self.published) + 1
@@ -95,7 +96,7 @@ class Promises:
         if not payload:
             return
         if is_retained:
-            self.got_retained[client].add(payload)
+            self.got_retained[client][payload] += 1
             return
         message = self.published.get(payload)
         if message is not None:
@@ -132,6 +133,10 @@ class Promises:
         assert times or not any(each.must_bring(message) for each in subscriptions), f"{client} lacks {message}"
         is_once = message.qos == 2 and not message.may_repeat and all(each.qos == 2 for each in subscriptions)
         assert times <= 1 or not is_once, f"{client} has {message} {times} times"
+        times, asked = self.got_retained[client][message.payload], sum(each.asked for each in subscriptions)
+        assert times <= asked or not is_once, (
+            f"{client} has {message} {times} times as retained, and asked {asked} times"
+        )
 
     def _hold_order(self, client: str) -> None:
         last: dict[str, Published] = {}
@@ -155,7 +160,7 @@ class Promises:
             if not before or not history[before[-1]].payload:
                 continue
             wanted = {each.payload for each in history[before[-1] :]}
-            found = wanted & (self.got_retained[client] | set(self.got[client]))
+            found = wanted & {*self.got_retained[client], *self.got[client]}
             assert found or "" in wanted, f"{client} lacks what was retained for {topic}: one of {wanted}"
 
 

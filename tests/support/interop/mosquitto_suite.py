@@ -31,8 +31,8 @@ START_SECONDS_MAX = 60.0
 INDIFFERENT = {"port", "listener", "allow_anonymous true", "persistence true", "persistence_file", "autosave_interval"}
 CONNACK, PUBLISH, PUBACK, PUBCOMP, SUBACK, UNSUBACK, DISCONNECT = 0x20, 0x30, 0x40, 0x70, 0x90, 0xB0, 0xE0
 REASON_STRING = 0x1F
-#: Success; that there are no subscribers (a broker need not say so); that a packet identifier is not known.
-NO_ERRORS = {0x00, 0x10, 0x92}
+#: Success; that there are no subscribers (a broker need not say so).
+NO_ERRORS = {0x00, 0x10}
 RECEIVE_MAXIMUM, TOPIC_ALIAS_MAXIMUM = 0x21, 0x22
 # Lengths of the properties that these packets have, by identifier; -1: a string, -2: a pair of strings.
 LENGTHS = {

@@ -66,8 +66,8 @@ class Terms:
         publish = Publish(topic, payload, 1, True, False, 1, properties)
         destination, number = destination_of(topic), next(self._numbers)
         message = message_of(publish, destination, f"ID:test:1:1:{2 * number}", self.now)
-        self.clients.may_retain(destination, message.size if payload else 0)
-        kept = to_retain(publish, destination, f"ID:test:1:1:{2 * number + 1}", self.now)
+        newest = self.clients.may_retain(destination, message.size if payload else 0)
+        kept = to_retain(publish, destination, f"ID:test:1:1:{2 * number + 1}", self.now, newest)
         commands: list[Command] = [Begin("t"), Send(message, "t"), Send(kept, "t"), Commit("t")]
         client = self.client()
         assert await client.do_all(commands) == [None] * 4

@@ -42,6 +42,19 @@ async def test_the_next_term_reads_them_while_who_asks_waits(terms: Terms) -> No
     assert terms.engine.memory.by_kind[Kind.STATE] >= 2 * ITEMS * TOPIC_BYTES
 
 
+async def test_what_is_retained_later_is_newer_also_in_the_next_term(terms: Terms) -> None:
+    await terms.retain("a", b"1")
+    until = terms.clients.newest
+    await terms.retain("b", b"1")
+    terms.store.epoch += 1
+    terms.again()
+    await terms.loaded()
+    await terms.retain("c", b"1")
+    await terms.until(lambda: len(terms.retained()) == 3)
+    assert [each.body for each in terms.clients.retained("+", "", until) if each is not None] == [b"1"]
+    assert terms.clients.newest > until
+
+
 async def test_what_replaces_another_is_found_by_the_next_term_alone(terms: Terms) -> None:
     """Also where the one that was replaced is there, for the broker died before it was acknowledged."""
     await terms.retain("a", b"1")

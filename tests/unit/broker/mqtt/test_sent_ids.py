@@ -10,7 +10,7 @@ def test_they_are_given_once_and_those_of_the_last_connection_count() -> None:
     for kept in ({("t", "m"): 7}, {}):
         all_of_them.keep("one", {("t", "m"): 6})
         all_of_them.keep("one", kept)
-        assert [all_of_them.take("one") for _ in range(2)] == [kept, {}]
+        assert [all_of_them.take("one") for _ in range(2)] == [kept, None]
 
 
 def test_of_very_many_the_oldest_are_forgotten() -> None:
@@ -19,5 +19,6 @@ def test_of_very_many_the_oldest_are_forgotten() -> None:
     clients = [str(number) for number in range(SENT_IDS_MAX // in_each + 2)]
     for client in clients:
         all_of_them.keep(client, {("t", str(number)): number + 1 for number in range(in_each)})
+        all_of_them.keep(f"{client}, who left none", {})
     found = [client for client in clients if all_of_them.take(client)]
-    assert found == clients[2:]
+    assert found == clients[3:]

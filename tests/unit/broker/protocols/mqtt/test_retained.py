@@ -27,18 +27,21 @@ _FILTERS = (
 _STEPS = st.lists(st.tuples(_TOPICS, st.one_of(st.none(), st.tuples(st.binary(min_size=1), st.integers(0, 9)))))
 
 
-def _message(topic: str, body: bytes, expiration: int = 0) -> Message:
-    return Message(destination_of(topic), "ID:1", body, expiration=expiration)
+def _message(topic: str, body: bytes, expiration: int = 0, number: int = 1) -> Message:
+    message = Message(destination_of(topic), "ID:1", body, expiration=expiration)
+    message.broker_sequence = number
+    return message
 
 
 def _found(found: Iterator[Message | None]) -> list[bytes]:
-    return sorted(message.body for message in found if message is not None)
+    return [message.body for message in found if message is not None]
 
 
-@given(_STEPS, st.lists(_FILTERS, min_size=1), st.integers(0, 10))
+@given(_STEPS, st.lists(_FILTERS, min_size=1), st.integers(0, 10), st.one_of(st.just(""), _TOPICS), st.integers(0, 20))
 def test_it_finds_what_a_look_at_all_of_them_finds(
-    steps: list[tuple[str, tuple[bytes, int] | None]], filters: list[str], now: int
+    steps: list[tuple[str, tuple[bytes, int] | None]], filters: list[str], now: int, after: str, newest: int
 ) -> None:
+    """In the order of topics, behind a topic that need not be there, and none that is too new."""
     retained = Retained()
     model: dict[str, tuple[int, bytes, int]] = {}
     for tag, (topic, what) in enumerate(steps):
@@ -47,19 +50,25 @@ def test_it_finds_what_a_look_at_all_of_them_finds(
             gone = retained.remove(topic)
         else:
             model[topic] = tag, *what
-            gone = retained.put(topic, _message(topic, *what), tag)
+            gone = retained.put(topic, _message(topic, *what, number=tag), tag)
         assert (None if gone is None else gone.tag) == (None if former is None else former[0])
 
     def check() -> None:
         assert retained.count == len(model)
         assert retained.bytes == sum(len(body) for _, body, _ in model.values())
         for topic_filter in filters:
-            expected = [
-                body
-                for topic, (_, body, until) in model.items()
+            expected = {
+                topic: (tag, body)
+                for topic, (tag, body, until) in sorted(model.items(), key=lambda each: each[0].split("/"))
                 if matches(topic_filter, topic) and not 0 < until <= now
+            }
+            assert _found(retained.matching(topic_filter, now)) == [body for _, body in expected.values()]
+            rest = [
+                body
+                for topic, (tag, body) in expected.items()
+                if tag <= newest and (not after or topic.split("/") > after.split("/"))
             ]
-            assert _found(retained.matching(topic_filter, now)) == sorted(expected)
+            assert _found(retained.matching(topic_filter, now, after, newest)) == rest
         for topic, (tag, _, _) in model.items():
             kept = retained.get(topic)
             assert kept is not None

@@ -5,7 +5,7 @@ exactly once.
 """
 
 # proves: id-of-a-lost-message-is-released, id-of-another-is-not-given, message-ends-with-its-release
-# proves: packet-id-with-its-message, record-ends-when-it-is-back
+# proves: packet-id-with-its-message, record-ends-when-it-is-back, retained-in-their-order, retained-position-is-kept
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from tests.support.broker.mortal_store import Mortal
 from tests.support.broker.mqtt_device import TOPIC, Device
 from tests.support.broker.mqtt_wire import MqttWire, NotedHooks
 from tests.support.prove import IS_PROOF, SEED
+from tests.unit.broker.protocols.mqtt.test_session_subscribing import retained
 
-FILTERS = pytest.mark.parametrize("topic_filter", [TOPIC, f"$share/g/{TOPIC}"])
+FILTERS = pytest.mark.parametrize("topic_filter", [TOPIC, f"$share/g/{TOPIC}", f"{TOPIC}/#"])
+RETAINED = [("r1", 2), ("r2", 1), ("r3", 2), ("r4", 0)]  # at topics below
 MESSAGES = [("a", 2), ("b", 1), ("c", 2), ("d", 2)]
 # Of a life without crashes; a little more, so that the last crash is behind its end.
 OPERATIONS_MAX = 60
@@ -36,20 +38,30 @@ def crashes() -> list[tuple[int, int, bool]]:
     return every if IS_PROOF else random.Random(SEED).sample(every, 120)
 
 
-def check(device: Device) -> None:
+def hooks() -> NotedHooks:
+    made = NotedHooks()
+    made.messages = [retained(f"{TOPIC}/{payload}", payload, qos) for payload, qos in RETAINED]
+    return made
+
+
+def check(device: Device, topic_filter: str) -> None:
     assert device.is_done
     assert device.confirmed == {payload for payload, _ in MESSAGES}
     for payload, qos in MESSAGES:
         assert device.got[payload] == 1 or (qos == 1 and device.got[payload] > 1), (payload, device.got)
+    for payload, qos in RETAINED if topic_filter.endswith("#") else ():
+        assert device.got[payload] <= device.asked or qos == 1, (payload, device.got)
+        assert device.got[payload] >= 1 or qos == 0, (payload, device.got)
     assert not device.seen
 
 
 @FILTERS
-def test_a_life_without_crashes_is_shorter_than_the_last_crash(harness, make, topic_filter):
+def test_a_life_without_crashes_is_shorter_than_the_last_crash(harness, topic_filter):
     before = harness.store.handed_over
-    device = Device(make, MESSAGES, topic_filter=topic_filter)
+    noted = hooks()
+    device = Device(lambda: MqttWire(harness, noted), MESSAGES, topic_filter=topic_filter)
     device.live()
-    check(device)
+    check(device, topic_filter)
     assert harness.store.handed_over - before <= OPERATIONS_MAX
     assert harness.stored() == 2  # the session and its subscription
 
@@ -58,9 +70,9 @@ def test_a_life_without_crashes_is_shorter_than_the_last_crash(harness, make, to
 def test_what_was_promised_holds_wherever_the_broker_dies(make_harness, topic_filter):
     for first, second, is_told in crashes():
         harness = make_harness()
-        hooks = NotedHooks()
+        noted = hooks()
         device = Device(
-            lambda harness=harness, hooks=hooks: MqttWire(harness, hooks), MESSAGES, topic_filter=topic_filter
+            lambda harness=harness, noted=noted: MqttWire(harness, noted), MESSAGES, topic_filter=topic_filter
         )
         for left in (first, second):
             mortal = Mortal(harness, left, is_told=is_told)
@@ -69,7 +81,7 @@ def test_what_was_promised_holds_wherever_the_broker_dies(make_harness, topic_fi
             harness.fail_over(is_sudden=True)
         device.live()
         try:
-            check(device)
+            check(device, topic_filter)
             assert harness.stored() == 2
         except AssertionError as error:
             raise AssertionError(f"crash behind {first} and {second} operations, told: {is_told}: {error}") from error

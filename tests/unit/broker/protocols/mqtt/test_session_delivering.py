@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tandemmq.broker.protocols.mqtt.stored_session import GATHERED_MAX
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tests.support.broker.mqtt_wire import (
     ALL,
+    LIMITS,
     PUBACK,
     PUBCOMP,
     PUBREC,
@@ -114,6 +116,7 @@ def test_a_next_master_gives_messages_of_qos_1_other_packet_ids(lasting, writer,
     again = lasting()
     ids = {each.payload: each.packet_id for each in again.rest}
     assert ids[b"2"] == first[b"2"] != ids[b"1"]
+    assert all(each.dup for each in again.rest)
     again.vanish()
     # Told late, by a connection that was taken over: the ids are others' by then.
     assert len(hooks.sent_["me"]) == 1
@@ -121,6 +124,33 @@ def test_a_next_master_gives_messages_of_qos_1_other_packet_ids(lasting, writer,
     last = lasting()
     ids = {each.payload: each.packet_id for each in last.rest}
     assert ids[b"2"] == first[b"2"] != ids[b"1"]
+
+
+def test_what_a_former_master_may_have_sent_with_qos_1_has_dup(lasting, writer, harness, hooks):
+    """Of each topic as many as may have been on their way at once; what came with QoS 2 has a record that says so."""
+    limits = replace(LIMITS, receive_maximum=2)
+    lasting(to="t/#", qos=2, limits=limits)
+    send(writer, "t/a", "a0", "a1", "a2")
+    send(writer, "t/b", "b0")
+    writer.publish("t/b", "once", qos=2, id=9)
+    harness.fail_over()
+    hooks.sent_.clear()  # the former master knew what its clients left
+    wire = lasting(limits=limits)
+    wire.publish("t/b", "later", qos=1)
+    dups: dict[str, bool] = {}
+    heard = [*wire.rest, *wire.heard()]
+    while heard:
+        messages = [each for each in heard if each.type is PacketType.PUBLISH]
+        dups |= {each.payload.decode(): each.dup for each in messages}
+        answers = {PacketType.PUBLISH: PUBREC, PUBREL: PUBCOMP}
+        heard = wire.say(
+            *(
+                Acknowledgement(PUBACK if each.qos == 1 else answers[each.type], each.packet_id, 0, NONE)
+                for each in heard
+                if each.type in answers
+            )
+        )
+    assert dups == {"a0": True, "a1": True, "a2": False, "b0": True, "once": False, "later": False}
 
 
 def test_what_had_qos_1_and_has_qos_2_now_is_recorded(lasting, writer, harness):

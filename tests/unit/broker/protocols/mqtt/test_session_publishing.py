@@ -13,7 +13,7 @@ from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, 
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.publishing import EXCHANGE_BYTES, EXCHANGES_COUNTED
 from tandemmq.broker.protocols.mqtt.session_records import Kind as RecordKind
-from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, PUBREL, MqttLimits, Pieces, payloads, types
+from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, MqttLimits, Pieces, payloads, types
 from tests.support.protocols.mqtt.client_packets import encode
 from tests.unit.broker.protocols.mqtt.conftest import LASTING
 
@@ -73,10 +73,18 @@ def test_of_two_records_of_a_packet_id_both_end_with_pubrel(come, harness, reade
 
 
 @LASTING
-def test_a_packet_id_that_is_not_known_is_answered(come, clean):
-    """MQTT 5.0, 4.3.3; 3.x has no other answer."""
+def test_a_packet_id_that_is_not_known_is_released_without_a_failure(come, reader, clean):
+    """MQTT 5.0, 3.7.2.1: no error during recovery. PUBREL comes behind PUBREC, so the message is stored; a client that
+    hears of a failure may publish it again."""
     wire = come(clean=clean)
-    assert [(each.type, each.codes) for each in wire.answer(PUBREL, 5)] == [(PUBCOMP, [0x92])]
+    wire.publish("t", "x", qos=2)
+    wire.receive(encode(Acknowledgement(PUBREL, 7, 0, NONE), V5))
+    wire.vanish()  # PUBCOMP is lost
+
+    again = come(clean=clean)
+    assert again.connack.session_present is not clean
+    assert [(each.type, each.packet_id, each.codes) for each in again.answer(PUBREL, 7)] == [(PUBCOMP, 7, [0])]
+    assert payloads(reader.heard()) == ["x"]
 
 
 def test_a_message_of_qos_2_is_known_when_its_client_comes_back(come, reader):

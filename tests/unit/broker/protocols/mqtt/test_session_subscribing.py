@@ -1,6 +1,6 @@
 """SUBSCRIBE, UNSUBSCRIBE, retained messages for who subscribes, and sessions that know their subscriptions."""
 
-# proves: record-ends-when-it-is-back, who-left-does-not-end-twice
+# proves: record-ends-when-it-is-back, retained-position-is-kept, who-left-does-not-end-twice
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from tandemmq.broker.protocols.mqtt.session_records import queue_of
 from tandemmq.broker.protocols.mqtt.subscribing import SUBSCRIPTIONS_MAX
 from tandemmq.broker.protocols.mqtt.topics import destination_of
 from tandemmq.store.records.message import Destination, DestinationKind, Message
-from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, V5, MqttWire, payloads, types
+from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, MqttWire, payloads, types
+from tests.support.protocols.mqtt.client_packets import ServerPacket
 from tests.unit.broker.protocols.mqtt.conftest import LASTING
 
 pytestmark = pytest.mark.promise("mqtt-conforms")
@@ -452,6 +453,7 @@ def retained(topic: str, body: str, qos: int = 1, **fields: Any) -> Message:
         MQTT_RETAINED,
         f"ID:r:{topic}",
         body.encode(),
+        persistent=True,
         properties={QOS: qos, RETAIN: True},
         original_destination=destination_of(topic),
         **fields,
@@ -483,22 +485,109 @@ def test_retain_handling(come, hooks):
     assert payloads(wire.subscribe("t", retain_handling=1)) == ["x"]
 
 
-def test_retained_messages_that_were_not_acknowledged_come_again(lasting, hooks):
+def _messages(packets: list[ServerPacket]) -> list[ServerPacket]:
+    return [each for each in packets if each.type is PacketType.PUBLISH]
+
+
+@pytest.mark.parametrize("is_sudden", [True, False])
+@pytest.mark.parametrize("published", [0, 1, 2])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_retained_messages_go_on_where_they_were(lasting, hooks, harness, qos, published, is_sudden):
+    """However often the client is cut off, and the broker dies: what was completed never comes again, and what was not
+    has its packet id, DUP, and its place. What is stored meanwhile does not grow with their number."""
+    count, open_max = 24, 4
+    hooks.messages = [retained(f"t/{number:03}", str(number), published) for number in range(count)]
+    wire = lasting(receive_maximum=open_max)
+    came = _messages(wire.subscribe("t/#", qos=qos))
+    got: list[str] = []  # without what comes again
+    left: dict[int, str] = {}  # of the connection before: what was not completed
+    released: list[int] = []
+    answer = PUBACK if min(qos, published) == 1 else PUBREC
+    for _ in range(count):
+        again, new = came[: len(left)], came[len(left) :]
+        assert {each.packet_id: each.payload.decode() for each in again if each.dup} == left
+        assert [each.packet_id for each in again] == list(left)
+        for packet_id in released:
+            new += _messages(wire.answer(PUBCOMP, packet_id))
+        released, under_way = [], [*again, *new]
+        for each in under_way[: max(1, len(under_way) // 2)] if published else []:
+            heard = wire.answer(answer, each.packet_id)
+            released += [packet.packet_id for packet in heard if packet.type is PUBREL]
+            under_way.remove(each)
+            new += _messages(heard)
+            under_way += _messages(heard)
+        assert all(each.retain and each.qos == min(qos, published) and not each.dup for each in new)
+        got += payloads(new)
+        left = {each.packet_id: each.payload.decode() for each in under_way if published}
+        assert harness.stored() <= 2 + 2 * open_max
+        wire.vanish()
+        if is_sudden:
+            harness.fail_over(is_sudden=True)
+        wire = lasting(receive_maximum=open_max)
+        assert [each.packet_id for each in wire.rest if each.type is PUBREL] == released
+        came = _messages(wire.rest)
+    assert not came
+    assert got == [str(number) for number in range(count)]
+    assert harness.stored() == 2  # the session and its subscription
+
+
+def test_a_retained_message_that_was_replaced_meanwhile_comes_once(lasting, hooks, writer):
+    """By its subscription, which gathers, and not as retained. The packet id of the one before is released."""
+    hooks.messages = [retained(topic, "old", 2) for topic in ("t/a", "t/b", "t/c")]
+    wire = lasting(receive_maximum=2)
+    first, _ = _messages(wire.subscribe("t/#", qos=2))
+    wire.answer(PUBREC, first.packet_id)
+    wire.vanish()
+    for number, topic in ((1, "t/b"), (2, "t/c")):
+        writer.publish(topic, "new", qos=1, retain=True)
+        hooks.messages[number] = retained(topic, "new", 2)
+        hooks.messages[number].message_id += ":new"
+        hooks.messages[number].broker_sequence = hooks.newest
+
+    again = lasting(receive_maximum=10)
+    assert [each.packet_id for each in again.rest if each.type is PUBREL] == [1, 2]
+    came = [(each.topic, each.payload, each.retain) for each in _messages(again.rest)]
+    assert came == [("t/b", b"new", False), ("t/c", b"new", False)]
+
+
+def test_a_subscription_that_is_made_again_has_all_of_them_again(lasting, hooks):
+    """Or what is left, where it asks for none; in both cases also when its client is back."""
+    hooks.messages = [retained(f"t/{number}", str(number)) for number in range(6)]
+    wire = lasting(receive_maximum=2)
+    came = _messages(wire.subscribe("t/#", qos=1))
+    for handling, expected in ((2, ["2", "3"]), (0, ["4", "5"]), (2, ["0", "1"])):
+        for each in came:
+            wire.answer(PUBACK, each.packet_id)
+        wire.subscribe("t/#", qos=1, retain_handling=handling)
+        wire.vanish()
+        wire = lasting(receive_maximum=2)
+        came = _messages(wire.rest)
+        assert payloads(came) == expected
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_subscription_that_is_made_again_as_it_is_costs_no_record(lasting, hooks, harness, qos):
+    hooks.messages = [retained("elsewhere", "x")]
+    lasting(to="t", qos=qos).vanish()
+    wire = lasting()
+    before = harness.store.handed_over
+    for _ in range(2):
+        wire.subscribe("t", qos=qos)
+    assert harness.store.handed_over == before
+
+
+def test_an_unfinished_retained_message_that_a_former_version_sent_is_released(lasting, hooks, harness):
+    """Its record does not say which message it was (docs/formats/mqtt-sessions.md)."""
     hooks.messages = [retained("t", "x", 2)]
     wire = lasting()
-    (message,) = [each for each in wire.subscribe("t", qos=2) if each.type is PacketType.PUBLISH]
+    (message,) = _messages(wire.subscribe("t", qos=2))
+    entries = harness.store._messages[harness.store._queues[queue_of("me")]].values()
+    (kept,) = [each.message for each in entries if each.message.type == "out"]
+    kept.original_destination = kept.correlation_id = None
     wire.vanish()
-
+    harness.fail_over()
     again = lasting()
-    assert [(each.type.name, each.packet_id) for each in again.rest if each.type is not PacketType.PUBLISH] == [
-        ("PUBREL", message.packet_id)
-    ]
-    (second,) = [each for each in again.rest if each.type is PacketType.PUBLISH]
-    assert second.packet_id != message.packet_id
-    assert types(again.answer(PUBREC, second.packet_id)) == ["PUBREL"]
-    assert again.answer(PUBCOMP, second.packet_id) == again.answer(PUBCOMP, message.packet_id) == []
-    again.vanish()
-    assert lasting().rest == []
+    assert [(each.type, each.packet_id) for each in again.rest] == [(PUBREL, message.packet_id)]
 
 
 def test_very_many_retained_messages_come_a_few_at_a_time(come, hooks, harness):
