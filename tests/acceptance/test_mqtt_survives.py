@@ -432,10 +432,6 @@ class Taker:
 def test_a_session_goes_on_with_them_at_the_next_master(brokers: tuple[MqttBroker, ...], qos: int) -> None:
     """What was completed does not come again; what was not has its packet id, DUP, and its place."""
     one, two = brokers
-    one.start()
-    one.wait_role("master")
-    two.start()
-    two.wait_role("standby")
     with PahoClient(one.mqtt, in_flight=1000) as publisher:
         sent = [publisher.client.publish(f"o/{number:05}", b"%d" % number, 2, retain=True) for number in range(OWED)]
         for each in sent:

@@ -672,7 +672,7 @@ def test_a_share_gathers_for_a_session_that_is_away_and_is_no_plain_subscription
 
 def test_retained_messages_are_not_for_who_shares(come, writer, hooks):
     """MQTT 5.0, 4.8.2 and 3.3.1.3."""
-    hooks.messages = [retained("t", "old", persistent=True)]
+    hooks.messages = [retained("t", "old")]
     assert types(come().subscribe("$share/g/t", qos=1)) == ["SUBACK"]
 
 
