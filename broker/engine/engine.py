@@ -186,6 +186,7 @@ class Engine:
         self._handlers: dict[type, Handler] = {
             commands.Send: producing.send,
             commands.Ack: self._acknowledger.ack,
+            commands.AckOfNothing: self._acknowledger.ack_of_nothing,
             commands.Nack: self._acknowledger.nack,
             commands.GiveUp: self._acknowledger.give_up,
             commands.Move: Moving(shared, dispatcher, self._sender, self._acknowledger).move,
@@ -555,6 +556,7 @@ class Engine:
         """Figures for ``status``: a dict of plain values, made in steps."""
         scheduler = self._arrivals.scheduler
         counts = {
+            "acknowledgements_unmatched_total": self._acknowledger.unmatched,
             "clients": len(self._clients.all),
             "dead_letters_total": self._dispatcher.dead_letters.count,
             "duplicates_total": self._arrivals.duplicates,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.interop.jms.jvm import JmsConnection, Jvm
+from tests.support.acceptance.zombie_proxy import Proxy, Way
+from tests.support.interop.jms.jvm import JmsConnection, JmsError, Jvm
 from tests.support.interop.jms.peers import Peer
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("jms-works-unmodified", "acknowledged-stays-gone")]
@@ -188,6 +189,48 @@ def test_a_broken_connection_gives_back_what_it_had(jvm: Jvm, broker: Peer, name
     connection.close()
     assert left_in(sender, f"queue://{name}") == [("a", 2), ("b", 2), ("c", 1)]
     sender.close()
+
+
+KEPT = "jms.nonBlockingRedelivery=true&jms.redeliveryPolicy.initialRedeliveryDelay=2000"
+
+
+@pytest.mark.parametrize("acks", ["", "&jms.transactedIndividualAck=true"], ids=["at the commit", "one by one"])
+def test_two_transactions_that_were_committed_never_took_the_same_message(
+    jvm: Jvm, only_tandemmq: Peer, name: str, acks: str
+) -> None:
+    """A client rolls back and keeps its copy for the redelivery delay; its connection breaks meanwhile. ActiveMQ 5.17
+    takes both commits, if the new connection was given nothing else before."""
+    broker = only_tandemmq
+    way = Proxy(broker.port)
+    try:
+        slow = jvm.connect(f"failover:(tcp://127.0.0.1:{way.port})?maxReconnectDelay=20&{KEPT}{acks}")
+        keeping = slow.session("TRANSACTED")
+        consumer = keeping.consumer(f"queue://{name}")
+        keeping.producer(f"queue://{name}.OUT").send("warm")
+        keeping.commit()
+        other = jvm.connect(broker.url()).session("TRANSACTED")
+        other.send(f"queue://{name}", "a")
+        other.commit()
+        assert consumer.receive().body == "a"
+        keeping.rollback()
+        waiting = other.consumer(f"queue://{name}")
+
+        way.set(Way.CUT)
+        assert waiting.receive().body == "a"
+        other.send(f"queue://{name}.OUT", "a")
+        way.set(Way.OPEN)
+        assert consumer.receive().body == "a", "what it kept"
+        keeping.send(f"queue://{name}.OUT", "a again")
+        with pytest.raises(JmsError, match="TransactionRolledBack"):
+            keeping.commit()
+        other.commit()
+
+        slow.close()
+        waiting.close()
+        assert other.consumer(f"queue://{name}.OUT").rest() == ["warm", "a"]
+        assert other.consumer(f"queue://{name}").rest() == []
+    finally:
+        way.close()
 
 
 def test_many_messages_are_acknowledged_in_batches(jvm: Jvm, broker: Peer, name: str) -> None:
