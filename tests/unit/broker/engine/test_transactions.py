@@ -1,5 +1,6 @@
-# proves: enlisted-is-held, kept-copy-dooms
 """BEGIN, COMMIT, ABORT over sends and acknowledgements."""
+
+# proves: enlisted-is-held, kept-copy-dooms
 
 from __future__ import annotations
 
