@@ -29,6 +29,7 @@ from tandemmq.store.records.commands import (
     decode,
     encode,
     encode_add,
+    encode_commit,
     encode_prepare,
     encode_remove,
     encode_rewritten,
@@ -37,10 +38,14 @@ from tandemmq.store.records.commands import (
 )
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.protobuf import varint
 from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
+from tests.support.interop.jms.jvm import Jvm
+from tests.support.interop.jms.peers import TandemMQ
+from tests.support.interop.scripted import Script, compiled
 from tests.support.journal.in_memory import scan_bytes
 from tests.support.store.store_harness import Q, Term
 
@@ -212,7 +217,8 @@ def test_a_prepared_transaction_is_handed_back(activemq: ActiveMQ, tmp_path: Pat
     ]
     with OfflineEpoch(str(directory), str(tmp_path / "scratch"), name="x") as epoch:
         epoch.write([encode_add(message, encode_message(message)) for message in messages[:2]])
-        takes = encode_remove(Q, messages[0].message_id, xa)  # without the acknowledgement that ActiveMQ needs
+        body = encode_commit(xa)[2:] + encode_remove(Q, messages[0].message_id)[2:]
+        takes = b"\2" + varint(len(body)) + body  # as earlier builds wrote it: without the acknowledgement
         epoch.write([takes, encode_add(messages[2], encode_message(messages[2]), xa), encode_prepare(xa)])
 
     code, report = tell("handback", directory)
@@ -221,6 +227,50 @@ def test_a_prepared_transaction_is_handed_back(activemq: ActiveMQ, tmp_path: Pat
     queue, prepared = activemq("dump", directory)
     assert [message["id"] for message in queue["messages"]] == ["ID:x:1:1:2"], "the first is withheld"
     assert (prepared["owner"], bytes.fromhex(prepared["globalId"])) == ("prepared", b"global")
+
+
+@pytest.mark.parametrize("outcome", ["commit", "rollback"])
+def test_activemq_starts_with_a_prepared_branch_and_decides_it(
+    jvm: Jvm, classes: Path, script: Script, tmp_path: Path, outcome: str
+) -> None:
+    """Without handback. The branch took from a queue and from a durable subscription, and sent to both kinds; a
+    selector passes over what it sent."""
+    directory = tmp_path / "data"
+    ours = TandemMQ(directory)
+    ours.wait()
+    others = jvm.connect(ours.url(), clientId="c")
+    session = others.session()
+    session.durable("topic://T", "all")
+    session.durable("topic://T", "red", selector="colour = 'red'")
+    branch = jvm.connect(ours.url(), clientId="x", xa=True).session("XA")
+    branch.xa("start", "R", format=7, branch="\1")
+    takes = [branch.consumer("queue://Q"), branch.durable("topic://T", "mine")]
+    others.close()
+    session = jvm.connect(ours.url()).session()
+    (kept, left), (read,) = session.send("queue://Q", "kept", "left"), session.send("topic://T", "read")
+    for each in takes:
+        each.receive()
+    (given,), (told,) = branch.send("queue://OUT", "given"), branch.send("topic://T", "told")
+    branch.xa("end", "R", format=7, branch="\1")
+    branch.xa("prepare", "R", format=7, branch="\1")
+    ours.process.kill()
+
+    prepared = script({"do": "open", "directory": str(directory)}, {"do": "dump"}, {"do": "stop"}).prepared
+    decide = {"do": outcome, "xa": "R"}
+    held = script({"do": "open", "directory": str(directory)}, decide, {"do": "dump"}, {"do": "stop"}).held
+
+    assert prepared == ["R"]
+    is_done = outcome == "commit"
+    assert {name: ids for name, ids in held.items() if ids} == {
+        "Q": [left] if is_done else [kept, left],
+        "T for c:all": [read, told] if is_done else [read],
+        **({"OUT": [given], "T for x:mine": [told]} if is_done else {"T for x:mine": [read]}),
+    }
+
+
+@pytest.fixture(scope="module")
+def script(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Script:
+    return compiled(require_service, tmp_path_factory.mktemp("script"))
 
 
 @pytest.fixture
