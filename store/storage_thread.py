@@ -121,9 +121,7 @@ class StorageThread:
             background=background,
             threads=threads,
         )
-        self._pages = Pages(
-            follower.files, state, follower.epoch_history, figures, first_file=promoted.writer.position[0]
-        )
+        self._pages = Pages(follower.files, state, follower.epoch_history, figures)
         self._upkeep = Upkeep(
             follower,
             self._end,

@@ -19,8 +19,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple
 
+from tandemmq.journal.errors import JournalCorrupt
 from tandemmq.store.records import commands
 from tandemmq.store.records.hints import user_in, with_copy_hint, with_operation_hint, with_user_hint
 from tandemmq.store.records.marks import encode_settled
@@ -153,26 +155,33 @@ class Compaction:
             if not self._has_moved_records and file not in self._state.files:
                 self._files.popleft()  # by a checkpoint of meanwhile nothing needed it any more, and it went
                 continue
-            # prove: damage-is-not-copied "self._pages.is_damaged(file)" -> "False"
-            if not self._has_moved_records and self._pages.is_damaged(file):
-                self.unfit.add(self._files.popleft())
-                self.files = tuple(each for each in self.files if each != file)
-                continue
-            if not self._has_moved_records:
-                self._has_moved_records = True
-                written = self._move_records(file)
-            elif self._moving:
-                written = self._follow_subscription()
-            elif file in self._state.files and self._state.files[file].live:
-                written = self._move_messages(file)
-            else:
-                self._files.popleft()
-                self._has_moved_records = False
-                self._owner = self._after = 0
+            try:
+                if not self._has_moved_records:
+                    self._has_moved_records = True
+                    written = self._move_records(file)
+                elif self._moving:
+                    written = self._follow_subscription()
+                elif file in self._state.files and self._state.files[file].live:
+                    written = self._move_messages(file)
+                else:
+                    self._end_file()
+            except JournalCorrupt:
+                self._leave(file)
             if written:
                 self.bytes_copied += written
                 return written
         return 0
+
+    def _leave(self, file: int) -> None:
+        """Something of the file does not verify: what was not copied of it stays there."""
+        self.unfit.add(file)
+        self.files = tuple(each for each in self.files if each != file)
+        self._end_file()
+
+    def _end_file(self) -> None:
+        self._files.popleft()
+        self._has_moved_records = False
+        self._owner = self._after = 0
 
     # ---- messages
 
@@ -211,7 +220,10 @@ class Compaction:
                     if size >= STEP_BYTES or len(chunk) >= STEP_RECORDS:
                         break
         if chunk:
-            return self._copy(owner, chunk)
+            try:
+                return self._copy(owner, chunk)
+            except JournalCorrupt:
+                return sum(map(partial(self._copy_sound, owner), chunk))
         self._moving.popleft()
         self._after = 0
         if owner not in state.owners or state.owners[owner].latest_record != record:
@@ -220,6 +232,14 @@ class Compaction:
         self._write_copies([payload])
         state.settle_record(owner)
         return len(payload)
+
+    def _copy_sound(self, owner: int, found: tuple[int, Entry]) -> int:
+        """Copy a message unless it does not verify: then nobody is given it, wherever it stands."""
+        try:
+            return self._copy(owner, [found])
+        except JournalCorrupt:
+            self._pages.tell_damage(found[1])
+            return 0
 
     def _copy(self, owner: int, chunk: list[tuple[int, Entry]]) -> int:
         state = self._state
