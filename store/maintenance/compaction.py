@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from tandemmq.journal.errors import JournalCorrupt
 from tandemmq.store.records import commands
-from tandemmq.store.records.hints import user_in, with_copy_hint, with_operation_hint, with_user_hint
+from tandemmq.store.records.hints import user_in, with_operation_hint, with_user_hint
 from tandemmq.store.records.marks import encode_settled
 from tandemmq.store.records.openwire import current_frame
 from tandemmq.store.records.transactions import transaction_of_key
@@ -32,6 +32,7 @@ from tandemmq.store.state.file_states import FileState
 from tandemmq.store.state.keys import Entry
 from tandemmq.store.state.open_transactions import PendingOperation, Transaction
 from tandemmq.store.state.state import State
+from tandemmq.store.writer.copying import copies_of, write
 from tandemmq.store.writer.pages import Pages
 
 log = logging.getLogger(__name__)
@@ -242,42 +243,9 @@ class Compaction:
             return 0
 
     def _copy(self, owner: int, chunk: list[tuple[int, Entry]]) -> int:
-        state = self._state
-        payloads: list[bytes] = []
-        moves: list[tuple[int, list[tuple[int, int]]]] = []  # (number of the payload, holders)
-        records = self._pages.read([(entry.location, entry.size) for _, entry in chunk])
-        for (order_key, entry), record in zip(chunk, records, strict=True):
-            add = commands.added(commands.decode(record))
-            assert add is not None, "an entry points to a record that stores a message"
-            frame = current_frame(add.message, self._pages.version_at(entry.location >> 32))
-            add = add._replace(message=frame, transaction=None)  # prove: copy-unbound ", transaction=None"
-            copy = commands.encode(commands.UpdateMessage(add))
-            holders = [(owner, order_key)]
-            others: list[bytes] = []
-            for subscription in state.topics.get(add.destination, ()) if add.destination.is_topic else ():
-                if subscription == owner:
-                    continue
-                held = state.entry(subscription, order_key)
-                if held is not None and held.message_id == entry.message_id:
-                    # prove: shared-record-moves-for-all "held.location == entry.location" -> "False"
-                    if held.location == entry.location:
-                        holders.append((subscription, order_key))
-                else:
-                    key = state.owners[subscription].key
-                    remove = commands.encode_remove(add.destination, add.message_id, None, key)
-                    others.append(remove)  # prove: copy-removes-for-others
-            moves.append((len(payloads), holders))
-            payloads.append(with_copy_hint(copy, order_key, entry.location))
-            payloads += others
-        locations = self._write_copies(payloads)
-        for number, holders in moves:
-            size = len(payloads[number]) + 5
-            is_shared = False
-            for holder, order_key in holders:
-                state.move(holder, order_key, locations[number], size, is_shared=is_shared)
-                is_shared = True
-        self.messages += len(moves)
-        return sum(map(len, payloads))
+        copies = copies_of(self._state, self._pages, owner, chunk)
+        self.messages += len(copies.moves)
+        return write(self._state, copies, self._write_copies)
 
     # ---- subscriptions and transactions
 

@@ -17,6 +17,7 @@ from tandemmq.store.operations import (
     AddMessage,
     AddSubscription,
     Atomic,
+    CountDeliveries,
     EndTransaction,
     Engine,
     Operation,
@@ -28,6 +29,7 @@ from tandemmq.store.operations import (
     RemoveMessage,
     RemoveOwner,
 )
+from tandemmq.store.records.altered import altered
 from tandemmq.store.records.audit import ProducerAudit
 from tandemmq.store.records.commands import RemoveMessage as RemoveCommand
 from tandemmq.store.records.commands import Subscription, decode, subscription_key
@@ -229,6 +231,11 @@ class MemoryStore:
             self._ended.append(self._messages.pop(operation.owner))
             del self._owners[operation.owner]
             self._withheld.pop(operation.owner, None)
+        elif isinstance(operation, CountDeliveries):
+            for order_key, count in operation.counts.items():
+                held = self._messages.get(operation.owner, {}).get(order_key)
+                if held is not None:
+                    held.message = altered(held.message, redelivery_counter=count)
         elif isinstance(operation, AddConnection):
             self._location += len(operation.payload) + _RECORD_OVERHEAD
             self._connections.know([operation.pair])
