@@ -164,6 +164,7 @@ class Acknowledger(Part):
         covered = [] if subscription is None else subscription.take(command.tag)
         if subscription is None or not covered:
             raise unexpected("NACK", command)
+        refused: dict[QueueBase, list[Entry]] = {}
         stays: list[tuple[int, Entry]] = []
         dead: list[tuple[QueueBase, Entry]] = []
         pace = Pace()
@@ -175,13 +176,16 @@ class Acknowledger(Part):
                 continue
             redelivery = self._policies.of(queue.destination).redelivery
             if self._settings.stomp_nack == "requeue" and not redelivery.is_over(entry.refusals):
-                self._refuse(queue, entry, redelivery.delay(entry.refusals))
+                if self._refuse(queue, entry, redelivery.delay(entry.refusals)):
+                    refused.setdefault(queue, []).append(entry)
             elif queue.is_dead_letter_queue:
                 # A dead letter does not die again: it stays with who refused it until that subscription ends.
                 stays.append((tag, entry))
             else:
                 queue.settle(entry)
                 dead.append((queue, entry))
+        for queue, entries in refused.items():
+            self._dispatcher.suspects.count(queue, entries)
         if stays:
             subscription.restore(stays)
         last = next((entry for _, entry in reversed(dead) if entry.order_key), None)
@@ -199,20 +203,22 @@ class Acknowledger(Part):
             self._dispatch(queue)
         self.go_on(subscription)
 
-    def _refuse(self, queue: QueueBase, entry: Entry, delay: int) -> None:
-        """It comes again after ``delay`` milliseconds."""
+    def _refuse(self, queue: QueueBase, entry: Entry, delay: int) -> bool:
+        """It comes again after ``delay`` milliseconds. Whether it is back already."""
         entry.refusals += 1
         if delay and self._delayed < DELAYED_MAX:
             # It stays in flight, with nobody: so it is counted, and neither given out nor let go.
             self._delayed += 1
             self._call_later(delay / 1000, lambda: self._come_again(queue, entry))
-        else:
-            queue.give_back(entry)
+            return False
+        queue.give_back(entry)
+        return True
 
     def _come_again(self, queue: QueueBase, entry: Entry) -> None:
         """Its time has come."""
         self._delayed -= 1
         queue.give_back(entry)
+        self._dispatcher.suspects.count(queue, (entry,))
         self._dispatch(queue)
 
     def give_up(self, client: Client, command: GiveUp) -> Work[None]:

@@ -354,8 +354,10 @@ class Engine:
 
     def closed(self, connection: Connection) -> None:
         """The connection is over: open transactions are rolled back, what it did not acknowledge goes to others."""
-        if connection.client is not None:
-            self._clients.closed(connection.client)
+        client: Client | None = connection.client
+        if client is not None:
+            client.is_lost |= client.is_open and connection.has_hung_up
+            self._clients.closed(client)
         self._dispatcher.preparing.gone(connection)
 
     def writable(self, connection: Connection) -> None:
@@ -394,7 +396,7 @@ class Engine:
         # First all are closed, then what they left is given on: not from one of this client's to the next.
         for each in subscriptions.values():
             try:
-                yield from self._subscriber.close(each, left, pace)
+                yield from self._subscriber.close(each, left, pace, is_lost=client.is_lost)
             except Exception:
                 log.exception("%r: the end of %r %s", client.connection, each.id, ERROR_OF_BROKER)
             if pace.is_full(_CLOSED):
@@ -423,6 +425,7 @@ class Engine:
     def _disconnect(self, client: Client, command: commands.Disconnect) -> None:
         """Let it wait behind what its client sent. The time limit for the next login begins anew meanwhile."""
         clients = self._clients
+        client.is_lost = client.connection.has_hung_up  # then it is the end of the connection that speaks
         if command.is_awaited:
             client.connection.await_login()
         if self.flow.is_holding and self.flow.holds_any_of(client):

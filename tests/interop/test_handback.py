@@ -43,6 +43,8 @@ from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.acceptance.zombie_proxy import Proxy, Way
 from tests.support.interop.jms.jvm import Jvm
 from tests.support.interop.jms.peers import TandemMQ
 from tests.support.interop.scripted import Script, compiled
@@ -266,6 +268,38 @@ def test_activemq_starts_with_a_prepared_branch_and_decides_it(
         "T for c:all": [read, told] if is_done else [read],
         **({"OUT": [given], "T for x:mine": [told]} if is_done else {"T for x:mine": [read]}),
     }
+
+
+def test_activemq_reads_how_often_messages_were_delivered(
+    jvm: Jvm, classes: Path, activemq: ActiveMQ, tmp_path: Path
+) -> None:
+    """A JMS consumer is lost with a message, before and after the master is killed."""
+    directory = tmp_path / "data"
+    ours = TandemMQ(directory)
+    ours.wait()
+    (id, _) = jvm.connect(ours.url()).session().send("queue://Q", "a", "b")
+    way = Proxy(ours.port)
+    found = []
+    for restarts in (False, True, False):
+        way.set(Way.OPEN)
+        url = f"tcp://127.0.0.1:{way.port}?jms.prefetchPolicy.all=1"
+        message = jvm.connect(url).session("CLIENT").consumer("queue://Q").receive()
+        found.append((message["redelivered"], message["deliveries"]))
+        way.set(Way.CUT)
+        wait_until(lambda: not (ours.process.status() or {})["queues"][0]["unacknowledged"], "it is back")
+        if restarts:
+            ours.process.kill()
+            ours.process.start()
+            ours.wait()
+    way.close()
+    jvm.connect(ours.url()).session().send("queue://Q", "c")  # behind the count of the last one
+    ours.process.kill()
+
+    (queue,) = activemq("dump", directory)
+
+    assert found == [(False, 1), (True, 2), (True, 3)]
+    assert queue["messages"][0]["id"] == id, "it kept its place"
+    assert [each["redeliveryCounter"] for each in queue["messages"]][::2] == [3, 0]
 
 
 @pytest.fixture(scope="module")

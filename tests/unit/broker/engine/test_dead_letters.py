@@ -96,21 +96,6 @@ def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness
     assert sexton.bodies == ["a"]
 
 
-def test_lost_connections_do_not_count_towards_the_limit(make_harness):
-    harness = make_harness(stomp_nack="requeue", maximum_redeliveries=1)
-    harness.client().send("a")
-    harness.turn()
-    for _ in range(5):
-        client = harness.consumer()
-        assert client.bodies == ["a"]
-        client.vanish()
-    client = harness.consumer()
-
-    client.nack("a")
-
-    assert client.bodies == ["a", "a"]
-
-
 def test_a_dead_letter_does_not_die_again(harness):
     client, other = harness.client(), harness.client()
     client.send("a", DLQ)
