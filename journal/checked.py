@@ -75,12 +75,13 @@ class CheckedReader:
     """Reads records of the journal by location. ``end_of`` says where a file ends, as a later header has it; None: no
     header does. For one thread. All raise JournalMissing without the file, JournalCorrupt where it does not verify."""
 
-    def __init__(self, files: JournalFiles, end_of: Callable[[int], int | None]) -> None:
+    def __init__(self, files: JournalFiles, end_of: Callable[[int], int | None], blocks_max: int = BLOCKS_MAX) -> None:
         self._files = files
         self._end_of = end_of
         self._reader = JournalReader(files)
         self._known: dict[int, _Known] = {}  # the least recently used first
-        self._blocks = 0
+        self._blocks_max = blocks_max
+        self.blocks = 0  # of which the checksums are remembered
 
     def read(self, location: Location) -> bytes:
         """The payload of a record whose size is not known."""
@@ -146,8 +147,8 @@ class CheckedReader:
                 while known.upto < target:
                     self._look_on(file, known, target)
             finally:
-                self._blocks += len(known.blocks) - before
-            while self._blocks > BLOCKS_MAX and len(self._known) > 1:
+                self.blocks += len(known.blocks) - before
+            while self.blocks > self._blocks_max and len(self._known) > 1:
                 self._forget(next(iter(self._known)))
         return known
 
@@ -197,4 +198,4 @@ class CheckedReader:
     def _forget(self, file: int) -> None:
         known = self._known.pop(file, None)
         if known is not None:
-            self._blocks -= len(known.blocks)
+            self.blocks -= len(known.blocks)

@@ -69,7 +69,7 @@ class Suspects(Part):
         if not is_lost:
             queue.comes_back(entry, is_seen=entry.redeliveries < most)
             return True
-        if _key(queue, entry) in self._released:
+        if _key(queue, entry) in self._released:  # prove: only-what-was-alone-dies
             self._bury(queue, entry)
             return False
         if entry.redeliveries + 1 < most:
@@ -149,7 +149,8 @@ class Suspects(Part):
 
         if entry.order_key and queue.owner and not queue.is_dropped:
             # It is written first: should this master die of it, the next one makes it a dead letter.
-            self._append(CountDeliveries(queue.owner, {entry.order_key: entry.redeliveries + 1}, Then(None, give_out)))
+            counts = {entry.order_key: entry.redeliveries + 1}
+            self._append(CountDeliveries(queue.owner, counts, Then(None, give_out)))  # prove: suspect-is-counted-first
         else:
             give_out()
 

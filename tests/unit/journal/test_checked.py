@@ -105,17 +105,16 @@ def test_a_file_that_is_not_there_is_missing(files: JournalFiles) -> None:
         CheckedReader(files, lambda file: None).read(location(1, 28))
 
 
-def test_what_is_remembered_of_files_has_a_bound(files: JournalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checked, "BLOCKS_MAX", 40)
+def test_what_is_remembered_of_files_has_a_bound(files: JournalFiles) -> None:
     chance = random.Random(SEED)
     several = [Written(files, chance, number) for number in range(1, 6)]
-    reader = CheckedReader(files, lambda file: None)
     for each in several:
         each.grow(20)
+    largest = max(len(each.content) for each in several) // checked.BLOCK_BYTES
+    reader = CheckedReader(files, lambda file: None, largest)
     for _ in range(2):
         for each in several:
             assert read(reader, each.records[-1]) == each.records[-1][2]
-            assert reader._blocks == sum(len(known.blocks) for known in reader._known.values())
-            assert reader._blocks <= 40 or len(reader._known) == 1
+            assert 0 < reader.blocks <= largest
     reader.forget(range(1, 6))
-    assert reader._blocks == 0
+    assert reader.blocks == 0
