@@ -33,6 +33,9 @@ RELEASED_MAX = 10_000
 # knows them, as long as it lives.
 COUNTED_MAX = 1_000
 COUNTED_BYTES_MAX = 8 * 1024 * 1024
+# Of all that end within a second: a planned handover is not to wait for it.
+COUNTED_ALL_BYTES_MAX = 16 * 1024 * 1024
+SECOND_MS = 1_000
 # In one operation of the store, which is one write.
 COUNTED_AT_ONCE = 128
 COUNTED_AT_ONCE_BYTES = 1024 * 1024
@@ -55,6 +58,7 @@ class Suspects(Part):
         self._out: tuple[QueueBase, Entry] | None = None
         self._released: dict[Key, None] = {}  # the oldest first
         self._is_looking = False
+        self._counted_bytes = self._counted_since = 0
         self._found: dict[int, int] = {}  # by owner: how many were counted before they were given out
         self._found_count = self._found_bytes = 0
 
@@ -83,6 +87,9 @@ class Suspects(Part):
         """Write how often those came back, as far as they are stored."""
         if not queue.owner or self._store.is_full:
             return
+        now = self._clock()
+        if now - self._counted_since >= SECOND_MS:
+            self._counted_bytes, self._counted_since = 0, now
         counts: dict[int, int] = {}
         number = total = size = 0
         for entry in entries:
@@ -90,8 +97,10 @@ class Suspects(Part):
                 continue
             number += 1
             total += entry.size
-            if number > COUNTED_MAX or (total > COUNTED_BYTES_MAX and number > 1):
+            is_much = total > COUNTED_BYTES_MAX or self._counted_bytes > COUNTED_ALL_BYTES_MAX
+            if number > COUNTED_MAX or (is_much and number > 1):
                 break
+            self._counted_bytes += entry.size
             counts[entry.order_key] = entry.redeliveries
             size += entry.size
             if len(counts) >= COUNTED_AT_ONCE or size >= COUNTED_AT_ONCE_BYTES:

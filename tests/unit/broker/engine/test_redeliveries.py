@@ -147,6 +147,19 @@ def test_what_is_written_for_one_consumer_has_a_bound(make_harness: Any) -> None
     assert {number for each in counts for number in each.values()} == {1}
 
 
+def test_of_many_that_are_lost_at_once_the_first_messages_are_written(make_harness: Any) -> None:
+    harness = make_harness(window_bytes=1 << 27)
+    size = suspects.COUNTED_ALL_BYTES_MAX // 6
+    clients = [harness.consumer(prefetch=3) for _ in range(5)]
+    clients[0].store(*("x" * size for _ in range(15)))
+    harness.store.appended = []
+    for client in clients:
+        client.vanish()
+    harness.turn()
+    written = [len(each.counts) for each in harness.store.appended if isinstance(each, CountDeliveries)]
+    assert sum(written) == 3 * 2 + 2, "two of each, which are 8 MiB, as far as 16 MiB go; then the first of each"
+
+
 def test_what_a_new_master_finds_is_counted_within_a_bound(make_harness: Any) -> None:
     harness = make_harness(prefetch_max=2_000)
     found = suspects.FOUND_MAX + 50
