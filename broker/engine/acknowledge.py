@@ -224,7 +224,8 @@ class Acknowledger(Part):
     def give_up(self, client: Client, command: GiveUp) -> Work[None]:
         subscription = client.subscriptions.get(command.id)
         covered = [] if subscription is None else subscription.take_range(command.first, command.tag)
-        self.unmatched += not covered
+        if not covered:
+            self.unmatched += 1
         now = self._clock()
         waiting = None if command.receipt is None else ReceiptDue(client, command.receipt)
         pace = Pace()

@@ -356,7 +356,7 @@ class Engine:
         """The connection is over: open transactions are rolled back, what it did not acknowledge goes to others."""
         client: Client | None = connection.client
         if client is not None:
-            client.is_lost |= client.is_open and connection.has_hung_up
+            client.is_lost = client.is_lost or (client.is_open and connection.has_hung_up)
             self._clients.closed(client)
         self._dispatcher.preparing.gone(connection)
 
