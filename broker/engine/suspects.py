@@ -4,8 +4,9 @@
                   maximum_redeliveries                 delivered again alone: it is a suspect
                   once more, when it was alone         a dead letter
 
-A consumer that is lost had many messages, and died of one at most. So the last time each is given out by itself, and
-what is no poison is acknowledged then. What a client gives back in order is counted, and never makes a dead letter.
+A consumer that is lost had many messages, and died of one at most. So the last time each is given out without another
+suspect of its queue, and what is no poison is acknowledged then. What a client gives back in order is counted, and
+never makes a dead letter.
 
 A count is written when its message comes back, and before a suspect is given out: so it holds for the next master. What
 is delivered once is never written again. Only a master that takes over counts the first messages that it finds before
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 
 from tandemmq.broker.core.delivery import Entry, QueueBase
 from tandemmq.broker.core.queue.queue import Queue
@@ -25,8 +27,11 @@ from tandemmq.broker.engine.ports import Then
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import CountDeliveries, Page
 
-# A suspect that is out is looked for so often; the next one follows when it is not.
+# It is looked so often whether the suspect of a queue is acknowledged, so that the next one follows; of so many queues.
 LOOK_SECONDS = 0.02
+QUEUES_AT_ONCE = 32
+# A consumer that takes longer with one holds up the others no more.
+ALONE_MS_MAX = 10_000
 # Of so many suspects it is remembered that they were given out alone.
 RELEASED_MAX = 10_000
 # Counts that are written for one subscription that ends: so many messages, of so many bytes. Of more the master alone
@@ -54,8 +59,8 @@ class Suspects(Part):
         super().__init__(shared)
         self._dead_letters = dead_letters
         self._dispatch = dispatch
-        self._waiting: deque[tuple[QueueBase, Entry]] = deque()
-        self._out: tuple[QueueBase, Entry] | None = None
+        self._waiting: dict[QueueBase, deque[Entry]] = {}
+        self._out: dict[QueueBase, tuple[Entry, int]] = {}  # the one that is alone, and until when
         self._released: dict[Key, None] = {}  # the oldest first
         self._is_looking = False
         self._counted_bytes = self._counted_since = 0
@@ -124,7 +129,7 @@ class Suspects(Part):
 
     def _set_aside(self, queue: QueueBase, entry: Entry) -> None:
         """It stays in flight, with nobody, until its turn comes."""
-        self._waiting.append((queue, entry))
+        self._waiting.setdefault(queue, deque()).append(entry)
         self._look_soon()
 
     def _look_soon(self) -> None:
@@ -133,21 +138,36 @@ class Suspects(Part):
             self._call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
+        """The queues by turns, so many at a time."""
         self._is_looking = False
-        if self._out is not None and not _is_with_consumer(*self._out):
-            self._out = None
-        if self._out is None:
-            for _ in range(len(self._waiting)):
-                queue, entry = self._waiting.popleft()
-                if queue.is_dropped or queue.consumers:
-                    self._release(queue, entry)
-                    break
-                self._waiting.append((queue, entry))
-        if self._waiting or self._out is not None:
+        for queue in list(islice(self._waiting, QUEUES_AT_ONCE)):
+            entries = self._waiting.pop(queue)
+            if queue.is_dropped:
+                self._out.pop(queue, None)
+                for entry in entries:
+                    queue.settle(entry)
+                continue
+            if queue.consumers and not self._is_one_out(queue):
+                self._release(queue, entries.popleft())
+            if entries:
+                self._waiting[queue] = entries  # behind the others
+        for queue in list(islice(self._out, QUEUES_AT_ONCE)):
+            if queue not in self._waiting:
+                self._is_one_out(queue)
+        if self._waiting or self._out:
             self._look_soon()
 
+    def _is_one_out(self, queue: QueueBase) -> bool:
+        entry, until = self._out.get(queue, (None, 0))
+        if entry is not None and self._clock() < until:
+            for each in queue.consumers:
+                if any(entry is held for held in (*each.unacked.values(), *each.enlisted.values())):
+                    return True
+        self._out.pop(queue, None)
+        return False
+
     def _release(self, queue: QueueBase, entry: Entry) -> None:
-        self._out = queue, entry
+        self._out[queue] = entry, self._clock() + ALONE_MS_MAX
         self._released[_key(queue, entry)] = None
         if len(self._released) > RELEASED_MAX:
             del self._released[next(iter(self._released))]
@@ -220,8 +240,3 @@ def _came_back(most: int, entry: Entry) -> bool:
 
 def _key(queue: QueueBase, entry: Entry) -> Key:
     return queue, entry.order_key or entry.message.message_id
-
-
-def _is_with_consumer(queue: QueueBase, entry: Entry) -> bool:
-    """Whether somebody was given it, and has not acknowledged it for good."""
-    return any(entry is held for each in queue.consumers for held in (*each.unacked.values(), *each.enlisted.values()))

@@ -83,6 +83,21 @@ def test_what_is_delivered_beside_it_is_no_poison(make_harness: Any) -> None:
     assert harness.figures()["messages"] == 0
 
 
+def test_suspects_of_other_queues_wait_for_none(make_harness: Any) -> None:
+    """Nor do those of its own for ever, where a consumer does not acknowledge one."""
+    harness = make_harness(maximum_redeliveries=1)
+    other = Destination(DestinationKind.QUEUE, "other")
+    harness.client().store(*"ab")
+    harness.client().store("c", destination=other)
+    lose(harness, harness.consumer())
+    lose(harness, harness.consumer("s", other))
+    client, another = harness.consumer(), harness.consumer("s", other)
+    harness.wait(1)
+    assert (client.bodies, another.bodies) == (["a"], ["c"])
+    harness.wait(suspects.ALONE_MS_MAX / 1000)
+    assert client.bodies == ["a", "b"]
+
+
 @pytest.mark.parametrize("end", ["unsubscribe", "disconnect", "hang_up"])
 def test_what_is_given_back_in_order_is_never_a_dead_letter(make_harness: Any, end: str) -> None:
     harness = make_harness(maximum_redeliveries=1)
