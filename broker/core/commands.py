@@ -187,6 +187,17 @@ class GiveUp(Command):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class Redelivered(Command):
+    """The client delivered those from ``first`` to ``tag`` to its application once more, and holds them still (OpenWire
+    REDELIVERED)."""
+
+    id: str
+    first: int
+    tag: int
+    receipt: Receipt | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Move(Command):
     """Have ``message`` stored where it belongs in the place of the delivery ``tag``: both hold or neither does.
 

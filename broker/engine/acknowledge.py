@@ -13,6 +13,7 @@ from tandemmq.broker.core.commands import (
     Nack,
     Pull,
     Receipt,
+    Redelivered,
     SetPrefetch,
     refusal,
 )
@@ -250,6 +251,19 @@ class Acknowledger(Part):
             client.send_receipt(command.receipt)
         if subscription is not None:
             self.go_on(subscription)
+
+    def redelivered(self, client: Client, command: Redelivered) -> None:
+        """Counted here, too: should that client be lost, the next one is told."""
+        subscription = client.subscriptions.get(command.id)
+        client.send_receipt(command.receipt)
+        if subscription is None:
+            return
+        entries: dict[QueueBase, list[Entry]] = {}
+        for tag, entry in subscription.unacked.items():
+            if command.first <= tag <= command.tag and entry.queue is not None:
+                entries.setdefault(entry.queue, []).append(entry)
+        for queue, found in entries.items():
+            self._dispatcher.suspects.redelivered(queue, found)
 
     # ---- room
 

@@ -189,6 +189,7 @@ class Engine:
             commands.AckOfNothing: self._acknowledger.ack_of_nothing,
             commands.Nack: self._acknowledger.nack,
             commands.GiveUp: self._acknowledger.give_up,
+            commands.Redelivered: self._acknowledger.redelivered,
             commands.Move: Moving(shared, dispatcher, self._sender, self._acknowledger).move,
             commands.Delivered: self._acknowledger.delivered,
             commands.Pull: self._acknowledger.pull,

@@ -16,7 +16,7 @@ it gives them out, some for each queue: the master before it may have died of on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 
@@ -87,6 +87,14 @@ class Suspects(Part):
         entry.redeliveries = most
         self._set_aside(queue, entry)
         return False
+
+    def redelivered(self, queue: QueueBase, entries: Sequence[Entry]) -> None:
+        """A client delivered them again to its own application. As long as it lives it decides what becomes of them."""
+        most = self._most(queue)
+        for entry in entries:
+            if most is None or entry.redeliveries < most:
+                entry.redeliveries += 1
+        self.count(queue, entries)
 
     def count(self, queue: QueueBase, entries: Iterable[Entry]) -> None:
         """Write how often those came back, as far as they are stored."""

@@ -8,7 +8,17 @@ again. In a transaction the broker refuses that (AbstractRegion.acknowledge, Pre
 
 from __future__ import annotations
 
-from tandemmq.broker.core.commands import Ack, AckOfNothing, ClientError, Command, Delivered, GiveUp, Receipt, refusal
+from tandemmq.broker.core.commands import (
+    Ack,
+    AckOfNothing,
+    ClientError,
+    Command,
+    Delivered,
+    GiveUp,
+    Receipt,
+    Redelivered,
+    refusal,
+)
 from tandemmq.broker.protocols.openwire.consumers import Consumer
 from tandemmq.broker.protocols.openwire.faults import text_of
 from tandemmq.broker.protocols.openwire.schema import MessageAck
@@ -59,7 +69,12 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
             cause = "Message expired by its consumer's clock" if is_expired else "Poison acknowledgement"
         return GiveUp(consumer.id, *found, cause, is_expired=is_expired, receipt=receipt)
     if type == AckType.REDELIVERED:
-        return None  # informational: the client delivers again what it holds
+        # The client delivers again what it holds, and says so from the second time on (ActiveMQMessageConsumer).
+        tag = _tag(ack, consumer)
+        if tag is None:
+            return None
+        first_tag = None if ack.first_message_id is None else consumer.tag(ack.first_message_id.key)
+        return Redelivered(consumer.id, tag if first_tag is None else first_tag, tag, receipt)
     raise _unmatched(ack, "there is no such type of acknowledgement")
 
 

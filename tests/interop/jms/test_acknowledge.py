@@ -191,6 +191,23 @@ def test_a_broken_connection_gives_back_what_it_had(jvm: Jvm, broker: Peer, name
     sender.close()
 
 
+def test_what_the_client_delivered_again_by_itself_is_counted(jvm: Jvm, only_tandemmq: Peer, name: str) -> None:
+    """It says so from its second rollback on. ActiveMQ 5.17 begins again with 2."""
+    broker = only_tandemmq
+    way = Proxy(broker.port)
+    session = jvm.connect(f"tcp://127.0.0.1:{way.port}?{PROMPT}").session("TRANSACTED")
+    consumer = session.consumer(f"queue://{name}")
+    other = jvm.connect(broker.url()).session()
+    other.send(f"queue://{name}", "a")
+    for deliveries in (1, 2, 3):
+        assert consumer.receive()["deliveries"] == deliveries
+        session.rollback()
+    assert consumer.receive()["deliveries"] == 4
+    way.set(Way.CUT)
+    assert other.consumer(f"queue://{name}").receive()["deliveries"] == 4
+    way.close()
+
+
 KEPT = "jms.nonBlockingRedelivery=true&jms.redeliveryPolicy.initialRedeliveryDelay=2000"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.commands import AckMode, Redelivered
 from tandemmq.broker.engine import suspects
 from tandemmq.store.operations import CountDeliveries
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -119,6 +119,19 @@ def test_a_count_goes_on_with_the_next_master(make_harness: Any) -> None:
     client = harness.consumer(prefetch=10)
     client.store("c")  # while what the new master finds is counted
     assert given(client) == [("a", 1), ("b", 0), ("c", 0)]
+
+
+def test_what_a_client_delivers_again_by_itself_counts_when_it_is_lost(make_harness: Any) -> None:
+    harness = make_harness(maximum_redeliveries=4)
+    client = harness.consumer(ack=AckMode.RANGE)
+    client.store(*"ab")
+    for _ in range(2):
+        client.handle(Redelivered("s", 1, 1))
+    lose(harness, client)
+    harness.fail_over()
+    client = harness.consumer()
+    harness.turn()
+    assert given(client) == [("a", 3), ("b", 1)]
 
 
 def test_what_each_master_dies_of_is_a_dead_letter(make_harness: Any) -> None:

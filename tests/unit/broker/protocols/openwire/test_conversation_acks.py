@@ -19,6 +19,7 @@ from tandemmq.broker.core.commands import (
     ErrorKind,
     GiveUp,
     ProtocolFailure,
+    Redelivered,
 )
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.consumers import Consumer
@@ -148,9 +149,11 @@ def test_deliveries_that_reached_the_application_widen_what_it_may_hold() -> Non
     assert only(peer, ack(AckType.STANDARD, messages[0], messages[3], 4)).tag == 4
 
 
-def test_a_redelivery_is_the_clients_own_affair() -> None:
+def test_a_redelivery_of_the_clients_own_is_counted() -> None:
     peer, messages = holding(2)
-    assert is_passed_over(peer, ack(AckType.REDELIVERED, messages[0], messages[1], 2))
+    asked = only(peer, ack(AckType.REDELIVERED, messages[0], messages[1], 2, is_awaited=True), Redelivered)
+    assert (asked.first, asked.tag, asked.receipt) == (1, 2, 40)
+    assert is_passed_over(peer, ack(AckType.REDELIVERED, None, Message(QUEUE, f"{CONNECTION}:1:1:99"), 1))
     assert only(peer, ack(AckType.STANDARD, messages[0], messages[1], 2)).tag == 2
 
 
