@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.core.commands import Ack, AckMode, AckOfNothing, GiveUp, Move, Nack, ProtocolFailure, refusal
+from tandemmq.broker.core.commands import Ack, AckMode, AckOfNothing, GiveUp, Move, Nack, ProtocolFailure, Send, refusal
 from tandemmq.broker.core.memory import HELD_BYTES_MIN
 from tandemmq.broker.core.slices import at_once
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -14,6 +14,7 @@ from tandemmq.store.records.message import Destination, DestinationKind
 pytestmark = pytest.mark.promise("transaction-is-whole")
 
 PRICES = Destination(DestinationKind.TOPIC, "prices")
+PRIVATE = Destination(DestinationKind.QUEUE, "ActiveMQ.MQTT.Session.x")
 PRICES_QUEUE = Destination(DestinationKind.QUEUE, "prices")
 
 
@@ -324,14 +325,16 @@ def test_what_is_refused_in_a_transaction_dooms_it(harness):
     client.store("a")
     for refused in (
         Nack("s", 1, "t"),
-        AckOfNothing(refusal("NACK in a transaction is not possible"), "t"),
-        ProtocolFailure(refusal("NACK in a transaction is not possible"), "t"),
+        AckOfNothing(refusal("not here"), "t"),
+        ProtocolFailure(refusal("not here"), "t"),
+        Send(client.message("x", reply_to=PRIVATE), "t"),
+        Send(client.message("x", PRIVATE), "t"),
     ):
         client.begin()
         client.handle(refused)
         client.commit(receipt="c")
-        assert "NACK in a transaction is not possible" in client.errors[-2]
         assert "was rolled back" in client.errors[-1]
+    assert len(client.errors) == 10
     assert client.receipts == []
     assert not client.is_closed
 
