@@ -188,7 +188,7 @@ _BROKER: Final = {
         key="broker.store_open_wire_version",
     ),
     ("persistJMSRedelivered", "`false`"): never(
-        "That a message was given out before is known while its master lives; it is not written to the journal.",
+        "How often a message was delivered is written when it comes back; nothing is written before a first delivery.",
         key="broker.persist_jms_redelivered",
     ),
     ("prioritizedMessages", "`false`"): never(

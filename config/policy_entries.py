@@ -49,7 +49,7 @@ _POLICY_ENTRY: Final = {
     ("deadLetterStrategy", "`sharedDeadLetterStrategy`"): accepted("A table; its `type` is `individual` by default."),
     ("sendDuplicateFromStoreToDLQ", "`false`"): never("A store does not hold a message twice, so none is found there."),
     ("persistJMSRedelivered", "`false`"): never(
-        "That a message was given out before is known while its master lives; it is not written to the journal."
+        "How often a message was delivered is written when it comes back; nothing is written before a first delivery."
     ),
     ("expireMessagesPeriod", "`30000`"): accepted("As there. What is to expire is known without a search."),
     ("maxExpirePageSize", "`400`"): refused("All that has expired in memory goes, in slices that hold up nobody."),

@@ -59,7 +59,7 @@ class JournalReader:
         file, offset = file_of(location), offset_of(location)
         with self._open(file, offset) as fd:
             data = read_fully(self._files.disk, fd, size or FIRST_READ_BYTES, offset)
-            actual = _record_size(data, 0, file, offset, size)
+            actual = record_size(data, 0, file, offset, size)
             if actual > len(data):
                 data += read_fully(self._files.disk, fd, actual - len(data), offset + len(data))
         if actual > len(data):
@@ -91,12 +91,17 @@ class JournalReader:
             for location, size in wanted[index:following]:
                 offset = location & OFFSET_MASK
                 at = offset - start
-                end = at + _record_size(data, at, file, offset, size)
+                end = at + record_size(data, at, file, offset, size)
                 if end > len(data):
                     raise JournalCorrupt(file, offset, start + end, "the file ends within this record")
                 payloads.append(data[at + RECORD_HEADER_SIZE : end])
             index = following
         return payloads
+
+    def read_bytes(self, file: int, offset: int, length: int) -> bytes:
+        """Bytes of a file, fewer only where it ends. Raises JournalMissing."""
+        with self._open(file, offset) as fd:
+            return read_fully(self._files.disk, fd, length, offset)
 
     def forget(self, files: Iterable[int]) -> None:
         """Close these files: they are to be removed. Reads under way still finish."""
@@ -143,7 +148,7 @@ class JournalReader:
             self._files.disk.close(descriptor.fd)
 
 
-def _record_size(data: bytes, at: int, file: int, offset: int, expected: int) -> int:
+def record_size(data: bytes, at: int, file: int, offset: int, expected: int) -> int:
     """The size in the header at ``data[at]``, checked; ``expected`` is 0 when it is not known."""
     if len(data) - at < RECORD_HEADER_SIZE:
         raise JournalCorrupt(file, offset, offset + RECORD_HEADER_SIZE, "the file ends before this record")

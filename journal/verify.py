@@ -1,13 +1,11 @@
 """Tells which bytes of a sealed journal file are not what was written there: by the checksums of its batches alone.
 
-A record that is read by its location has no checksum of its own, so whoever hands out what a sealed file holds asks
-here first. Nothing is decoded but control records, and a file is read once: what was found is remembered, since a
-sealed file does not change. What was found is therefore no statement about what the disk does to it afterwards.
+Nothing is decoded but control records. What was found is no statement about what the disk does to the file afterwards:
+whoever hands out records compares again (checked.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from zlib import adler32
 
 from tandemmq.journal.errors import JournalCorrupt
@@ -22,36 +20,14 @@ CHUNK_BYTES = 256 * 1024
 Ranges = tuple[tuple[int, int], ...]
 
 
-class VerifiedFiles:
-    """What is known of the sealed files of a journal directory. One thread at a time may use it."""
-
-    __slots__ = ("_files", "_known")
-
-    def __init__(self, files: JournalFiles) -> None:
-        self._files = files
-        self._known: dict[int, tuple[int | None, Ranges]] = {}
-
-    def damage_in(self, file: int, end: int | None) -> Ranges:
-        """The ranges of ``file`` that do not verify, empty when all is well.
-
-        ``end`` is where a later header says that the file ends: everything before it must be good. None (a file that
-        ActiveMQ wrote and left behind): up to its last good batch, as a torn tail is no damage. Batches without a
-        checksum (ActiveMQ before 5.9) are taken as they are. Reads the file at the first call, and again when ``end``
-        is another than before; raises JournalMissing when it is not there, OSError as the volume gives it.
-        """
-        known = self._known.get(file)
-        if known is None or known[0] != end:
-            known = self._known[file] = end, damage_in(self._files, file, end)
-        return known[1]
-
-    def forget(self, files: Iterable[int]) -> None:
-        """Those files are gone."""
-        for file in files:
-            self._known.pop(file, None)
-
-
 def damage_in(files: JournalFiles, file: int, end: int | None) -> Ranges:
-    """As ``VerifiedFiles.damage_in``, reading the file now."""
+    """The ranges of ``file`` that do not verify, empty when all is well.
+
+    ``end`` is where a later header says that the file ends: everything before it must be good. None (a file that
+    ActiveMQ wrote and left behind): up to its last good batch, as a torn tail is no damage. Batches without a checksum
+    (ActiveMQ before 5.9) are taken as they are. Raises JournalMissing when it is not there, OSError as the volume gives
+    it.
+    """
     source = FileSource(files, file)
     try:
         limit = source.size() if end is None else end
@@ -71,31 +47,40 @@ def damage_in(files: JournalFiles, file: int, end: int | None) -> Ranges:
         source.close()
 
 
+def good_bytes(data: bytes, limit: int) -> int:
+    """How many bytes of ``data`` are whole batches, one behind the other from its beginning, that verify and end within
+    ``limit``."""
+    unpack = CONTROL.unpack_from
+    view = memoryview(data)
+    limit = min(limit, len(data))
+    at = 0
+    while at + CONTROL_SIZE <= limit:
+        mark, length, checksum = unpack(data, at)
+        first = at + CONTROL_SIZE
+        stop = first + length
+        if mark != CONTROL_MARK or length <= 0 or stop > limit:
+            break
+        if checksum > 0 and adler32(view[first:stop]) != checksum:
+            break
+        at = stop
+    return at
+
+
 def _good_until(source: Source, limit: int) -> int:
     """Where the first batch begins that is not whole and right; ``limit`` or more when there is none."""
-    unpack = CONTROL.unpack_from
     position = 0  # of the next batch in the file
     while position + CONTROL_SIZE <= limit:
         buffer = source.read(position, CHUNK_BYTES)
-        view = memoryview(buffer)
-        size = len(buffer)
-        at = 0
-        while at + CONTROL_SIZE <= size:
-            mark, length, checksum = unpack(buffer, at)
-            first = at + CONTROL_SIZE
-            stop = first + length
-            if mark != CONTROL_MARK or length <= 0 or position + stop > limit:
-                return position + at
-            if stop > size:
-                break
-            if checksum > 0 and adler32(view[first:stop]) != checksum:
-                return position + at
-            at = stop
-        if at == 0:  # a batch that is longer than a chunk, or the file ends before it does
-            if size < CONTROL_SIZE or not _is_long_batch_good(source, position):
+        good = good_bytes(buffer, limit - position)
+        if not good:  # a batch that is longer than a chunk, or the file ends before it does
+            if len(buffer) < CONTROL_SIZE:
                 return position
-            at = CONTROL_SIZE + int(CONTROL.unpack_from(buffer)[1])
-        position += at
+            mark, length, _ = CONTROL.unpack_from(buffer)
+            good = CONTROL_SIZE + int(length)
+            is_long = mark == CONTROL_MARK and len(buffer) < good <= limit - position
+            if not is_long or not _is_long_batch_good(source, position):
+                return position
+        position += good
     return position
 
 

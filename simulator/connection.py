@@ -56,6 +56,7 @@ class Connection:
         self.holder = Holder(memory)
         self.survives_errors = self.can_pull = False
         self.certificate = None
+        self.has_hung_up = False  # who is lost was no victim of a message
         self.id = name
         self.peer = name
         self.epoch = epoch

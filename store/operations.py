@@ -169,6 +169,17 @@ class PreparedTransaction(NamedTuple):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class CountDeliveries:
+    """Note how often messages of ``owner`` were delivered, by order key: the next master is to know it
+    (KahaUpdateMessageCommand, as ActiveMQ's persistJMSRedelivered). What is gone by then, and what several durable
+    subscriptions hold, is left as it is."""
+
+    owner: int
+    counts: dict[OrderKey, int]
+    context: object | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class AddSubscription:
     """Remember a durable subscription. ``owner`` is the id that the store gave it (``Store.subscription``)."""
 
@@ -236,6 +247,7 @@ Operation = (
     | Atomic
     | PrepareTransaction
     | EndTransaction
+    | CountDeliveries
     | AddSubscription
     | AddConnection
     | RemoveOwner

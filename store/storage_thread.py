@@ -21,13 +21,14 @@ from typing import Any, TypeVar
 from tandemmq.journal.errors import JournalError, JournalMissing
 from tandemmq.store.maintenance.compaction import CompactionReport
 from tandemmq.store.maintenance.upkeep import CheckpointDone, Failed, Upkeep
-from tandemmq.store.operations import AddMessage, Operation, Page
+from tandemmq.store.operations import AddMessage, CountDeliveries, Operation, Page
 from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.promotion import Promoted
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.threads import OS_THREADS, Inbox, Threads
 from tandemmq.store.writer.background import Background
 from tandemmq.store.writer.batch import Batch, NewQueue, apply, is_plain
+from tandemmq.store.writer.copying import count
 from tandemmq.store.writer.figures import BATCH_RECORDS, SYNC_SECONDS, Figures
 from tandemmq.store.writer.journal_end import JournalEnd
 from tandemmq.store.writer.new_messages import NewMessages
@@ -121,9 +122,7 @@ class StorageThread:
             background=background,
             threads=threads,
         )
-        self._pages = Pages(
-            follower.files, state, follower.epoch_history, figures, first_file=promoted.writer.position[0]
-        )
+        self._pages = Pages(follower.files, state, follower.epoch_history, figures)
         self._upkeep = Upkeep(
             follower,
             self._end,
@@ -374,6 +373,10 @@ class StorageThread:
                 self._pages.fill(operation)
                 self._report([operation])
                 continue
+            if isinstance(operation, CountDeliveries):
+                count(self._state, self._pages, operation.owner, operation.counts, self._write_counted)
+                self._report([operation])
+                continue
             payloads = batch.payloads_of(operation)
             length = sum(map(len, payloads))
             if batch.payloads and batch.bytes + length > limit:
@@ -381,6 +384,9 @@ class StorageThread:
                 batch = Batch(self._state, self._pages)
             batch.append(operation, payloads, length)
         self._commit(batch)
+
+    def _write_counted(self, payloads: list[bytes]) -> list[int]:
+        return self._end.write(payloads, sum(map(len, payloads)))
 
     def _commit(self, batch: Batch) -> None:
         """One write, one sync, one fence check, one wake-up."""

@@ -99,6 +99,7 @@ class Store:
         self._state = state = follower.state
         follower.replay.list_known_ids()
         self.epoch = promoted.epoch
+        self._first_file = promoted.writer.position[0]
         self.records_replayed = promoted.records_replayed
         self.recovery_seconds = promoted.recovery_seconds
         self.is_congested = False
@@ -281,6 +282,10 @@ class Store:
         key = destination, subscription_key(client_id, name)
         found = self._ids.get(key)
         return self._new_owner(key) if found is None else found
+
+    def is_of_former_term(self, owner: int, order_key: int) -> bool:
+        """Whether a message was there when this broker became master."""
+        return order_key >> 64 < self._first_file
 
     def _new_owner(self, name: _Name) -> int:
         owner = self._ids[name] = self._next_owner

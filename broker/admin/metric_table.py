@@ -166,6 +166,11 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
             "store_to_delivery_seconds",
             "From a message that is stored until a consumer is given it; of one in 0.1 s.",
         ),
+        _counted(
+            "acknowledgements_unmatched_total",
+            "Acknowledgements for which no delivery waited: of what another connection was given, or of what is gone."
+            " A transaction that has one can only be rolled back.",
+        ),
         _counted("dead_letters_total", "Messages that went to a dead letter queue in this term."),
         _counted("expired_total", "Messages that expired in this term."),
         _counted("duplicates_total", "Messages sent again that were stored before, and are not given out twice."),

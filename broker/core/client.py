@@ -100,6 +100,10 @@ class Connection(Outlet, Protocol):
     def certificate(self) -> str | None:
         """The subject of the certificate that the client showed."""
 
+    @property
+    def has_hung_up(self) -> bool:
+        """Whether the peer's end of the connection closed before its client said so, and before we closed ours."""
+
     def await_hang_up(self) -> None: ...
 
     def await_login(self) -> None: ...
@@ -130,6 +134,7 @@ class Client:
     waiting: list[Command] = field(default_factory=list, init=False)
     is_held: bool = field(default=False, init=False)  # nothing is read from its connection meanwhile
     _unread: int = field(default=0, init=False)  # how many asked for that
+    is_lost: bool = field(default=False, init=False)  # it did not leave in order, and was not hung up on
     # Where it may send, and of those what takes whatever comes: looked up once, for each message.
     may_send: set[Destination] = field(default_factory=set, init=False)
     targets: dict[Destination, Target] = field(default_factory=dict, init=False)

@@ -129,7 +129,8 @@ class Unsubscribe(Command):
 
 class Ack(Command):
     """Acknowledge the delivery ``tag`` of subscription ``id``; with AckMode.CLIENT also all before it, with
-    AckMode.RANGE all from ``first`` on (0: from the oldest). ``count``: so many they must be (0: any number).
+    AckMode.RANGE all from ``first`` on (0: from the oldest). ``count``: in a transaction, at least so many (0: any
+    number), with what that transaction acknowledged before.
 
     A delivery's tag is a number that grows by one with each delivery of a subscription.
     """
@@ -155,6 +156,16 @@ class Ack(Command):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class AckOfNothing(Command):
+    """Acknowledge what this connection was not given, or has no more: it is confirmed and changes nothing. ``error``
+    says what is missing; a ``transaction`` can only be rolled back then, as another one may take that message."""
+
+    error: ClientError
+    transaction: str | None = None
+    receipt: Receipt | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Nack(Command):
     """Refuse the delivery ``tag``, with the mode CLIENT all up to it."""
 
@@ -175,6 +186,17 @@ class GiveUp(Command):
     cause: str
     _: KW_ONLY
     is_expired: bool = False
+    receipt: Receipt | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Redelivered(Command):
+    """The client delivered those from ``first`` to ``tag`` to its application once more, and holds them still (OpenWire
+    REDELIVERED)."""
+
+    id: str
+    first: int
+    tag: int
     receipt: Receipt | None = None
 
 

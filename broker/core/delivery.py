@@ -104,7 +104,8 @@ class Entry:
     persistent).
 
     ``position`` orders what is in memory, stored or not. ``redeliveries`` counts how often it was delivered and came
-    back, ``refusals`` how often because a client said so. ``queue`` is the one that holds it; None: no queue does.
+    back, ``refusals`` how often because a client said so; of what another master delivered it is not known why.
+    ``queue`` is the one that holds it; None: no queue does.
     """
 
     __slots__ = (
@@ -127,8 +128,7 @@ class Entry:
         self.weight = weight
         self.position = 0
         self.queue: QueueBase | None = None
-        self.redeliveries = message.redelivery_counter
-        self.refusals = 0
+        self.redeliveries = self.refusals = message.redelivery_counter
 
 
 def volatile_entry(message: Message) -> Entry:

@@ -6,12 +6,14 @@ from tandemmq.broker.core.client import Client, ReceiptDue
 from tandemmq.broker.core.commands import (
     Ack,
     AckMode,
+    AckOfNothing,
     ClientError,
     Delivered,
     GiveUp,
     Nack,
     Pull,
     Receipt,
+    Redelivered,
     SetPrefetch,
     refusal,
 )
@@ -44,6 +46,7 @@ class Acknowledger(Part):
         self._dispatch = dispatcher.dispatch
         self._transactions = transactions
         self._delayed = 0
+        self.unmatched = 0  # acknowledgements for which no delivery waited
         self._rounds = Rounds(shared.loop.start, self._go_round)
 
     def ack(self, client: Client, command: Ack) -> Work[None] | None:
@@ -53,7 +56,6 @@ class Acknowledger(Part):
             and command.first == command.tag
             and not subscription.is_cumulative
             and command.transaction is None
-            and command.count <= 1
             and (entry := subscription.take_one(command.tag)) is not None
         ):
             # What ``_settle`` does with all that is covered, for a single delivery, which most are.
@@ -69,23 +71,42 @@ class Acknowledger(Part):
                 self._dispatcher.consumed(((subscription, command.tag, entry),))
             self.go_on(subscription)
             return None
-        covered = None if subscription is None else self._covered(subscription, command)
-        if not covered or subscription is None:
-            if subscription is not None and subscription.ack is AckMode.RANGE:
-                # After a failover a client acknowledges what another master gave it (openwire.md 10.4).
-                client.send_receipt(command.receipt)
-                return None
-            if subscription is not None and self._transactions.covers(client, command, subscription):
-                client.send_receipt(command.receipt)
-                return None
-            raise unexpected("ACK", command)
-        receipt = command.receipt
         if command.transaction is not None:
-            self._transactions.enlist(client, command.transaction, subscription, covered)
-            client.send_receipt(receipt)
-            self.go_on(subscription)
+            self._enlist(client, command, subscription, command.transaction)
             return None
-        return self._settle(client, subscription, covered, receipt)
+        covered = [] if subscription is None else _take(subscription, command)
+        if subscription is not None and covered:
+            return self._settle(client, subscription, covered, command.receipt)
+        self.unmatched += 1
+        if subscription is None or subscription.ack is not AckMode.RANGE:
+            raise unexpected("ACK", command)
+        # After a failover a client acknowledges what another master gave it (openwire.md 10.4).
+        client.send_receipt(command.receipt)
+        return None
+
+    def _enlist(self, client: Client, command: Ack, subscription: Subscription | None, transaction: str) -> None:
+        """It counts at COMMIT. What it names and nobody holds for it may be another's by now: then that transaction can
+        only be rolled back."""
+        if subscription is not None:
+            covered = _take(subscription, command)
+            missing = max(command.count, 1) - len(covered)
+            is_lenient = subscription.is_browser or isinstance(subscription, TopicSubscription)
+            if missing <= 0 or is_lenient or self._transactions.holds(client, command, subscription) >= missing:
+                if covered:
+                    self._transactions.enlist(client, transaction, subscription, covered)
+                client.send_receipt(command.receipt)
+                self.go_on(subscription)
+                return
+            if covered:
+                subscription.restore(covered)
+        self.unmatched += 1
+        raise self._transactions.doomed(client, transaction, unexpected("ACK", command))  # prove: enlisted-is-held
+
+    def ack_of_nothing(self, client: Client, command: AckOfNothing) -> None:
+        self.unmatched += 1
+        if command.transaction is not None:
+            raise self._transactions.doomed(client, command.transaction, command.error)  # prove: kept-copy-dooms
+        client.send_receipt(command.receipt)
 
     def _settle(
         self, client: Client, subscription: Subscription, covered: list[tuple[int, Entry]], receipt: Receipt | None
@@ -107,19 +128,6 @@ class Acknowledger(Part):
         if last is None:
             client.send_receipt(receipt)
         self.go_on(subscription)
-
-    def _covered(self, subscription: Subscription, command: Ack) -> list[tuple[int, Entry]]:
-        """What the acknowledgement takes. ClientError, and nothing is taken, when it names another number of them."""
-        if subscription.ack is not AckMode.RANGE:
-            return subscription.take(command.tag)
-        covered = subscription.take_range(command.first, command.tag)
-        if covered and command.count and len(covered) != command.count:
-            subscription.restore(covered)
-            raise refusal(
-                f"Unmatched acknowledge: {command.count} messages up to delivery {command.tag} of consumer "
-                f"{command.id}, but {len(covered)} wait for one"
-            )
-        return covered
 
     def go_on(self, subscription: Subscription) -> None:
         """It has room for more."""
@@ -152,10 +160,12 @@ class Acknowledger(Part):
         """With the mode ``client`` it is for all up to that delivery, as an ACK is (STOMP 1.2, NACK)."""
         subscription = client.subscriptions.get(command.id)
         if command.transaction is not None:
-            raise refusal("NACK in a transaction is not possible", "Send it without a transaction header.")
+            error = refusal("NACK in a transaction is not possible", "Send it without a transaction header.")
+            raise self._transactions.doomed(client, command.transaction, error)
         covered = [] if subscription is None else subscription.take(command.tag)
         if subscription is None or not covered:
             raise unexpected("NACK", command)
+        refused: dict[QueueBase, list[Entry]] = {}
         stays: list[tuple[int, Entry]] = []
         dead: list[tuple[QueueBase, Entry]] = []
         pace = Pace()
@@ -167,13 +177,16 @@ class Acknowledger(Part):
                 continue
             redelivery = self._policies.of(queue.destination).redelivery
             if self._settings.stomp_nack == "requeue" and not redelivery.is_over(entry.refusals):
-                self._refuse(queue, entry, redelivery.delay(entry.refusals))
+                if self._refuse(queue, entry, redelivery.delay(entry.refusals)):
+                    refused.setdefault(queue, []).append(entry)
             elif queue.is_dead_letter_queue:
                 # A dead letter does not die again: it stays with who refused it until that subscription ends.
                 stays.append((tag, entry))
             else:
                 queue.settle(entry)
                 dead.append((queue, entry))
+        for queue, entries in refused.items():
+            self._dispatcher.suspects.count(queue, entries)
         if stays:
             subscription.restore(stays)
         last = next((entry for _, entry in reversed(dead) if entry.order_key), None)
@@ -191,25 +204,29 @@ class Acknowledger(Part):
             self._dispatch(queue)
         self.go_on(subscription)
 
-    def _refuse(self, queue: QueueBase, entry: Entry, delay: int) -> None:
-        """It comes again after ``delay`` milliseconds."""
+    def _refuse(self, queue: QueueBase, entry: Entry, delay: int) -> bool:
+        """It comes again after ``delay`` milliseconds. Whether it is back already."""
         entry.refusals += 1
         if delay and self._delayed < DELAYED_MAX:
             # It stays in flight, with nobody: so it is counted, and neither given out nor let go.
             self._delayed += 1
             self._call_later(delay / 1000, lambda: self._come_again(queue, entry))
-        else:
-            queue.give_back(entry)
+            return False
+        queue.give_back(entry)
+        return True
 
     def _come_again(self, queue: QueueBase, entry: Entry) -> None:
         """Its time has come."""
         self._delayed -= 1
         queue.give_back(entry)
+        self._dispatcher.suspects.count(queue, (entry,))
         self._dispatch(queue)
 
     def give_up(self, client: Client, command: GiveUp) -> Work[None]:
         subscription = client.subscriptions.get(command.id)
         covered = [] if subscription is None else subscription.take_range(command.first, command.tag)
+        if not covered:
+            self.unmatched += 1
         now = self._clock()
         waiting = None if command.receipt is None else ReceiptDue(client, command.receipt)
         pace = Pace()
@@ -234,6 +251,19 @@ class Acknowledger(Part):
             client.send_receipt(command.receipt)
         if subscription is not None:
             self.go_on(subscription)
+
+    def redelivered(self, client: Client, command: Redelivered) -> None:
+        """Counted here, too: should that client be lost, the next one is told."""
+        subscription = client.subscriptions.get(command.id)
+        client.send_receipt(command.receipt)
+        if subscription is None:
+            return
+        entries: dict[QueueBase, list[Entry]] = {}
+        for tag, entry in subscription.unacked.items():
+            if command.first <= tag <= command.tag and entry.queue is not None:
+                entries.setdefault(entry.queue, []).append(entry)
+        for queue, found in entries.items():
+            self._dispatcher.suspects.redelivered(queue, found)
 
     # ---- room
 
@@ -297,6 +327,13 @@ class Acknowledger(Part):
         subscription.credit = 0
         outlet = subscription.outlet
         tell(outlet, outlet.session.nothing, subscription.id)
+
+
+def _take(subscription: Subscription, command: Ack) -> list[tuple[int, Entry]]:
+    """What ``command`` covers, oldest first."""
+    if subscription.ack is AckMode.RANGE:
+        return subscription.take_range(command.first, command.tag)
+    return subscription.take(command.tag)
 
 
 def unexpected(name: str, command: Ack | Nack) -> ClientError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import ReceiptDue
@@ -25,6 +26,7 @@ from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.operations import removal
 from tandemmq.broker.engine.ports import Notify, Then, Tracing
 from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.suspects import Suspects
 from tandemmq.store.histogram import Histogram
 from tandemmq.store.operations import AddMessage, Page
 from tandemmq.store.records.message import Destination, Message
@@ -65,6 +67,7 @@ class Dispatcher(Part):
         # that is.
         self.touched: dict[Queue, None] = {}
         self.pace = Pace()
+        self.suspects = Suspects(shared, self.dead_letters, self.dispatch)
         self._page_read = Then(None, self._take_page)
         self._rounds = Rounds(loop.start, self._go_on)
         self._expiring = Expiring(self._append, self.dead_letters.expire, self.dispatch, self._start)
@@ -128,9 +131,16 @@ class Dispatcher(Part):
     def _take_page(self, page: Page) -> None:
         """The store read what a queue had asked for."""
         queue = self._destinations.by_owner.get(page.owner)
+        if queue is not None:
+            self.suspects.read(queue, page, partial(self._take_in, page))
+
+    def _take_in(self, page: Page) -> None:
+        queue = self._destinations.by_owner.get(page.owner)
         if queue is None:
             return
         queue.page(page.messages, page.is_end)
+        if any(paged.message.redelivery_counter for paged in page.messages):
+            self.suspects.look_through(queue)
         if isinstance(queue, DurableSubscription):
             for entry in queue.take_unwanted():
                 self.remove(queue, entry)

@@ -186,8 +186,10 @@ class Engine:
         self._handlers: dict[type, Handler] = {
             commands.Send: producing.send,
             commands.Ack: self._acknowledger.ack,
+            commands.AckOfNothing: self._acknowledger.ack_of_nothing,
             commands.Nack: self._acknowledger.nack,
             commands.GiveUp: self._acknowledger.give_up,
+            commands.Redelivered: self._acknowledger.redelivered,
             commands.Move: Moving(shared, dispatcher, self._sender, self._acknowledger).move,
             commands.Delivered: self._acknowledger.delivered,
             commands.Pull: self._acknowledger.pull,
@@ -353,8 +355,10 @@ class Engine:
 
     def closed(self, connection: Connection) -> None:
         """The connection is over: open transactions are rolled back, what it did not acknowledge goes to others."""
-        if connection.client is not None:
-            self._clients.closed(connection.client)
+        client: Client | None = connection.client
+        if client is not None:
+            client.is_lost = client.is_lost or (client.is_open and connection.has_hung_up)
+            self._clients.closed(client)
         self._dispatcher.preparing.gone(connection)
 
     def writable(self, connection: Connection) -> None:
@@ -393,7 +397,7 @@ class Engine:
         # First all are closed, then what they left is given on: not from one of this client's to the next.
         for each in subscriptions.values():
             try:
-                yield from self._subscriber.close(each, left, pace)
+                yield from self._subscriber.close(each, left, pace, is_lost=client.is_lost)
             except Exception:
                 log.exception("%r: the end of %r %s", client.connection, each.id, ERROR_OF_BROKER)
             if pace.is_full(_CLOSED):
@@ -422,6 +426,7 @@ class Engine:
     def _disconnect(self, client: Client, command: commands.Disconnect) -> None:
         """Let it wait behind what its client sent. The time limit for the next login begins anew meanwhile."""
         clients = self._clients
+        client.is_lost = client.connection.has_hung_up  # then it is the end of the connection that speaks
         if command.is_awaited:
             client.connection.await_login()
         if self.flow.is_holding and self.flow.holds_any_of(client):
@@ -555,6 +560,7 @@ class Engine:
         """Figures for ``status``: a dict of plain values, made in steps."""
         scheduler = self._arrivals.scheduler
         counts = {
+            "acknowledgements_unmatched_total": self._acknowledger.unmatched,
             "clients": len(self._clients.all),
             "dead_letters_total": self._dispatcher.dead_letters.count,
             "duplicates_total": self._arrivals.duplicates,

@@ -39,6 +39,7 @@ class InProcessClient:
     can_pull: Final = True
     is_writable: Final = True
     certificate: Final = None
+    has_hung_up: Final = False
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, Commit, Prepare, Send
 from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.slices import Pace, Work
-from tandemmq.store.operations import AddMessage, Operation, Owner, PreparedTransaction, RemoveMessage
+from tandemmq.store.operations import AddMessage, Operation, OrderKey, Owner, PreparedTransaction, RemoveMessage
 from tandemmq.store.records.message import Destination, Message
 
 # (work, then): does ``work`` beside the loop, and calls ``then`` on it afterwards.
@@ -48,6 +48,9 @@ class Store(Protocol):
     def append(self, operation: Operation) -> None: ...
 
     def owners(self) -> Iterable[Owner]: ...
+
+    def is_of_former_term(self, owner: int, order_key: OrderKey) -> bool:
+        """Whether a message was there when this broker became master."""
 
     def connections(self) -> list[tuple[str, str]]: ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandemmq.broker.core.client import Client
-from tandemmq.broker.core.commands import Abort, Commit, Prepare, Send
+from tandemmq.broker.core.commands import Abort, ClientError, Commit, Prepare, Send
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.clients import Clients
@@ -42,7 +42,10 @@ class Producing:
             command.message = of_user(command.message, client.user_id)
         reply_to = command.message.reply_to
         if reply_to is not None:
-            self._check_reply_to(client, reply_to)
+            try:
+                self._check_reply_to(client, reply_to)
+            except ClientError as error:
+                raise self._transactions.doomed(client, command.transaction, error) from None
         if self.flow.is_holding and self.flow.follow(client, command):
             return None
         if command.transaction is None:

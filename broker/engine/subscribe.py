@@ -311,12 +311,18 @@ class Subscriber(Part):
         self._advising.durable_deleted(client, durable)
 
     def close(
-        self, subscription: Subscription, left: dict[QueueBase, None], pace: Pace, seen: int | None = None
+        self,
+        subscription: Subscription,
+        left: dict[QueueBase, None],
+        pace: Pace,
+        seen: int | None = None,
+        *,
+        is_lost: bool = False,
     ) -> Work[None]:
         """``subscription`` ends. ``left`` gets the queues that it left, with its unacknowledged messages, and that are
         to be dispatched afterwards. Of each queue all come back at once, so that nobody overtakes them there.
 
-        ``seen``: see Unsubscribe.
+        ``seen``: see Unsubscribe. ``is_lost``: its client did not leave in order.
         """
         subscription.end()
         subscription.outlet.holder.add(Kind.STATE, -SUBSCRIPTION_BYTES)
@@ -327,13 +333,21 @@ class Subscriber(Part):
             return
         unacked, subscription.unacked = subscription.unacked, {}
         came_back: dict[QueueBase, list[Entry]] = {}
+        counted: dict[QueueBase, list[Entry]] = {}
+        suspects = self._dispatcher.suspects
         for tag, entry in unacked.items():
             subscription.let_go(entry)
-            if entry.queue is not None:
-                entry.queue.comes_back(entry, is_seen=seen is None or tag <= seen)
-                came_back.setdefault(entry.queue, []).append(entry)
+            queue = entry.queue
+            if queue is not None:
+                is_seen = seen is None or tag <= seen
+                if is_seen:
+                    counted.setdefault(queue, []).append(entry)
+                if suspects.comes_back(queue, entry, is_seen=is_seen, is_lost=is_lost):
+                    came_back.setdefault(queue, []).append(entry)
             if pace.is_full():
                 yield
+        for queue, seen_entries in counted.items():
+            suspects.count(queue, seen_entries)
         for queue in list(subscription.queues):
             entries = came_back.pop(queue, None)
             run = deque() if entries is None else (yield from run_of(entries, _position, pace))

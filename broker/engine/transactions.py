@@ -71,12 +71,13 @@ class Transactions(Part):
             subscription.restore(covered)
             raise
 
-    def covers(self, client: Client, command: Ack, subscription: Subscription) -> bool:
-        """Whether the transaction of ``command``, if it has one, has that delivery of ``subscription`` already."""
-        if command.transaction is None or command.tag not in subscription.enlisted:
-            return False
+    def holds(self, client: Client, command: Ack, subscription: Subscription) -> int:
+        """How many of the deliveries that ``command`` names its transaction has already."""
+        assert command.transaction is not None, "only what is acknowledged in a transaction"
+        if not subscription.enlisted:
+            return 0
         acknowledged = self._open(client, command.transaction).acknowledged
-        return any(tag == command.tag and each is subscription for each, tag, _ in reversed(acknowledged))
+        return sum(each is subscription and command.first <= tag <= command.tag for each, tag, _ in acknowledged)
 
     def mark_rollback_only(self, client: Client, name: str, reason: str) -> None:
         """Something of it was refused: it can only be rolled back. One that is not known is no matter."""

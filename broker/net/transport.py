@@ -224,7 +224,7 @@ class Connection:
     _transport: asyncio.Transport | None = field(default=None, init=False)
     _disconnect: Command | None = field(default=None, init=False)  # when what was read is carried out
     _has_heart_beats: bool = field(default=False, init=False)
-    _has_hung_up: bool = field(default=False, init=False)
+    has_hung_up: bool = field(default=False, init=False)
     _is_dirty: bool = field(default=False, init=False)
     _is_paused: bool = field(default=False, init=False)
     _is_close_reported: bool = field(default=False, init=False)
@@ -282,7 +282,7 @@ class Connection:
         self._stop()
         # Half a close: were the socket closed with bytes of the peer unread, the kernel would answer with a reset
         # that may overtake our last words. The peer's own close, or the timer, ends it.
-        if transport.can_write_eof() and not self._has_hung_up:
+        if transport.can_write_eof() and not self.has_hung_up:
             transport.write_eof()
             if not self._is_read:
                 transport.resume_reading()
@@ -480,7 +480,7 @@ class Connection:
         if disconnect is None:
             return False
         self._disconnect = disconnect
-        self._has_hung_up = True
+        self.has_hung_up = True
         self.await_hang_up()
         if self._rest is None and not self._is_woken:
             self._handle_disconnect()
@@ -493,6 +493,8 @@ class Connection:
             self._engine.handle(self, disconnect)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if not self.is_closing:
+            self.has_hung_up = True
         self._stop()
         self._transport = None
         self._unread.note(0, is_behind=False)

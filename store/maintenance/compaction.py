@@ -19,10 +19,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple
 
+from tandemmq.journal.errors import JournalCorrupt
 from tandemmq.store.records import commands
-from tandemmq.store.records.hints import user_in, with_copy_hint, with_operation_hint, with_user_hint
+from tandemmq.store.records.hints import user_in, with_operation_hint, with_user_hint
 from tandemmq.store.records.marks import encode_settled
 from tandemmq.store.records.openwire import current_frame
 from tandemmq.store.records.transactions import transaction_of_key
@@ -30,6 +32,7 @@ from tandemmq.store.state.file_states import FileState
 from tandemmq.store.state.keys import Entry
 from tandemmq.store.state.open_transactions import PendingOperation, Transaction
 from tandemmq.store.state.state import State
+from tandemmq.store.writer.copying import copies_of, write
 from tandemmq.store.writer.pages import Pages
 
 log = logging.getLogger(__name__)
@@ -153,26 +156,33 @@ class Compaction:
             if not self._has_moved_records and file not in self._state.files:
                 self._files.popleft()  # by a checkpoint of meanwhile nothing needed it any more, and it went
                 continue
-            # prove: damage-is-not-copied "self._pages.is_damaged(file)" -> "False"
-            if not self._has_moved_records and self._pages.is_damaged(file):
-                self.unfit.add(self._files.popleft())
-                self.files = tuple(each for each in self.files if each != file)
-                continue
-            if not self._has_moved_records:
-                self._has_moved_records = True
-                written = self._move_records(file)
-            elif self._moving:
-                written = self._follow_subscription()
-            elif file in self._state.files and self._state.files[file].live:
-                written = self._move_messages(file)
-            else:
-                self._files.popleft()
-                self._has_moved_records = False
-                self._owner = self._after = 0
+            try:
+                if not self._has_moved_records:
+                    self._has_moved_records = True
+                    written = self._move_records(file)
+                elif self._moving:
+                    written = self._follow_subscription()
+                elif file in self._state.files and self._state.files[file].live:
+                    written = self._move_messages(file)
+                else:
+                    self._end_file()
+            except JournalCorrupt:
+                self._leave(file)
             if written:
                 self.bytes_copied += written
                 return written
         return 0
+
+    def _leave(self, file: int) -> None:
+        """Something of the file does not verify: what was not copied of it stays there."""
+        self.unfit.add(file)
+        self.files = tuple(each for each in self.files if each != file)
+        self._end_file()
+
+    def _end_file(self) -> None:
+        self._files.popleft()
+        self._has_moved_records = False
+        self._owner = self._after = 0
 
     # ---- messages
 
@@ -211,7 +221,10 @@ class Compaction:
                     if size >= STEP_BYTES or len(chunk) >= STEP_RECORDS:
                         break
         if chunk:
-            return self._copy(owner, chunk)
+            try:
+                return self._copy(owner, chunk)
+            except JournalCorrupt:
+                return sum(map(partial(self._copy_sound, owner), chunk))
         self._moving.popleft()
         self._after = 0
         # prove: settles-only-the-newest-record " or state.owners[owner].latest_record != record"
@@ -222,43 +235,18 @@ class Compaction:
         state.settle_record(owner)
         return len(payload)
 
+    def _copy_sound(self, owner: int, found: tuple[int, Entry]) -> int:
+        """Copy a message unless it does not verify: then nobody is given it, wherever it stands."""
+        try:
+            return self._copy(owner, [found])
+        except JournalCorrupt:
+            self._pages.tell_damage(found[1])
+            return 0
+
     def _copy(self, owner: int, chunk: list[tuple[int, Entry]]) -> int:
-        state = self._state
-        payloads: list[bytes] = []
-        moves: list[tuple[int, list[tuple[int, int]]]] = []  # (number of the payload, holders)
-        records = self._pages.read([(entry.location, entry.size) for _, entry in chunk])
-        for (order_key, entry), record in zip(chunk, records, strict=True):
-            add = commands.added(commands.decode(record))
-            assert add is not None, "an entry points to a record that stores a message"
-            frame = current_frame(add.message, self._pages.version_at(entry.location >> 32))
-            add = add._replace(message=frame, transaction=None)  # prove: copy-unbound ", transaction=None"
-            copy = commands.encode(commands.UpdateMessage(add))
-            holders = [(owner, order_key)]
-            others: list[bytes] = []
-            for subscription in state.topics.get(add.destination, ()) if add.destination.is_topic else ():
-                if subscription == owner:
-                    continue
-                held = state.entry(subscription, order_key)
-                if held is not None and held.message_id == entry.message_id:
-                    # prove: shared-record-moves-for-all "held.location == entry.location" -> "False"
-                    if held.location == entry.location:
-                        holders.append((subscription, order_key))
-                else:
-                    key = state.owners[subscription].key
-                    remove = commands.encode_remove(add.destination, add.message_id, None, key)
-                    others.append(remove)  # prove: copy-removes-for-others
-            moves.append((len(payloads), holders))
-            payloads.append(with_copy_hint(copy, order_key, entry.location))
-            payloads += others
-        locations = self._write_copies(payloads)
-        for number, holders in moves:
-            size = len(payloads[number]) + 5
-            is_shared = False
-            for holder, order_key in holders:
-                state.move(holder, order_key, locations[number], size, is_shared=is_shared)
-                is_shared = True
-        self.messages += len(moves)
-        return sum(map(len, payloads))
+        copies = copies_of(self._state, self._pages, owner, chunk)
+        self.messages += len(copies.moves)
+        return write(self._state, copies, self._write_copies)
 
     # ---- subscriptions and transactions
 

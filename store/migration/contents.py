@@ -16,13 +16,14 @@ from tandemmq.index.index import Index
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.reader import JournalReader
 from tandemmq.store.damage.report import Damage
-from tandemmq.store.records.acknowledgements import MessageAck, decode_ack, encode_ack
+from tandemmq.store.records.acknowledgements import ack_of_branch, decode_ack, encode_ack
 from tandemmq.store.records.commands import AddMessage, RemoveMessage, Subscription, added, decode
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.hints import user_in
 from tandemmq.store.records.loose import OPENWIRE_VERSION
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.openwire import VERSIONS_TRIED, decode_message, detect_version, encode_message
+from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.state.keys import Entry
 from tandemmq.store.state.open_transactions import PendingOperation
 from tandemmq.store.state.owners import OwnerState
@@ -186,13 +187,10 @@ def current_add(add: AddMessage, message: Message, is_current: bool) -> AddMessa
 
 
 def _current_ack(remove: RemoveMessage) -> bytes:
-    if remove.ack is None:
-        ack = MessageAck(
-            remove.destination, remove.message_id, None, remove.transaction, first_message_id=remove.message_id
-        )
-        return encode_ack(ack)
     if not remove.ack:
-        return remove.ack  # passed over by a selector
+        assert isinstance(remove.transaction, XaTransactionId), "only such a transaction is prepared"
+        is_unmatched = remove.ack is not None
+        return ack_of_branch(remove.destination, remove.message_id, remove.transaction, is_unmatched=is_unmatched)
     for version in VERSIONS_TRIED:
         try:
             return encode_ack(decode_ack(remove.ack, version))

@@ -10,7 +10,7 @@ from tandemmq.store.records import loose
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.loose import OPENWIRE_VERSION
 from tandemmq.store.records.message import Destination
-from tandemmq.store.records.transactions import TransactionId
+from tandemmq.store.records.transactions import TransactionId, XaTransactionId
 
 _HEAD = struct.pack(">iB", 0, 0)
 
@@ -103,6 +103,16 @@ def encode_ack(ack: MessageAck) -> bytes:
         loose.I32.pack(ack.message_count),
         cause,
     )
+
+
+def ack_of_branch(
+    destination: Destination, message_id: str, transaction: XaTransactionId, *, is_unmatched: bool = False
+) -> bytes:
+    """The frame of what a branch acknowledged: one message, as KahaDB has it (Queue.convertToNonRangedAck). ActiveMQ
+    reads it when it starts with a branch that is prepared (KahaDBTransactionStore.recover), and does not start without.
+    ``is_unmatched``: a selector passed the message over; KahaDB's own is empty then, and written after the commit."""
+    ack_type = AckType.UNMATCHED if is_unmatched else AckType.STANDARD
+    return encode_ack(MessageAck(destination, message_id, None, transaction, ack_type, message_id))
 
 
 def decode_ack(data: bytes, version: int = OPENWIRE_VERSION) -> MessageAck:

@@ -134,6 +134,13 @@ def _shared(message: Message, size: int) -> SharedBody | None:
     return message.shared_body
 
 
+def with_redeliveries(frame: bytes, count: int) -> bytes:
+    """``frame`` in our version, with ``count`` as its redelivery counter."""
+    marks, _, _ = read_fields(unread(), frame, OPENWIRE_VERSION)
+    counter_at = marks[10]
+    return b"".join((frame[:counter_at], loose.I32.pack(count), frame[counter_at + loose.I32.size :]))
+
+
 def of_user(message: Message, user_id: str | None) -> Message:
     """``message`` as that user's (JMSXUserID; None: it does not say whose it is). One that is not opened yet is changed
     itself: it is not shared."""

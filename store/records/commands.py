@@ -12,7 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tandemmq.store.records.acknowledgements import SubscriptionInfo, decode_subscription_info, encode_subscription_info
+from tandemmq.store.records.acknowledgements import (
+    SubscriptionInfo,
+    ack_of_branch,
+    decode_subscription_info,
+    encode_subscription_info,
+)
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.loose import key_bytes
 from tandemmq.store.records.message import Destination, DestinationKind, Message
@@ -205,11 +210,15 @@ def encode_remove(
 ) -> bytes:
     """The payload that forgets a message: of a queue, or with ``subscription_key`` of one durable subscription.
 
-    ``ack`` (an OpenWire MessageAck) may be left out except in XA transactions: ActiveMQ needs it to recover those
-    that are prepared.
+    ``ack`` (an OpenWire MessageAck) may be left out. In an XA transaction, where ActiveMQ needs one to recover what is
+    prepared, it is made of the rest.
     """
     key = key_bytes(message_id)
-    head = b"" if transaction is None else _transaction_field(transaction)
+    head = b""
+    if transaction is not None:
+        head = _transaction_field(transaction)
+        if not ack and isinstance(transaction, XaTransactionId):  # prove: branch-has-acks
+            ack = ack_of_branch(destination, message_id, transaction, is_unmatched=ack is not None)
     field = _destination_fields.get(destination) or destination_field(destination)
     key_length = varint(len(key))
     tail = b"" if ack is None else bytes_field(0x22, ack)

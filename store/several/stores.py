@@ -264,6 +264,11 @@ class SeveralStores:
             member.go_on()
         self._outcomes.ask(completed(check))
 
+    def is_of_former_term(self, owner: int, order_key: int) -> bool:
+        """Whether a message was there when this broker became master."""
+        store = self._of(owner).store
+        return store is not None and store.is_of_former_term(owner, order_key)
+
     # ---- in
 
     def _of(self, owner: int) -> Member:

@@ -14,6 +14,7 @@ from tandemmq.store.operations import (
     AddMessage,
     AddSubscription,
     Atomic,
+    CountDeliveries,
     EndTransaction,
     Operation,
     Page,
@@ -118,7 +119,7 @@ class Batch:
         if isinstance(operation, EndTransaction):
             return operation.transaction.key in self._prepared
         # Which ids are known, and which transactions are open, only the applied outcome tells.
-        return bool(self._ended) or isinstance(operation, Page)
+        return bool(self._ended) or isinstance(operation, Page | CountDeliveries)
 
     def payloads_of(self, operation: Operation | NewQueue) -> Sequence[bytes]:
         """The records that ``operation`` needs, none for a duplicate. To be asked once, in the order of operations:

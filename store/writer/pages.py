@@ -1,7 +1,7 @@
 """Stored messages read back from the journal, for queues that page and for copies. Used by the storage thread alone.
 
-What is given out was verified: a record has no checksum of its own, so the batches of a sealed file are looked through
-once, when something of that file is first wanted. What does not verify is never delivered, and is reported.
+What is given out was compared with its checksum since it was read, also of files that this process writes
+(journal/checked.py). What does not verify is never delivered, and is reported.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 from tandemmq import log_events
+from tandemmq.journal.checked import CheckedReader
 from tandemmq.journal.errors import JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.reader import JournalReader
-from tandemmq.journal.verify import VerifiedFiles
 from tandemmq.store.operations import Page, PagedMessage
 from tandemmq.store.records.commands import stored_message
 from tandemmq.store.records.errors import RecordDamaged
@@ -30,18 +29,13 @@ DAMAGED_IDS_SHOWN = 20
 
 
 class Pages:
-    """Reads stored messages. ``first_file`` is the first that this process writes: its own records need no
-    verifying."""
+    """Reads stored messages."""
 
-    def __init__(
-        self, files: JournalFiles, state: State, epoch_history: EpochHistory, figures: Figures, *, first_file: int
-    ) -> None:
-        self._reader = JournalReader(files)
-        self._verified = VerifiedFiles(files)
+    def __init__(self, files: JournalFiles, state: State, epoch_history: EpochHistory, figures: Figures) -> None:
+        self._reader = CheckedReader(files, lambda file: epoch_history.ends.get(file))
         self._state = state
         self._epoch_history = epoch_history
         self._figures = figures
-        self._first_file = first_file
 
     def fill(self, page: Page) -> None:
         """The next messages of the page's owner, but those that a prepared transaction removes."""
@@ -62,7 +56,7 @@ class Pages:
             if found and (len(found) >= page.count or total + entry.size > page.bytes_max):
                 page.is_end = False
                 break
-            if order_key in withheld or not self._is_sound(entry):
+            if order_key in withheld:
                 continue
             found.append((order_key, entry))
             total += entry.size
@@ -87,7 +81,7 @@ class Pages:
         except (JournalCorrupt, JournalMissing, RecordDamaged):
             if len(found) > 1:  # which one it is shows when they are read one by one
                 return [message for each in found for message in self._readable((each,))]
-            self._tell_damage(found[0][1])
+            self.tell_damage(found[0][1])
             return []
 
     def _messages(self, found: Sequence[tuple[int, Entry]]) -> list[PagedMessage]:
@@ -101,21 +95,10 @@ class Pages:
 
     def message_at(self, location: int, size: int) -> Message:
         """The message that the record at ``location`` stores."""
-        return _message_in(self._reader.read(location, size), self.version_at(location >> 32))
+        return _message_in(self._reader.read_many([(location, size)])[0], self.version_at(location >> 32))
 
-    def _is_sound(self, entry: Entry) -> bool:
-        """Whether the batch in which the entry stands still has its checksum. What has not is never delivered."""
-        file = entry.location >> 32
-        if file >= self._first_file:  # written by this process, and not older than its memory of it
-            return True
-        damage = self._verified.damage_in(file, self._epoch_history.ends.get(file))
-        offset = entry.location & 0xFFFFFFFF
-        if not any(start <= offset < stop for start, stop in damage):
-            return True
-        self._tell_damage(entry)
-        return False
-
-    def _tell_damage(self, entry: Entry) -> None:
+    def tell_damage(self, entry: Entry) -> None:
+        """It does not verify, and is given to nobody."""
         self._figures.damaged += 1
         if self._figures.damaged <= DAMAGED_IDS_SHOWN:
             file, offset = entry.location >> 32, entry.location & 0xFFFFFFFF
@@ -141,15 +124,9 @@ class Pages:
         """The payload of a record whose size is not known."""
         return self._reader.read(location)
 
-    def is_damaged(self, file: int) -> bool:
-        """Whether anything in the file does not verify. Then it is not copied: a copy gets a checksum of its own."""
-        return file < self._first_file and bool(self._verified.damage_in(file, self._epoch_history.ends.get(file)))
-
     def forget(self, files: Iterable[int]) -> None:
         """Those files are to be removed."""
-        gone = tuple(files)
-        self._reader.forget(gone)
-        self._verified.forget(gone)
+        self._reader.forget(files)
 
     def close(self) -> None:
         self._reader.close()

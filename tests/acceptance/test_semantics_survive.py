@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.client import Client
+from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.stomp_wire import Frame, Wire
 from tests.support.client.lossy_way import LossyWay
@@ -224,3 +225,37 @@ async def test_an_idle_broker_writes_nothing(tmp_path: Path) -> None:
         assert journal(broker.data) == before
         assert broker.terminate() == 0
         assert journal(broker.data) == before
+
+
+@pytest.mark.promise("redelivery-is-bounded")
+@pytest.mark.parametrize(
+    ("victim", "expected"), [("consumer", [False, True, True]), ("master", [False] * 2 + [True] * 2)]
+)
+async def test_a_message_that_kills_is_a_dead_letter(tmp_path: Path, victim: str, expected: list[bool]) -> None:
+    """It kills each consumer, or each master: one that died of its first delivery left no sign of that."""
+    broker = BrokerProcess(tmp_path / "data", "a", "--set", "broker.maximum_redeliveries=2")
+    broker.start().wait_role("master")
+    await store(await Wire.open(broker.stomp), "/queue/Q", "poison")
+    seen = []
+    while True:
+        consumer, sexton = await Wire.open(broker.stomp), await Wire.open(broker.stomp)
+        reading = {
+            asyncio.create_task(take(consumer, "/queue/Q", 1)),
+            dead := asyncio.create_task(take(sexton, "/queue/ActiveMQ.DLQ.Queue.Q", 1)),
+        }
+        done, rest = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
+        for each in rest:
+            each.cancel()
+        (frame,) = done.pop().result()
+        if dead.done() and not dead.cancelled():
+            break
+        seen.append(frame.headers.get("redelivered") == "true")
+        if victim == "master":
+            broker.kill()
+            broker.start().wait_role("master")
+        consumer.close()  # as the end of a process: no DISCONNECT
+        sexton.close()
+    assert (frame.body, seen) == (b"poison", expected)
+    assert "consumers that were lost" in frame.headers["dlqDeliveryFailureCause"]
+    broker.stop()
+    assert check(str(tmp_path / "data")).is_clean

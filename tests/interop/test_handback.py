@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,18 @@ from tandemmq.store.records.commands import (
 )
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.protobuf import varint
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
 from tests.interop.conftest import ActiveMQ, held_in
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.interop.jms.jvm import Jvm
+from tests.support.interop.jms.peers import TandemMQ
+from tests.support.interop.scripted import Script, compiled
 from tests.support.journal.in_memory import scan_bytes
+from tests.support.services.proxy import Proxy, Way
 from tests.support.store.store_harness import Q, Term
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("back-to-activemq")]
@@ -235,7 +242,8 @@ def test_a_prepared_transaction_is_handed_back(activemq: ActiveMQ, tmp_path: Pat
     ]
     with OfflineEpoch(str(directory), str(tmp_path / "scratch"), name="x") as epoch:
         epoch.write([encode_add(message, encode_message(message)) for message in messages[:2]])
-        takes = encode_remove(Q, messages[0].message_id, xa)  # without the acknowledgement that ActiveMQ needs
+        body = encode_commit(xa)[2:] + encode_remove(Q, messages[0].message_id)[2:]
+        takes = b"\2" + varint(len(body)) + body  # as earlier builds wrote it: without the acknowledgement
         epoch.write([takes, encode_add(messages[2], encode_message(messages[2]), xa), encode_prepare(xa)])
 
     code, report = tell("handback", directory)
@@ -244,6 +252,82 @@ def test_a_prepared_transaction_is_handed_back(activemq: ActiveMQ, tmp_path: Pat
     queue, prepared = activemq("dump", directory)
     assert [message["id"] for message in queue["messages"]] == ["ID:x:1:1:2"], "the first is withheld"
     assert (prepared["owner"], bytes.fromhex(prepared["globalId"])) == ("prepared", b"global")
+
+
+@pytest.mark.parametrize("outcome", ["commit", "rollback"])
+def test_activemq_starts_with_a_prepared_branch_and_decides_it(
+    jvm: Jvm, classes: Path, script: Script, tmp_path: Path, outcome: str
+) -> None:
+    """Without handback. The branch took from a queue and from a durable subscription, and sent to both kinds; a
+    selector passes over what it sent."""
+    directory = tmp_path / "data"
+    ours = TandemMQ(directory)
+    ours.wait()
+    others = jvm.connect(ours.url(), clientId="c")
+    session = others.session()
+    session.durable("topic://T", "all")
+    session.durable("topic://T", "red", selector="colour = 'red'")
+    branch = jvm.connect(ours.url(), clientId="x", xa=True).session("XA")
+    branch.xa("start", "R", format=7, branch="\1")
+    takes = [branch.consumer("queue://Q"), branch.durable("topic://T", "mine")]
+    others.close()
+    session = jvm.connect(ours.url()).session()
+    (kept, left), (read,) = session.send("queue://Q", "kept", "left"), session.send("topic://T", "read")
+    for each in takes:
+        each.receive()
+    (given,), (told,) = branch.send("queue://OUT", "given"), branch.send("topic://T", "told")
+    branch.xa("end", "R", format=7, branch="\1")
+    branch.xa("prepare", "R", format=7, branch="\1")
+    ours.process.kill()
+
+    prepared = script({"do": "open", "directory": str(directory)}, {"do": "dump"}, {"do": "stop"}).prepared
+    decide = {"do": outcome, "xa": "R"}
+    held = script({"do": "open", "directory": str(directory)}, decide, {"do": "dump"}, {"do": "stop"}).held
+
+    assert prepared == ["R"]
+    is_done = outcome == "commit"
+    assert {name: ids for name, ids in held.items() if ids} == {
+        "Q": [left] if is_done else [kept, left],
+        "T for c:all": [read, told] if is_done else [read],
+        **({"OUT": [given], "T for x:mine": [told]} if is_done else {"T for x:mine": [read]}),
+    }
+
+
+def test_activemq_reads_how_often_messages_were_delivered(
+    jvm: Jvm, classes: Path, activemq: ActiveMQ, tmp_path: Path
+) -> None:
+    """A JMS consumer is lost with a message, before and after the master is killed."""
+    directory = tmp_path / "data"
+    ours = TandemMQ(directory)
+    ours.wait()
+    (id, _) = jvm.connect(ours.url()).session().send("queue://Q", "a", "b")
+    way = Proxy(ours.port)
+    found = []
+    for restarts in (False, True, False):
+        way.set(Way.OPEN)
+        url = f"tcp://127.0.0.1:{way.port}?jms.prefetchPolicy.all=1"
+        message = jvm.connect(url).session("CLIENT").consumer("queue://Q").receive()
+        found.append((message["redelivered"], message["deliveries"]))
+        way.set(Way.CUT)
+        wait_until(lambda: not (ours.process.status() or {})["queues"][0]["unacknowledged"], "it is back")
+        if restarts:
+            ours.process.kill()
+            ours.process.start()
+            ours.wait()
+    way.close()
+    jvm.connect(ours.url()).session().send("queue://Q", "c")  # behind the count of the last one
+    ours.process.kill()
+
+    (queue,) = activemq("dump", directory)
+
+    assert found == [(False, 1), (True, 2), (True, 3)]
+    assert queue["messages"][0]["id"] == id, "it kept its place"
+    assert [each["redeliveryCounter"] for each in queue["messages"]][::2] == [3, 0]
+
+
+@pytest.fixture(scope="module")
+def script(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Script:
+    return compiled(require_service, tmp_path_factory.mktemp("script"))
 
 
 @pytest.fixture

@@ -316,7 +316,7 @@ class Window(QueueBase):
         steps, until somebody wants them."""
         if not self.owner or self.consumers or self.is_page_asked:
             return
-        for looked_at, found in self._take_out(self._may_leave):
+        for looked_at, found in self.take_out(self._may_leave):
             for entry in found:
                 self.skipped.add(entry, key_of(entry, is_prioritized=self.is_prioritized))
                 self.share.give(entry)
@@ -332,7 +332,7 @@ class Window(QueueBase):
         """Whether it is read again as it is. What was delivered before has to be remembered."""
         if not entry.order_key or entry.position <= 0:
             return False
-        if entry.redeliveries == entry.message.redelivery_counter and not entry.refusals:
+        if entry.redeliveries == entry.refusals == entry.message.redelivery_counter:
             return True
         if len(self._delivered_before) >= DELIVERED_BEFORE_MAX:
             return False
@@ -361,7 +361,7 @@ class Window(QueueBase):
             if pace.is_full():
                 yield
         if late:
-            for looked_at, found in self._take_out(late.__contains__):
+            for looked_at, found in self.take_out(late.__contains__):
                 self.expired += found
                 late.difference_update(found)
                 if pace.is_full(1 + looked_at // _LOOKED_THROUGH):
@@ -371,7 +371,7 @@ class Window(QueueBase):
         if first != _NEVER and (not self.expiring_at or first < self.expiring_at):
             self.expiring_at = first
 
-    def _take_out(self, is_chosen: Callable[[Entry], bool]) -> Iterator[tuple[int, list[Entry]]]:
+    def take_out(self, is_chosen: Callable[[Entry], bool]) -> Iterator[tuple[int, list[Entry]]]:
         """As ``Lane.take_out``, of all that waits."""
         ready = self.ready
         for looked_at, found in take_out(ready, is_chosen):

@@ -1,13 +1,24 @@
 """What an acknowledgement of OpenWire means (MessageAck; openwire.md 10.4), as commands of the broker. Pure.
 
 Ranges are in the order of dispatch to one consumer. One that cannot be matched is refused and the connection stays.
-From a consumer that was there before a failover, or knows of no dispatch of this connection yet, it is passed over: it
-is for what another connection gave, a thread of the client may be that late, and that message comes again.
+From a consumer that was there before a failover, or knows of no dispatch of this connection yet, or is gone, it is an
+AckOfNothing: it is for what another connection gave, a thread of the client may be that late, and that message comes
+again. In a transaction the broker refuses that (AbstractRegion.acknowledge, PrefetchSubscription).
 """
 
 from __future__ import annotations
 
-from tandemmq.broker.core.commands import Ack, ClientError, Command, Delivered, GiveUp, Receipt, refusal
+from tandemmq.broker.core.commands import (
+    Ack,
+    AckOfNothing,
+    ClientError,
+    Command,
+    Delivered,
+    GiveUp,
+    Receipt,
+    Redelivered,
+    refusal,
+)
 from tandemmq.broker.protocols.openwire.consumers import Consumer
 from tandemmq.broker.protocols.openwire.faults import text_of
 from tandemmq.broker.protocols.openwire.schema import MessageAck
@@ -25,19 +36,22 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
     if type == AckType.STANDARD:
         found = _range(ack, consumer)
         if found is None:
-            return None
+            return of_nothing(ack, receipt, consumer)
         first, last = found
-        if ack.transaction_id is None and not consumer.is_lenient:
-            count = consumer.count(first, last)
-            if count != ack.message_count:
-                if consumer.is_restored:
-                    return None
-                raise _unmatched(ack, f"the dispatched list has {count} there")
-        return Ack(consumer.id, last, _transaction(ack), receipt, first=first)
+        if consumer.is_lenient:
+            return Ack(consumer.id, last, _transaction(ack), receipt, first=first)
+        count = consumer.count(first, last)
+        # In a transaction there may be more: what it acknowledged before is still in the list.
+        if count < ack.message_count or (count > ack.message_count and ack.transaction_id is None):
+            if consumer.is_restored:
+                return of_nothing(ack, receipt, consumer)
+            raise _unmatched(ack, f"the dispatched list has {count} there")
+        return Ack(consumer.id, last, _transaction(ack), receipt, first=first, count=ack.message_count)
     if type == AckType.INDIVIDUAL:
         tag = _tag(ack, consumer)
-        # Missing is no mistake (PrefetchSubscription).
-        return None if tag is None else Ack(consumer.id, tag, _transaction(ack), receipt)
+        if tag is None:
+            return of_nothing(ack, receipt, consumer)  # which is no mistake (PrefetchSubscription)
+        return Ack(consumer.id, tag, _transaction(ack), receipt)
     if type == AckType.DELIVERED:
         if consumer.is_lenient or _range(ack, consumer, from_oldest=True) is not None:
             # Never more than there are: it widens what the consumer may hold.
@@ -49,14 +63,29 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
             raise _unmatched(ack, "a poison acknowledgement cannot be part of a transaction")
         found = _range(ack, consumer)
         if found is None:
-            return None
+            return of_nothing(ack, receipt, consumer)
         cause = text_of(ack.poison_cause)
         if not cause:
             cause = "Message expired by its consumer's clock" if is_expired else "Poison acknowledgement"
         return GiveUp(consumer.id, *found, cause, is_expired=is_expired, receipt=receipt)
     if type == AckType.REDELIVERED:
-        return None  # informational: the client delivers again what it holds
+        # The client delivers again what it holds, and says so from the second time on (ActiveMQMessageConsumer).
+        tag = _tag(ack, consumer)
+        if tag is None:
+            return None
+        first_tag = None if ack.first_message_id is None else consumer.tag(ack.first_message_id.key)
+        return Redelivered(consumer.id, tag if first_tag is None else first_tag, tag, receipt)
     raise _unmatched(ack, "there is no such type of acknowledgement")
+
+
+def of_nothing(ack: MessageAck, receipt: Receipt | None, consumer: Consumer | None = None) -> AckOfNothing | None:
+    """What becomes of ``ack``, for nothing that its connection was given; None: no matter. ``consumer`` None: it is
+    gone."""
+    if ack.ack_type in (AckType.DELIVERED, AckType.REDELIVERED) or (consumer is not None and consumer.is_lenient):
+        return None  # it takes nothing, or what nobody else can be given (TopicSubscription)
+    where = "there is no such consumer" if consumer is None else "this connection did not dispatch it"
+    takes = ack.ack_type != AckType.EXPIRED  # which no application was shown
+    return AckOfNothing(_unmatched(ack, where), _transaction(ack) if takes else None, receipt)
 
 
 def _range(ack: MessageAck, consumer: Consumer, *, from_oldest: bool = False) -> tuple[int, int] | None:

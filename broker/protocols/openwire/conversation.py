@@ -324,7 +324,8 @@ class Conversation:
     def _acknowledge(self, command: schema.MessageAck, receipt: int | None) -> list[Command]:
         consumer = self._consumer(command.consumer_id)
         if consumer is None:
-            return []  # it is gone, and what it held went back
+            nothing = acks.of_nothing(command, receipt)  # what it held went back
+            return [] if nothing is None else [nothing]
         asked = acks.command_of(command, consumer, receipt)
         if asked is None:
             return []

@@ -162,7 +162,7 @@ class StompSession(Output):
                     if error.is_fatal:
                         raise
                     error.receipt = headers.get("receipt")
-                    command = ProtocolFailure(error)
+                    command = ProtocolFailure(error, headers.get("transaction"))
                 if created:
                     commands += map(AddDestination, created)
                     created.clear()

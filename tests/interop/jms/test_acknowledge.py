@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.jms.conftest import Connect
-from tests.support.interop.jms.jvm import JmsConnection
+from tests.support.interop.jms.jvm import JmsConnection, JmsError, Jvm
+from tests.support.interop.jms.peers import Peer
+from tests.support.services.proxy import Proxy, Way
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("jms-works-unmodified", "acknowledged-stays-gone")]
 
@@ -142,3 +144,62 @@ def test_a_broken_connection_gives_back_what_it_had(connect: Connect, connection
     assert consumer.bodies(2) == ["a", "b"]
     connection.close()
     assert left_in(sender, queue) == [("a", 2), ("b", 2), ("c", 1)]
+
+
+def test_what_the_client_delivered_again_by_itself_is_counted(jvm: Jvm, only_tandemmq: Peer, name: str) -> None:
+    """It says so from its second rollback on. ActiveMQ 5.17 begins again with 2."""
+    broker = only_tandemmq
+    way = Proxy(broker.port)
+    session = jvm.connect(f"tcp://127.0.0.1:{way.port}?{PROMPT}").session("TRANSACTED")
+    consumer = session.consumer(f"queue://{name}")
+    other = jvm.connect(broker.url()).session()
+    other.send(f"queue://{name}", "a")
+    for deliveries in (1, 2, 3):
+        assert consumer.receive()["deliveries"] == deliveries
+        session.rollback()
+    assert consumer.receive()["deliveries"] == 4
+    way.set(Way.CUT)
+    assert other.consumer(f"queue://{name}").receive()["deliveries"] == 4
+    way.close()
+
+
+KEPT = "jms.nonBlockingRedelivery=true&jms.redeliveryPolicy.initialRedeliveryDelay=2000"
+
+
+@pytest.mark.parametrize("acks", ["", "&jms.transactedIndividualAck=true"], ids=["at the commit", "one by one"])
+def test_two_transactions_that_were_committed_never_took_the_same_message(
+    jvm: Jvm, only_tandemmq: Peer, name: str, acks: str
+) -> None:
+    """A client rolls back and keeps its copy for the redelivery delay; its connection breaks meanwhile. ActiveMQ 5.17
+    takes both commits, if the new connection was given nothing else before."""
+    broker = only_tandemmq
+    way = Proxy(broker.port)
+    try:
+        slow = jvm.connect(f"failover:(tcp://127.0.0.1:{way.port})?maxReconnectDelay=20&{KEPT}{acks}")
+        keeping = slow.session("TRANSACTED")
+        consumer = keeping.consumer(f"queue://{name}")
+        keeping.producer(f"queue://{name}.OUT").send("warm")
+        keeping.commit()
+        other = jvm.connect(broker.url()).session("TRANSACTED")
+        other.send(f"queue://{name}", "a")
+        other.commit()
+        assert consumer.receive().body == "a"
+        keeping.rollback()
+        waiting = other.consumer(f"queue://{name}")
+
+        way.set(Way.CUT)
+        assert waiting.receive().body == "a"
+        other.send(f"queue://{name}.OUT", "a")
+        way.set(Way.OPEN)
+        assert consumer.receive().body == "a", "what it kept"
+        keeping.send(f"queue://{name}.OUT", "a again")
+        with pytest.raises(JmsError, match="TransactionRolledBack"):
+            keeping.commit()
+        other.commit()
+
+        slow.close()
+        waiting.close()
+        assert other.consumer(f"queue://{name}.OUT").rest() == ["warm", "a"]
+        assert other.consumer(f"queue://{name}").rest() == []
+    finally:
+        way.close()

@@ -133,7 +133,7 @@ class MqttWire:
         self.is_writable = True
         self.is_held = False
         self.is_reading = True
-        self.is_closed = False
+        self.is_closed = self.has_hung_up = False
         self._harness = harness
         self._unread: list[bytes] = []
         self._is_woken = False
@@ -188,6 +188,7 @@ class MqttWire:
 
     def vanish(self) -> None:
         """The socket is gone."""
+        self.has_hung_up = not self.is_closed
         self.close()
         self._harness.turn()
 

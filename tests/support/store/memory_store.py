@@ -17,6 +17,7 @@ from tandemmq.store.operations import (
     AddMessage,
     AddSubscription,
     Atomic,
+    CountDeliveries,
     EndTransaction,
     Engine,
     Operation,
@@ -28,6 +29,7 @@ from tandemmq.store.operations import (
     RemoveMessage,
     RemoveOwner,
 )
+from tandemmq.store.records.altered import altered
 from tandemmq.store.records.audit import ProducerAudit
 from tandemmq.store.records.commands import RemoveMessage as RemoveCommand
 from tandemmq.store.records.commands import Subscription, decode, subscription_key
@@ -70,6 +72,7 @@ class MemoryStore:
         self.handed_over = 0  # operations so far
         self.appended: list[Operation] | None = None  # from when a test sets it
         self._location = 0
+        self._began_at = 0
         self._owners: dict[int, Owner] = {}
         self._messages: dict[int, SortedDict] = {}  # owner -> order key -> PagedMessage
         self._ended: list[SortedDict] = []  # as those, of owners that ended
@@ -85,6 +88,7 @@ class MemoryStore:
     def start(self, engine: Engine) -> None:
         """Begin to serve ``engine``; what another engine had under way is done first, and not reported."""
         self._apply_turn()
+        self._began_at = self._location
         self._engine = engine
 
     def owners(self) -> list[Owner]:
@@ -174,6 +178,10 @@ class MemoryStore:
         if len(self._turn) > PENDING_OPERATIONS_MAX:
             self.is_congested = True
 
+    def is_of_former_term(self, owner: int, order_key: int) -> bool:
+        """Whether it was there when the engine began that it works for."""
+        return order_key >> 32 <= self._began_at
+
     @property
     def is_full(self) -> bool:
         """Whether the bound is reached: then no transaction is committed that would store something."""
@@ -225,6 +233,13 @@ class MemoryStore:
             self._ended.append(self._messages.pop(operation.owner))
             del self._owners[operation.owner]
             self._withheld.pop(operation.owner, None)
+        elif isinstance(operation, CountDeliveries):
+            for order_key, count in operation.counts.items():
+                messages = self._messages.get(operation.owner, {})
+                held = messages.get(order_key)
+                if held is not None:  # pages have what was there before
+                    message = altered(held.message, redelivery_counter=count)
+                    messages[order_key] = PagedMessage(order_key, held.location, held.size, message)
         elif isinstance(operation, AddConnection):
             self._location += len(operation.payload) + _RECORD_OVERHEAD
             self._connections.know([operation.pair])

@@ -17,7 +17,7 @@ from tandemmq.journal.errors import JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import CONTROL_SIZE, END_RECORD
 from tandemmq.journal.scan import EndingKind, scan
-from tandemmq.journal.verify import CHUNK_BYTES, VerifiedFiles, damage_in
+from tandemmq.journal.verify import CHUNK_BYTES, Ranges, damage_in
 from tests.support.journal.in_memory import batch_of
 from tests.support.prove import SEED
 
@@ -26,15 +26,16 @@ FILE = b"".join(BATCHES)
 STARTS = [sum(map(len, BATCHES[:n])) for n in range(len(BATCHES) + 1)]
 
 
-def put(directory: Path, content: bytes, file: int = 1) -> VerifiedFiles:
-    (directory / f"db-{file}.log").write_bytes(content)
-    return VerifiedFiles(JournalFiles(str(directory)))
+def damage(directory: Path, content: bytes, end: int | None) -> Ranges:
+    """What does not verify of a file that has ``content``."""
+    (directory / "db-1.log").write_bytes(content)
+    return damage_in(JournalFiles(str(directory)), 1, end)
 
 
 @pytest.mark.parametrize("behind", [b"", END_RECORD, END_RECORD + bytes(100), bytes(100), b"\xffwritten too late"])
 @pytest.mark.parametrize("is_named", [True, False], ids=["end named", "no end named"])
 def test_a_good_file_has_no_damage(tmp_path: Path, behind: bytes, is_named: bool) -> None:
-    assert put(tmp_path, FILE + behind).damage_in(1, len(FILE) if is_named else None) == ()
+    assert damage(tmp_path, FILE + behind, len(FILE) if is_named else None) == ()
 
 
 def test_each_flipped_byte_is_found_in_its_batch(tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_each_flipped_byte_is_found_in_its_batch(tmp_path: Path) -> None:
     for at in range(len(FILE)):
         content = bytearray(FILE + END_RECORD)
         content[at] ^= dice.randrange(1, 256)
-        found = put(tmp_path, bytes(content)).damage_in(1, len(FILE))
+        found = damage(tmp_path, bytes(content), len(FILE))
         batch = max(n for n in range(len(BATCHES)) if STARTS[n] <= at)
         if not found:
             # KahaDB reads a checksum below 0 as "not checksummed": the records themselves are as they were.
@@ -56,22 +57,22 @@ def test_each_flipped_byte_is_found_in_its_batch(tmp_path: Path) -> None:
 
 def test_a_file_cut_short_is_damaged_from_the_batch_that_is_not_whole(tmp_path: Path) -> None:
     for length in range(len(FILE)):
-        found = put(tmp_path, FILE[:length]).damage_in(1, len(FILE))
+        found = damage(tmp_path, FILE[:length], len(FILE))
         assert found == ((max(start for start in STARTS if start <= length), len(FILE)),)
 
 
 def test_without_a_named_end_only_a_bad_batch_in_the_middle_is_damage(tmp_path: Path) -> None:
-    assert put(tmp_path, FILE[:-3]).damage_in(1, None) == ()
+    assert damage(tmp_path, FILE[:-3], None) == ()
     content = bytearray(FILE)
     content[STARTS[1] + CONTROL_SIZE + 7] ^= 1
-    assert put(tmp_path, bytes(content)).damage_in(1, None) == ((STARTS[1], STARTS[2]),)
+    assert damage(tmp_path, bytes(content), None) == ((STARTS[1], STARTS[2]),)
 
 
 def test_several_damaged_batches_are_all_found(tmp_path: Path) -> None:
     content = bytearray(FILE)
     content[STARTS[0] + 30] ^= 1
     content[STARTS[2] + 50] ^= 1
-    assert put(tmp_path, bytes(content)).damage_in(1, len(FILE)) == ((0, STARTS[1]), (STARTS[2], STARTS[3]))
+    assert damage(tmp_path, bytes(content), len(FILE)) == ((0, STARTS[1]), (STARTS[2], STARTS[3]))
 
 
 @pytest.mark.parametrize("flip", [None, CHUNK_BYTES + 5000, 2 * CHUNK_BYTES + 100])
@@ -82,22 +83,12 @@ def test_batches_longer_than_a_chunk_are_verified_too(tmp_path: Path, flip: int 
     if flip is not None:
         content[flip] ^= 4
     expected = () if flip is None else ((first, end - len(batch_of(b"small"))),)
-    assert put(tmp_path, bytes(content)).damage_in(1, end) == expected
+    assert damage(tmp_path, bytes(content), end) == expected
 
 
-def test_a_sealed_file_is_read_once_until_it_is_forgotten(tmp_path: Path) -> None:
-    verified = put(tmp_path, FILE)
-    assert verified.damage_in(1, len(FILE)) == ()
-    path = tmp_path / "db-1.log"
-    path.write_bytes(bytes(len(FILE)))
-    assert verified.damage_in(1, len(FILE)) == ()
-    assert verified.damage_in(1, len(FILE) - len(BATCHES[-1])), "another end is another question"
-    verified.forget([1])
-    assert verified.damage_in(1, len(FILE)) == ((0, len(FILE)),)
-    verified.forget([1])
-    path.unlink()
+def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:
     with pytest.raises(JournalMissing):
-        verified.damage_in(1, len(FILE))
+        damage_in(JournalFiles(str(tmp_path)), 1, None)
 
 
 # ---- Files with holes: read as the zeros that they stand for, in no time for each

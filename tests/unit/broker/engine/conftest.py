@@ -70,12 +70,13 @@ def shorten_steps(monkeypatch: pytest.MonkeyPatch, items: int) -> None:
 class Delivered:
     """A MESSAGE as the client saw it."""
 
-    def __init__(self, subscription: str, tag: int, message: Message, redelivered: bool) -> None:
+    def __init__(self, subscription: str, tag: int, message: Message, redeliveries: int) -> None:
         self.subscription = subscription
         self.tag = tag
         self.message = message
         self.body = message.body.decode()
-        self.redelivered = redelivered
+        self.redeliveries = redeliveries
+        self.redelivered = redeliveries > 0
 
 
 class RecordingSession:
@@ -101,7 +102,7 @@ class RecordingSession:
 
     def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
         self.events.append(("message", message.body.decode()))
-        self.delivered.append(Delivered(subscription_id, tag, message, redeliveries > 0))
+        self.delivered.append(Delivered(subscription_id, tag, message, redeliveries))
 
     def fail(self, error: ClientError) -> None:
         self.events.append(("error", error.message))
@@ -138,6 +139,7 @@ class Client:
         self.has_space = True
         self.is_held = False
         self.is_closed = False
+        self.has_hung_up = False
         self.is_flushed = False  # what it was told last
         self.is_reading = True
         self.logins_awaited = 0
@@ -183,7 +185,7 @@ class Client:
 
     def lose_socket(self) -> Self:
         """What it had open ends in the steps that follow."""
-        self.is_closed = True
+        self.is_closed = self.has_hung_up = True
         self.engine.closed(self)
         return self
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import XAER_PROTO, Recover
+from tandemmq.broker.core.commands import XA_RBROLLBACK, XAER_PROTO, Begin, Prepare, Recover
 from tandemmq.store.operations import EndTransaction, Operation, PrepareTransaction
 from tandemmq.store.records.commands import encode_prepare, encode_rollback
 from tests.unit.broker.engine.conftest import XA
@@ -60,6 +60,18 @@ def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(harness: Any, cl
     client.commit_branch("early").turn()
     client.commit_branch().turn()
     assert (client.receipts, client.bodies) == (["q", "c"], ["first", "second", "third"])
+
+
+def test_a_branch_that_acknowledged_what_is_gone_is_not_prepared(harness: Any) -> None:
+    client = harness.consumer()
+    client.store("a")
+    client.handle(Begin(XA.key, xa=XA))
+    client.ack("a")
+    client.ack("a", transaction=XA.key)
+    client.handle(Prepare(XA.key, XA, "p"))
+    harness.turn()
+    refused = client.session.errors[-1]
+    assert (refused.xa_code, refused.receipt, client.receipts) == (XA_RBROLLBACK, "p", [])
 
 
 def test_what_is_refused_after_its_client_left_is_rolled_back(harness: Any, client: Any) -> None:

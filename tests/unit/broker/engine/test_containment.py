@@ -357,7 +357,9 @@ def test_the_end_of_a_subscription(harness: Harness) -> None:
     good.store("1")
     close = harness.engine._subscriber.close
     first = broken.client.subscriptions["first"]
-    harness.engine._subscriber.close = lambda each, *seen: fails() if each is first else close(each, *seen)
+    harness.engine._subscriber.close = lambda each, *seen, **how: (
+        fails() if each is first else close(each, *seen, **how)
+    )
     broken.vanish()
     good.subscribe().turn()
     assert good.bodies == ["1"]

@@ -67,17 +67,6 @@ def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness
     assert sexton.bodies == ["a"]
 
 
-def test_lost_connections_do_not_count_towards_the_limit(make_harness):
-    harness = make_harness(stomp_nack="requeue", maximum_redeliveries=1)
-    harness.client().send("a").turn()
-    for _ in range(5):
-        client = harness.consumer()
-        assert client.bodies == ["a"]
-        client.vanish()
-    client = harness.consumer().nack("a")
-    assert client.bodies == ["a", "a"]
-
-
 @pytest.mark.parametrize("is_audited", [True, False])
 def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_for(make_harness, is_audited):
     harness = make_harness(DestinationPolicy(dead_letter=DeadLetterStrategy(enable_audit=is_audited)))

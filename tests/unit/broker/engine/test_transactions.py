@@ -1,15 +1,22 @@
 """BEGIN, COMMIT, ABORT over sends and acknowledgements."""
 
+# proves: enlisted-is-held, kept-copy-dooms
+
 from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.commands import Ack, AckMode, AckOfNothing, GiveUp, Move, Nack, ProtocolFailure, Send, refusal
 from tandemmq.broker.core.memory import HELD_BYTES_MIN
+from tandemmq.broker.core.slices import at_once
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import PRICES
 
 pytestmark = pytest.mark.promise("transaction-is-whole")
+
+
+PRIVATE = Destination(DestinationKind.QUEUE, "ActiveMQ.MQTT.Session.x")
+PRICES_QUEUE = Destination(DestinationKind.QUEUE, "prices")
 
 
 def test_nothing_of_a_transaction_is_seen_before_its_commit_is_durable(harness):
@@ -119,6 +126,116 @@ def test_begin_commit_and_abort_need_a_right_name_and_a_nack_has_no_place(harnes
     assert one.errors == ["Transaction 't' was begun already", "NACK in a transaction is not possible"]
     assert two.errors == 2 * three.errors == 2 * ["Transaction 'no' has not been started."]
     assert not any(each.is_closed for each in (one, two, three))
+
+
+def _acknowledged(harness, client):
+    client.ack("a")
+
+
+def _refused(harness, client):
+    client.nack("a")
+
+
+def _given_up(harness, client):
+    client.handle(GiveUp("s", 1, 1, "poison"))
+
+
+def _expired(harness, client):
+    harness.now += 10_000
+    client.handle(GiveUp("s", 1, 1, "late", is_expired=True))
+
+
+def _moved(harness, client):
+    client.handle(Move("s", 1, client.message("a", PRICES)))
+
+
+def _of_another_transaction(harness, client):
+    client.begin("other")
+    client.ack("a", transaction="other")
+
+
+def _closed(harness, client):
+    client.unsubscribe()
+
+
+def _in_mode_auto(harness, client):
+    client.unsubscribe()
+    client.subscribe(ack=AckMode.AUTO)
+
+
+LEFT = [_acknowledged, _refused, _given_up, _expired, _moved, _of_another_transaction, _closed, _in_mode_auto]
+
+
+@pytest.mark.parametrize("mode", [AckMode.CLIENT, AckMode.INDIVIDUAL, AckMode.RANGE])
+@pytest.mark.parametrize("leave", LEFT, ids=lambda function: function.__name__[1:])
+def test_a_transaction_that_acknowledges_what_is_gone_can_only_be_rolled_back(harness, mode, leave):
+    client = harness.consumer(ack=mode)
+    client.store("a", expiration=5_000)
+    client.store("b")
+    client.begin()
+    client.send("c", PRICES_QUEUE, transaction="t")
+    leave(harness, client)
+    harness.turn()
+    before = harness.counts["acknowledgements_unmatched_total"]
+
+    client.handle(Ack("s", 1, "t", "r", first=1, count=1))
+    client.commit(receipt="c")
+    harness.turn()
+
+    assert harness.counts["acknowledgements_unmatched_total"] == before + 1
+    assert "can only be aborted" in client.errors[-2]
+    assert "was rolled back" in client.errors[-1]
+    assert client.receipts == []
+    assert not client.is_closed
+    assert "prices" not in {each["name"] for each in at_once(harness.engine.statistics())["queues"]}
+
+
+def test_a_range_counts_what_its_transaction_acknowledged_before(harness):
+    client = harness.consumer(ack=AckMode.RANGE)
+    client.store(*"abc")
+    client.begin()
+    client.handle(Ack("s", 1, "t", "1", first=1, count=1))
+    client.handle(Ack("s", 3, "t", "2", first=1, count=3))
+    client.commit(receipt="c")
+    harness.turn()
+    assert (client.receipts, client.errors, harness.stored()) == (["1", "2", "c"], [], 0)
+
+
+def test_what_a_plain_topic_subscription_lost_dooms_no_transaction(harness):
+    client = harness.client()
+    client.subscribe("s", PRICES, AckMode.RANGE)
+    client.begin()
+    client.handle(Ack("s", 7, "t", "1", first=7))
+    client.commit(receipt="c")
+    assert (client.receipts, client.errors) == (["1", "c"], [])
+
+
+def test_a_receipt_answers_what_acknowledges_nothing_outside_of_a_transaction(harness):
+    client = harness.consumer(ack=AckMode.RANGE)
+    client.handle(Ack("s", 7, None, "1", first=7))
+    client.handle(AckOfNothing(refusal("gone"), None, "2"))
+    client.handle(GiveUp("s", 7, 7, "poison", receipt="3"))
+    assert (client.receipts, client.errors) == (["1", "2", "3"], [])
+    assert harness.counts["acknowledgements_unmatched_total"] == 3
+
+
+def test_what_is_refused_in_a_transaction_dooms_it(harness):
+    client = harness.consumer()
+    client.store("a")
+    for refused in (
+        Nack("s", 1, "t"),
+        AckOfNothing(refusal("not here"), "t"),
+        ProtocolFailure(refusal("not here"), "t"),
+        Send(client.message("x", reply_to=PRIVATE), "t"),
+        Send(client.message("x", PRIVATE), "t"),
+    ):
+        client.begin()
+        client.handle(refused)
+        client.commit(receipt="c")
+        assert "was rolled back" in client.errors[-1]
+    assert len(client.errors) == 10
+    assert client.receipts == []
+    assert not client.is_closed
 
 
 def test_what_a_later_acknowledgement_covered_may_be_acknowledged_after_it(harness):

@@ -288,17 +288,23 @@ def test_the_copy_of_a_message_that_a_transaction_brought_is_in_no_transaction(d
     assert {add.transaction for add in copied} == {None}
 
 
-def test_a_file_with_damage_is_left_as_it_is(unchecked: str) -> None:
+@pytest.mark.parametrize("is_of_this_term", [True, False])
+def test_a_damaged_message_is_not_copied_and_its_file_stays(unchecked: str, is_of_this_term: bool) -> None:
     """A copy has a checksum of its own, and would pass for what was sent."""
-    with Term(unchecked, settings=OFF) as term:
-        kept = fill_sparsely(term, 6)
-    spoilt = kept[2]
     files = JournalFiles(unchecked)
+    term = Term(unchecked, settings=OFF)
+    kept = fill_sparsely(term, 6)
+    spoilt = kept[2]
     file, start = spoilt.location >> 32, spoilt.location & 0xFFFFFFFF
     content = Path(files.path(file)).read_bytes()
     at = content.index(b"xxxx", start)
-    Path(files.path(file)).write_bytes(content[:at] + b"y" + content[at + 1 :])
-    with Term(unchecked, settings=SETTINGS) as term:
+    if not is_of_this_term:
+        term.close()
+        term = Term(unchecked, settings=SETTINGS)
+    with open(files.path(file), "r+b") as stream:
+        stream.seek(at)
+        stream.write(b"y")
+    with term:
         report = compact(term)
     assert file not in report.files
     assert len(report.files) >= 4

@@ -1,5 +1,7 @@
 """Whatever is written is read back the same; whatever is cut or bent is RecordDamaged and nothing else."""
 
+# proves: branch-has-acks
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from tandemmq.store.records import loose
 from tandemmq.store.records.acknowledgements import (
+    AckType,
     MessageAck,
     SubscriptionInfo,
     decode_ack,
@@ -277,7 +280,7 @@ COMMANDS = st.one_of(
     st.builds(UpdateMessage, ADDS),
     st.builds(
         RemoveMessage, DESTINATIONS, MESSAGE_IDS, st.none() | TRANSACTIONS, st.none() | TEXT, st.none() | st.binary()
-    ),
+    ).filter(lambda remove: remove.ack or not isinstance(remove.transaction, XaTransactionId)),
     st.builds(Trace, st.none() | TEXT),
     st.builds(Prepare, TRANSACTIONS),
     st.builds(Commit, TRANSACTIONS),
@@ -408,3 +411,17 @@ def test_acknowledgements_come_back(ack: MessageAck) -> None:
     for length in range(len(frame)):
         with pytest.raises(RecordDamaged):
             decode_ack(frame[:length])
+
+
+@pytest.mark.parametrize("ack", [None, b"", b"given"])
+@pytest.mark.parametrize("transaction", [None, LocalTransactionId("ID:a", 1), XaTransactionId(7, b"g", b"b")])
+def test_what_a_branch_acknowledged_has_a_frame_that_activemq_can_read(transaction: Any, ack: bytes | None) -> None:
+    destination = Destination(DestinationKind.QUEUE, "q")
+    found = decode(encode_remove(destination, "ID:x:1:1:1", transaction, None, ack))
+    assert isinstance(found, RemoveMessage)
+    if ack or not isinstance(transaction, XaTransactionId):
+        assert found.ack == ack
+    else:
+        assert found.ack is not None
+        type = AckType.STANDARD if ack is None else AckType.UNMATCHED
+        assert decode_ack(found.ack) == MessageAck(destination, "ID:x:1:1:1", None, transaction, type, "ID:x:1:1:1")

@@ -13,6 +13,7 @@ import random
 
 import pytest
 
+from tandemmq.broker.core.slices import at_once
 from tests.support.broker.mortal_store import Mortal
 from tests.support.broker.mqtt_device import TOPIC, Device
 from tests.support.broker.mqtt_wire import MqttWire, NotedHooks
@@ -85,3 +86,37 @@ def test_what_was_promised_holds_wherever_the_broker_dies(make_harness, topic_fi
             assert harness.stored() == 2
         except AssertionError as error:
             raise AssertionError(f"crash behind {first} and {second} operations, told: {is_told}: {error}") from error
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_a_device_dies_of_is_a_dead_letter(make_harness, qos):
+    """DUP and the count go on with the next master; then its session goes on with other messages."""
+    harness = make_harness(maximum_redeliveries=3)
+    hooks = NotedHooks()
+
+    def come(client_id, **options):
+        wire = MqttWire(harness, hooks)
+        wire.connect(client_id, **options)
+        return wire
+
+    wire = come("me", clean=False)
+    wire.subscribe("t", qos=qos)
+    wire.vanish()
+    come("writer").publish("t", b"poison", qos=1)
+    seen = []
+    for life in range(5):
+        wire = come("me", clean=False)
+        harness.wait(1)
+        seen += [each.dup for each in (*wire.rest, *wire.heard()) if each.payload == b"poison"]
+        wire.vanish()
+        if life == 1:
+            harness.fail_over()
+    assert seen == [False, True, True, True]
+    come("writer").publish("t", b"good", qos=1)
+    wire = come("me", clean=False)
+    assert [(each.payload, each.dup) for each in wire.rest if each.payload is not None] == [(b"good", False)]
+    assert [each["messages"] for each in harness_queues(harness) if each["name"].startswith("ActiveMQ.DLQ")] == [1]
+
+
+def harness_queues(harness):
+    return at_once(harness.engine.statistics())["queues"]

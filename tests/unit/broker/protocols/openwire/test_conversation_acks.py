@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tandemmq.broker.core.commands import (
     Abort,
     Ack,
+    AckOfNothing,
     ClientError,
     Command,
     Commit,
@@ -18,6 +19,7 @@ from tandemmq.broker.core.commands import (
     ErrorKind,
     GiveUp,
     ProtocolFailure,
+    Redelivered,
 )
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.consumers import Consumer
@@ -57,9 +59,13 @@ def only(peer: Peer, command: schema.Command, kind: type = Command) -> Any:
 
 
 def is_passed_over(peer: Peer, command: schema.MessageAck) -> bool:
-    """Whether nothing comes of it but an answer to who waits for one."""
+    """Whether nothing comes of it but an answer to who waits for one, from the session or the engine."""
     command.response_required = True
-    return peer.say(command) == [] and peer.hear_all() == [schema.Response(correlation_id=command.command_id)]
+    asked = peer.say(command)
+    if asked:
+        nothing = one(AckOfNothing, asked)
+        return (nothing.transaction, nothing.receipt) == (None, command.command_id)
+    return peer.hear_all() == [schema.Response(correlation_id=command.command_id)]
 
 
 # ---- one by one, and ranges
@@ -139,9 +145,11 @@ def test_deliveries_that_reached_the_application_widen_what_it_may_hold() -> Non
     assert only(peer, ack(AckType.STANDARD, messages[0], messages[3], 4)).tag == 4
 
 
-def test_a_redelivery_is_the_clients_own_affair() -> None:
+def test_a_redelivery_of_the_clients_own_is_counted() -> None:
     peer, messages = holding(2)
-    assert is_passed_over(peer, ack(AckType.REDELIVERED, messages[0], messages[1], 2))
+    asked = only(peer, ack(AckType.REDELIVERED, messages[0], messages[1], 2, is_awaited=True), Redelivered)
+    assert (asked.first, asked.tag, asked.receipt) == (1, 2, 40)
+    assert is_passed_over(peer, ack(AckType.REDELIVERED, None, Message(QUEUE, f"{CONNECTION}:1:1:99"), 1))
     assert only(peer, ack(AckType.STANDARD, messages[0], messages[1], 2)).tag == 2
 
 
@@ -275,10 +283,31 @@ def test_what_a_failed_commit_acknowledged_waits_again() -> None:
     assert only(peer, ack(AckType.STANDARD, messages[0], messages[0], 1)).tag == 1
 
 
-def test_the_count_of_a_range_in_a_transaction_is_not_checked() -> None:
+def test_a_range_in_a_transaction_has_as_many_as_it_says_or_more() -> None:
     peer, messages = holding(3)
     begun(peer)
-    assert only(peer, ack(AckType.STANDARD, messages[0], messages[2], 1, transaction=LOCAL)).tag == 3
+    asked = only(peer, ack(AckType.STANDARD, messages[0], messages[2], 1, transaction=LOCAL))
+    assert (asked.tag, asked.count) == (3, 1)
+    failure = one(ProtocolFailure, peer.say(ack(AckType.STANDARD, None, messages[2], 4, transaction=LOCAL)))
+    assert failure.transaction == LOCAL.key
+
+
+@pytest.mark.parametrize("state", ["nothing dispatched", "restored", "consumer gone"])
+@pytest.mark.parametrize("type", list(AckType))
+def test_what_a_transaction_takes_of_another_connections_deliveries_is_told_to_the_broker(
+    state: str, type: AckType
+) -> None:
+    peer, messages = holding(int(state != "nothing dispatched"), is_restored=state == "restored")
+    if state == "consumer gone":
+        peer.say(schema.RemoveInfo(8, False, CONSUMER, -1))
+    begun(peer)
+    other = messages[0] if state == "consumer gone" else Message(QUEUE, f"{CONNECTION}:1:1:99")
+    asked = peer.say(ack(type, other, other, 1, transaction=LOCAL))
+    dooms = [each.transaction for each in asked if isinstance(each, AckOfNothing | ProtocolFailure)]
+    if type in (AckType.DELIVERED, AckType.REDELIVERED):
+        assert dooms == []
+    else:
+        assert dooms == [None if type is AckType.EXPIRED else LOCAL.key]
 
 
 # ---- what a consumer remembers

@@ -590,6 +590,13 @@ class TestAcknowledgement:
         commands = session.receive(begin + in_transaction + abort + begin + in_transaction + commit + ack % b"")
         assert [type(command) for command in commands] == [Begin, Ack, Abort, Begin, Ack, Commit, ProtocolFailure]
 
+    @pytest.mark.parametrize("version", ["1.1", "1.2"])
+    @pytest.mark.parametrize("command", ["ACK", "NACK", "SEND"])
+    def test_a_refused_part_of_a_transaction_names_it(self, version: str, command: str) -> None:
+        session = subscribed_session(version, "auto", "s")
+        rest = "destination:/queue/\ntransaction:t\nid:9-7\nsubscription:s\nmessage-id:x\n\n\0"
+        assert one(ProtocolFailure, session.receive(f"{command}\n{rest}".encode())).transaction == "t"
+
     def test_an_id_of_a_closed_subscription_means_nothing_to_the_next(self) -> None:
         session = subscribed_session("1.2")
         session.receive(b"UNSUBSCRIBE\nid:s\\c1\n\n\0")

@@ -1,0 +1,250 @@
+"""Messages that come back because their consumers were lost: counted, and in the end dead letters.
+
+    came back     1, 2 ... maximum_redeliveries - 1    delivered again, with all others
+                  maximum_redeliveries                 delivered again alone: it is a suspect
+                  once more, when it was alone         a dead letter
+
+A consumer that is lost had many messages, and died of one at most. So the last time each is given out without another
+suspect of its queue, and what is no poison is acknowledged then. What a client gives back in order is counted, and
+never makes a dead letter.
+
+A count is written when its message comes back, and before a suspect is given out: so it holds for the next master. What
+is delivered once is never written again. Only a master that takes over counts the first messages that it finds before
+it gives them out, some for each queue: the master before it may have died of one of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+
+from tandemmq.broker.core.delivery import Entry, QueueBase
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.engine.dead_letters import DeadLetters
+from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.operations import CountDeliveries, Page
+
+# It is looked so often whether the suspect of a queue is acknowledged, so that the next one follows; of so many queues.
+LOOK_SECONDS = 0.02
+QUEUES_AT_ONCE = 32
+# A consumer that takes longer with one holds up the others no more.
+ALONE_MS_MAX = 10_000
+# Of so many suspects it is remembered that they were given out alone.
+RELEASED_MAX = 10_000
+# Counts that are written for one subscription that ends: so many messages, of so many bytes. Of more the master alone
+# knows them, as long as it lives.
+COUNTED_MAX = 1_000
+COUNTED_BYTES_MAX = 8 * 1024 * 1024
+# Of all that end within a second: a planned handover is not to wait for it.
+COUNTED_ALL_BYTES_MAX = 16 * 1024 * 1024
+SECOND_MS = 1_000
+# In one operation of the store, which is one write.
+COUNTED_AT_ONCE = 128
+COUNTED_AT_ONCE_BYTES = 1024 * 1024
+# What a new master counts before it gives it out: of one queue, and of all together.
+FOUND_MAX = 1_000
+FOUND_ALL_MAX = 10_000
+FOUND_ALL_BYTES_MAX = 16 * 1024 * 1024
+
+Key = tuple[QueueBase, int | str]
+
+
+class Suspects(Part):
+    """Counts what comes back, and gives suspects out one after the other. On the loop."""
+
+    def __init__(self, shared: Shared, dead_letters: DeadLetters, dispatch: Callable[[QueueBase], None]) -> None:
+        super().__init__(shared)
+        self._dead_letters = dead_letters
+        self._dispatch = dispatch
+        self._waiting: dict[QueueBase, deque[Entry]] = {}
+        self._out: dict[QueueBase, tuple[Entry, int]] = {}  # the one that is alone, and until when
+        self._released: dict[Key, None] = {}  # the oldest first
+        self._is_looking = False
+        self._counted_bytes = self._counted_since = 0
+        self._found: dict[int, int] = {}  # by owner: how many were counted before they were given out
+        self._found_count = self._found_bytes = 0
+
+    # ---- what comes back
+
+    def comes_back(self, queue: QueueBase, entry: Entry, *, is_seen: bool, is_lost: bool) -> bool:
+        """A delivery of a subscription that ends. Whether it goes back to its queue; else it is seen to here."""
+        most = self._most(queue)
+        if not is_seen or most is None:
+            queue.comes_back(entry, is_seen=is_seen)
+            return True
+        if not is_lost:
+            queue.comes_back(entry, is_seen=entry.redeliveries < most)
+            return True
+        if _key(queue, entry) in self._released:  # prove: only-what-was-alone-dies
+            self._bury(queue, entry)
+            return False
+        if entry.redeliveries + 1 < most:
+            queue.comes_back(entry, is_seen=True)
+            return True
+        entry.redeliveries = most
+        self._set_aside(queue, entry)
+        return False
+
+    def redelivered(self, queue: QueueBase, entries: Sequence[Entry]) -> None:
+        """A client delivered them again to its own application. As long as it lives it decides what becomes of them."""
+        most = self._most(queue)
+        for entry in entries:
+            if most is None or entry.redeliveries < most:
+                entry.redeliveries += 1
+        self.count(queue, entries)
+
+    def count(self, queue: QueueBase, entries: Iterable[Entry]) -> None:
+        """Write how often those came back, as far as they are stored."""
+        if not queue.owner or self._store.is_full:
+            return
+        now = self._clock()
+        if now - self._counted_since >= SECOND_MS:
+            self._counted_bytes, self._counted_since = 0, now
+        counts: dict[int, int] = {}
+        number = total = size = 0
+        for entry in entries:
+            if not entry.order_key or not entry.redeliveries:
+                continue
+            number += 1
+            total += entry.size
+            is_much = total > COUNTED_BYTES_MAX or self._counted_bytes > COUNTED_ALL_BYTES_MAX
+            if number > COUNTED_MAX or (is_much and number > 1):
+                break
+            self._counted_bytes += entry.size
+            counts[entry.order_key] = entry.redeliveries
+            size += entry.size
+            if len(counts) >= COUNTED_AT_ONCE or size >= COUNTED_AT_ONCE_BYTES:
+                self._append(CountDeliveries(queue.owner, counts))
+                counts, size = {}, 0
+        if counts:
+            self._append(CountDeliveries(queue.owner, counts))
+
+    def _most(self, queue: QueueBase) -> int | None:
+        """With how many redeliveries a message is a suspect, 1 at least: then it is given out alone. None: never."""
+        most = self._policies.of(queue.destination).redelivery.maximum_redeliveries
+        return None if most is None or queue.is_dead_letter_queue else max(most, 1)
+
+    def _bury(self, queue: QueueBase, entry: Entry) -> None:
+        self._released.pop(_key(queue, entry), None)
+        queue.settle(entry)
+        times = entry.redeliveries + 1
+        self._dead_letters.send_to_dlq(queue, entry, f"delivered {times} times to consumers that were lost with it")
+
+    # ---- what is given out alone
+
+    def _set_aside(self, queue: QueueBase, entry: Entry) -> None:
+        """It stays in flight, with nobody, until its turn comes."""
+        self._waiting.setdefault(queue, deque()).append(entry)
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self._call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """The queues by turns, so many at a time."""
+        self._is_looking = False
+        for queue in list(islice(self._waiting, QUEUES_AT_ONCE)):
+            entries = self._waiting.pop(queue)
+            if queue.is_dropped:
+                self._out.pop(queue, None)
+                for entry in entries:
+                    queue.settle(entry)
+                continue
+            if queue.consumers and not self._is_one_out(queue):
+                self._release(queue, entries.popleft())
+            if entries:
+                self._waiting[queue] = entries  # behind the others
+        for queue in list(islice(self._out, QUEUES_AT_ONCE)):
+            if queue not in self._waiting:
+                self._is_one_out(queue)
+        if self._waiting or self._out:
+            self._look_soon()
+
+    def _is_one_out(self, queue: QueueBase) -> bool:
+        entry, until = self._out.get(queue, (None, 0))
+        if entry is not None and self._clock() < until:
+            for each in queue.consumers:
+                if any(entry is held for held in (*each.unacked.values(), *each.enlisted.values())):
+                    return True
+        self._out.pop(queue, None)
+        return False
+
+    def _release(self, queue: QueueBase, entry: Entry) -> None:
+        self._out[queue] = entry, self._clock() + ALONE_MS_MAX
+        self._released[_key(queue, entry)] = None
+        if len(self._released) > RELEASED_MAX:
+            del self._released[next(iter(self._released))]
+
+        def give_out(_: object = None) -> None:
+            queue.give_back(entry, is_seen=False)
+            self._dispatch(queue)
+
+        if entry.order_key and queue.owner and not queue.is_dropped:
+            # It is written first: should this master die of it, the next one makes it a dead letter.
+            counts = {entry.order_key: entry.redeliveries + 1}
+            self._append(CountDeliveries(queue.owner, counts, Then(None, give_out)))  # prove: suspect-is-counted-first
+        else:
+            give_out()
+
+    # ---- what a new master finds
+
+    def read(self, queue: Queue, page: Page, then: Callable[[], None]) -> None:
+        """What a page brought is about to be given out: ``then`` takes it in, at once or when it was counted."""
+        counts = {} if queue.is_rereading else self._to_count(queue, page)
+        if not counts:
+            then()
+            return
+        # What becomes durable until then is only counted by the queue (window.py, rule 3), and the page does not have
+        # it: so it does not end here, and the queue reads on.
+        page.is_end = False  # prove: late-page-has-no-end
+        self._append(CountDeliveries(page.owner, counts, Then(None, lambda _: then())))
+
+    def _to_count(self, queue: Queue, page: Page) -> dict[int, int]:
+        left = FOUND_MAX - self._found.get(page.owner, 0)
+        most = self._most(queue)
+        if left <= 0 or self._found_count >= FOUND_ALL_MAX or most is None:
+            return {}
+        counts: dict[int, int] = {}
+        for paged in page.messages[:left]:
+            times = paged.message.redelivery_counter
+            if not self._store.is_of_former_term(page.owner, paged.order_key):
+                if page.priority is None:
+                    left = 0  # so are all that follow
+                    break
+                continue
+            if times >= most or self._found_bytes + paged.size > FOUND_ALL_BYTES_MAX:
+                continue
+            self._found_bytes += paged.size
+            counts[paged.order_key] = times + 1
+        self._found[page.owner] = FOUND_MAX if not left else FOUND_MAX - left + len(counts)
+        self._found_count += len(counts)
+        return counts
+
+    def look_through(self, queue: Queue) -> None:
+        """Take out of what waits what came back too often before it was read."""
+        most = self._most(queue)
+        if most is None:
+            return
+        found: list[Entry] = []
+        for _, entries in queue.take_out(partial(_came_back, most)):
+            found += entries
+        queue.in_flight += len(found)
+        for entry in found:
+            if entry.redeliveries > most:
+                entry.redeliveries -= 1  # the last time was counted before
+                self._bury(queue, entry)
+            else:
+                self._set_aside(queue, entry)
+
+
+def _came_back(most: int, entry: Entry) -> bool:
+    return entry.redeliveries >= most and entry.order_key > 0
+
+
+def _key(queue: QueueBase, entry: Entry) -> Key:
+    return queue, entry.order_key or entry.message.message_id

@@ -1,0 +1,201 @@
+"""Reads single records, and gives out no byte that was not compared since it was read.
+
+    file     | batch | batch | batch |          each is compared with its checksum once, before it is read
+    blocks   |    |    |    |    |    |         4 KiB each: their checksums are remembered from then on
+    read     whole blocks around the record     compared with what is remembered
+
+A batch may be as long as a thousand records, and the messages of one queue may lie in as many batches. So a record is
+not read with its batch: what was verified once as a part of its batch is known again by its blocks, whatever the disk
+or the memory of the host made of it since.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from zlib import adler32
+
+from tandemmq.journal.errors import JournalCorrupt
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import (
+    CONTROL,
+    CONTROL_MARK,
+    CONTROL_SIZE,
+    RECORD_HEADER_SIZE,
+    Location,
+    file_of,
+    offset_of,
+)
+from tandemmq.journal.reader import GAP_BYTES_MAX, SPAN_BYTES_MAX, JournalReader, record_size
+from tandemmq.journal.scan import FileSource, Scan
+from tandemmq.journal.verify import CHUNK_BYTES, good_bytes
+
+BLOCK_BYTES = 4096
+# Checksums of blocks that are remembered, of all files, 4 bytes each: of 16 GiB of journal.
+BLOCKS_MAX = 4 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """What is known of a file: all before ``upto``, where a batch begins or the file ends, was looked through.
+
+    ``damage`` has what did not verify there, as (first byte, byte behind the last); ``blocks`` the checksums of the
+    whole blocks before ``upto``, and ``rest`` that of what there is of the next one.
+    """
+
+    upto: int = 0
+    damage: list[tuple[int, int]] = field(default_factory=list)
+    blocks: array[int] = field(default_factory=lambda: array("I"))
+    rest: int = 1
+
+    def add(self, data: memoryview) -> None:
+        at = 0
+        while at < len(data):
+            piece = data[at : at + BLOCK_BYTES - self.upto % BLOCK_BYTES]
+            self.rest = adler32(piece, self.rest)
+            at += len(piece)
+            self.upto += len(piece)
+            if self.upto % BLOCK_BYTES == 0:
+                self.blocks.append(self.rest)
+                self.rest = 1
+
+    def matches(self, data: bytes, first: int) -> bool:
+        """Whether ``data``, which begins with the block ``first`` and ends with a block or at ``upto``, is what was
+        looked through."""
+        view = memoryview(data)
+        expected = self.blocks[first : first + -(-len(data) // BLOCK_BYTES)]
+        if len(expected) * BLOCK_BYTES < len(data):
+            expected.append(self.rest)
+        starts = range(0, len(data), BLOCK_BYTES)
+        return all(adler32(view[at : at + BLOCK_BYTES]) == each for at, each in zip(starts, expected, strict=True))
+
+
+class CheckedReader:
+    """Reads records of the journal by location. ``end_of`` says where a file ends, as a later header has it; None: no
+    header does. For one thread. All raise JournalMissing without the file, JournalCorrupt where it does not verify."""
+
+    def __init__(self, files: JournalFiles, end_of: Callable[[int], int | None], blocks_max: int = BLOCKS_MAX) -> None:
+        self._files = files
+        self._end_of = end_of
+        self._reader = JournalReader(files)
+        self._known: dict[int, _Known] = {}  # the least recently used first
+        self._blocks_max = blocks_max
+        self.blocks = 0  # of which the checksums are remembered
+
+    def read(self, location: Location) -> bytes:
+        """The payload of a record whose size is not known."""
+        file, offset = file_of(location), offset_of(location)
+        header = self._verified(file, offset, offset + RECORD_HEADER_SIZE)
+        return self.read_many([(location, record_size(header, 0, file, offset, 0))])[0]
+
+    def read_many(self, wanted: Sequence[tuple[Location, int]]) -> list[bytes]:
+        """The payloads of several records, given as (location, size of the whole record), in ascending order.
+        Neighbours are read together."""
+        payloads: list[bytes] = []
+        count = len(wanted)
+        index = 0
+        while index < count:
+            location, size = wanted[index]
+            file, start = file_of(location), offset_of(location)
+            stop = start + size
+            following = index + 1
+            while following < count:
+                location, size = wanted[following]
+                offset = offset_of(location)
+                if file_of(location) != file or offset - stop > GAP_BYTES_MAX or offset + size - start > SPAN_BYTES_MAX:
+                    break
+                stop = max(stop, offset + size)
+                following += 1
+            data = self._verified(file, start, stop)
+            for location, size in wanted[index:following]:
+                offset = offset_of(location)
+                at = offset - start
+                payloads.append(data[at + RECORD_HEADER_SIZE : at + record_size(data, at, file, offset, size)])
+            index = following
+        return payloads
+
+    def forget(self, files: Iterable[int]) -> None:
+        """Those files are to be removed."""
+        gone = tuple(files)
+        self._reader.forget(gone)
+        for file in gone:
+            self._forget(file)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _verified(self, file: int, start: int, stop: int) -> bytes:
+        known = self._through(file, stop)
+        if any(first < stop and start < last for first, last in known.damage):  # prove: damaged-batch-is-kept-back
+            raise JournalCorrupt(file, start, stop, "its batch does not verify")
+        block = start // BLOCK_BYTES
+        begin = block * BLOCK_BYTES
+        end = min(-(-stop // BLOCK_BYTES) * BLOCK_BYTES, known.upto)
+        data = self._reader.read_bytes(file, begin, end - begin)
+        if len(data) < end - begin or not known.matches(data, block):  # prove: block-is-compared
+            raise JournalCorrupt(file, start, stop, "it is not what was verified before")
+        return data[start - begin : stop - begin]
+
+    def _through(self, file: int, target: int) -> _Known:
+        """The file, looked through beyond ``target``, where something ends that was durable."""
+        known = self._known.pop(file, None) or _Known()
+        self._known[file] = known
+        if known.upto < target:
+            before = len(known.blocks)
+            try:
+                while known.upto < target:
+                    self._look_on(file, known, target)
+            finally:
+                self.blocks += len(known.blocks) - before
+            while self.blocks > self._blocks_max and len(self._known) > 1:
+                self._forget(next(iter(self._known)))
+        return known
+
+    def _look_on(self, file: int, known: _Known, target: int) -> None:
+        start, end = known.upto, self._end_of(file)
+        data = self._reader.read_bytes(file, start, CHUNK_BYTES)
+        good = good_bytes(data, len(data) if end is None else end - start)
+        if good:
+            known.add(memoryview(data)[:good])
+            return
+        if len(data) == CHUNK_BYTES and self._look_through_long(file, known, data):
+            return
+        following = self._next_good(file, start, end)
+        if following is None:
+            raise JournalCorrupt(file, start, target, "its batch does not verify")
+        known.damage.append((start, following))
+        while known.upto < following:
+            known.add(memoryview(self._reader.read_bytes(file, known.upto, min(CHUNK_BYTES, following - known.upto))))
+
+    def _look_through_long(self, file: int, known: _Known, head: bytes) -> bool:
+        """Whether a batch that is longer than a chunk begins at ``upto``, and is good; then it was looked through."""
+        mark, length, checksum = CONTROL.unpack_from(head)
+        upto, blocks, rest = known.upto, len(known.blocks), known.rest
+        stop = upto + CONTROL_SIZE + length
+        if mark != CONTROL_MARK or stop <= upto + len(head):
+            return False
+        piece = memoryview(head)
+        summed = adler32(piece[CONTROL_SIZE:])
+        while piece:
+            known.add(piece)
+            piece = memoryview(self._reader.read_bytes(file, known.upto, min(CHUNK_BYTES, stop - known.upto)))
+            summed = adler32(piece, summed)
+        # prove: long-batch-is-verified "summed == checksum" -> "True"
+        if known.upto == stop and (checksum <= 0 or summed == checksum):
+            return True
+        known.upto, known.rest = upto, rest
+        del known.blocks[blocks:]
+        return False
+
+    def _next_good(self, file: int, start: int, end: int | None) -> int | None:
+        """Where the first good batch begins behind the bad one at ``start``; None: there is none."""
+        skipped: list[JournalCorrupt] = []
+        for found in Scan(lambda: FileSource(self._files, file), file, start, end, on_corrupt=skipped.append):
+            return found.offset
+        return None
+
+    def _forget(self, file: int) -> None:
+        known = self._known.pop(file, None)
+        if known is not None:
+            self.blocks -= len(known.blocks)
