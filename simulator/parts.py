@@ -41,7 +41,7 @@ KINDS: Final = (SharedFileLocker.kind, LeaseDatabaseLocker.kind)
 
 #: Where files are to be reclaimed while a broker sleeps, they are shorter, and go sooner.
 LATE: Final[dict[str, float]] = {
-    "journal_max_file_length": 1 << 10,
+    "journal_max_file_length": 2 << 10,
     "checkpoint_records": 50,
     "checkpoint_interval": 0.5,
     "cleanup_interval": 0.1,
