@@ -74,7 +74,9 @@ def fence_is_a_name(patch: pytest.MonkeyPatch) -> None:
     """Whoever slept takes a file for its own that another broker linked by that name."""
 
     def find_name(self: JournalWriter) -> None:
-        if not self._files.exists(self.file):
+        try:
+            self._files.identity_now(self.file)
+        except FileNotFoundError:
             self._depose("the file lost its name")
 
     def find_names(self: Promotion) -> None:
