@@ -85,6 +85,7 @@ class _LateLink:
         self._wake_linker: Wake | None = None
         self._wake_owner: Wake | None = None
         self._cut: list[Node] = []
+        self._is_over = False
         self._ends_at = 0.0
         self._masterless_since = self._world.now
         self._site.on_link = self._linked
@@ -95,6 +96,7 @@ class _LateLink:
             self._site.grants.left += 1  # a master need not go for that
 
     def _ended(self) -> None:
+        self._is_over = True
         self._site.on_link = None
         self._site.grants.end()
         for node in self._cut:
@@ -205,6 +207,8 @@ class _LateLink:
 
     def _wake_up(self) -> None:
         """The owner: both it and the master have a lock that says so."""
+        if self._is_over:
+            return
         if self._wake_owner is None:
             self._end()
             return
