@@ -31,7 +31,9 @@ OWNER_SHARE: Final = 0.75
 PROMOTED_OWNER_SHARE: Final = 0.5
 #: Where the owner falls asleep: a promotion past its link, or a master.
 OWNER_SLEEPS_AT: Final = (*PROMOTION[2:], *(Step.MASTER,) * len(PROMOTION[2:]))
-OWNER_CALLS_MAX: Final = 6
+OWNER_CALLS: Final = (0, 6)
+#: A rotation takes some calls; then batches are written into the file.
+ROTATED_OWNER_CALLS: Final = (8, 24)
 WATCH_SECONDS: Final = 0.05
 #: A broker that waits for nothing but the lock has it after so long; else it is given to one more.
 MASTERLESS_SECONDS: Final = 0.2
@@ -83,6 +85,7 @@ class _LateLink:
         self._wake_linker: Wake | None = None
         self._wake_owner: Wake | None = None
         self._cut: list[Node] = []
+        self._is_over = False
         self._ends_at = 0.0
         self._masterless_since = self._world.now
         self._site.on_link = self._linked
@@ -93,6 +96,7 @@ class _LateLink:
             self._site.grants.left += 1  # a master need not go for that
 
     def _ended(self) -> None:
+        self._is_over = True
         self._site.on_link = None
         self._site.grants.end()
         for node in self._cut:
@@ -142,7 +146,7 @@ class _LateLink:
             chance = self._world.random
             is_promoted = node.steps.step in PROMOTION
             step = chance.choice(OWNER_SLEEPS_AT) if is_promoted else Step.MASTER
-            calls = chance.randint(0, OWNER_CALLS_MAX)
+            calls = chance.randint(*(OWNER_CALLS if is_promoted else ROTATED_OWNER_CALLS))
             self._site.traps.set(Trap(step, calls, self._meets_owner, met=node.steps))
 
     def _meets_owner(self, met: Steps) -> None:
@@ -203,6 +207,8 @@ class _LateLink:
 
     def _wake_up(self) -> None:
         """The owner: both it and the master have a lock that says so."""
+        if self._is_over:
+            return
         if self._wake_owner is None:
             self._end()
             return

@@ -66,13 +66,13 @@ MET_SECONDS_MAX = 15.0
 SERVES_SECONDS_MAX = 90.0
 #: Where links come late: when the first of them is planned; the share of a storm in which faults begin; how much longer
 #: the storm may last; and what comes behind the last fault.
-LATE_LINK_SECONDS = (1.0, 4.0)
-LATE_SHARE = 0.5
+LATE_LINK_SECONDS = (1.0, 8.0)
+LATE_SHARE = 1.0
 LATE_STORMS = 3
 AFTER_LATE_LINKS_SECONDS = 2.0
 #: Between the messages of a producer, in seconds.
 INTERVALS = (0.1, 0.2, 0.4)
-LATE_INTERVALS = (0.04, 0.08)
+LATE_INTERVALS = (0.03, 0.05, 0.1)
 #: A queue from which nothing came for so long is empty.
 QUIET_SECONDS = 2.0
 END_SECONDS_MAX = 60.0

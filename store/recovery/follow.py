@@ -151,7 +151,8 @@ class Follower:
         self._is_trial = is_trial
         self._on_read = on_read
         self._disk = files.disk
-        self._ends_seen: dict[int, int] = {}  # of files that ActiveMQ wrote and left behind
+        # Of files whose end no header names, by file and inode: another file may have the number by now.
+        self._ends_seen: dict[tuple[int, int], int] = {}
         self._known_then = set(self.state.files)
         self._began_at = self.state.position
         self._went_on: tuple[int, int] | None = None  # (file, the next one), where nothing else names the next
@@ -264,7 +265,7 @@ class Follower:
             position = state.position
             if file < position.file:
                 if is_final and file not in self.epoch_history.ends and file not in self._headers.misplaced:
-                    found[file] = self._ends_seen.get(file) or self._end_left_at(file, ids)
+                    found[file] = self._ends_seen.get(self._headers.key(file)) or self._end_left_at(file, ids)
                 continue
             if file > position.file:
                 state.position = position = Position(file, 0)
@@ -279,7 +280,7 @@ class Follower:
             if not self._read(file, position.offset, end, is_settled=is_settled, is_final=is_final):
                 return found
             if is_settled and end is None:
-                found[file] = self._ends_seen[file] = state.position.offset
+                found[file] = self._ends_seen[self._headers.key(file)] = state.position.offset
             if not is_settled:
                 break
         if is_final:

@@ -88,6 +88,10 @@ class HeaderReader:
             self.ids = [file for file in ids if not (ends.get(file) and is_blank(self._files, file))]
         return self.ids
 
+    def key(self, file: int) -> tuple[int, int]:
+        """Which file this is, of the listed ones: another one may get its number."""
+        return file, self._inodes[file]  # prove: end-of-the-file-that-was-read "self._inodes[file]" -> "0"
+
     def has_batches(self, file: int) -> bool:
         """Whether the first batch of ``file`` is good."""
         return file in self._first or self._first_payload(file) is not None

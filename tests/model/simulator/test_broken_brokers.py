@@ -78,7 +78,9 @@ def fence_is_a_name(patch: pytest.MonkeyPatch) -> None:
     """Whoever slept takes a file for its own that another broker linked by that name."""
 
     def find_name(self: JournalWriter) -> None:
-        if not self._files.exists(self.file):
+        try:
+            self._files.identity_now(self.file)
+        except FileNotFoundError:
             self._depose("the file lost its name")
 
     def find_names(self: Promotion) -> None:
@@ -265,7 +267,7 @@ HANG = ("hang",)
 
 BROKEN: dict[str, Broken] = {
     "nobody looks": Broken(nobody_looks, (), FAULTS, HARM, 9),
-    "a fence is a name": Broken(fence_is_a_name, (), LATE, "lost|came back", 2),
+    "a fence is a name": Broken(fence_is_a_name, (), LATE, HARM, 9),
     "a lease is held for ever": Broken(lease_is_held_for_ever, LEASE, FAULTS, f"{HARM}|still proves", 8),
     "reads before its fence": Broken(reads_before_its_fence, (), FAULTS, HARM, 13),
     "nothing is synced": Broken(nothing_is_synced, (), ("kill",), HARM, 2),

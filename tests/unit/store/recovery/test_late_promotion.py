@@ -116,6 +116,42 @@ def test_a_file_of_a_late_linker_is_no_file_that_a_header_names(directory: str, 
     third.close()
 
 
+# proves: end-of-the-file-that-was-read
+def test_an_end_that_was_read_is_that_of_a_file_and_not_of_its_name(tmp_path: Path) -> None:
+    """No header names it any more, and another broker linked a file late in the place of the one that was read."""
+    directory = str(tmp_path / "data")
+    os.mkdir(directory)
+    files = JournalFiles(directory)
+    files.prepare("z", 64 * KIB)
+    first = Term(directory, "a")
+
+    def go_on_to(file: int) -> None:
+        while first.position.file < file:
+            first.take(first.add_durably(10, body=bytes(4 * KIB)))
+
+    def reclaim(file: int) -> None:
+        first.store.checkpoint()
+        first.wait(lambda: not os.path.exists(files.path(file)))
+
+    go_on_to(2)
+    kept = first.add_durably(1)
+    go_on_to(5)
+    reclaim(3)
+    late = Standby(directory, str(tmp_path / "index"), "c", SMALL)
+    late.follow()
+    first.take(kept)
+    reclaim(2)
+    go_on_to(7)
+    late.follow()
+    first.crash()
+    files.publish("z", 2)
+    late.fence(lambda: True)
+    begin(late, reads=True)
+    late.close()
+    assert read_headers(files).ends[2] == 0
+    Term(directory, "d").close()
+
+
 # proves: header-of-the-file-that-is-there
 def test_a_header_is_that_of_a_file_and_not_of_its_name(tmp_path: Path) -> None:
     files = JournalFiles(str(tmp_path))
