@@ -14,7 +14,7 @@ from tandemmq.broker.protocols.mqtt.packets import PacketType
 from tests.support.acceptance.mqtt_once_clients import KINDS
 from tests.support.acceptance.mqtt_sleep_rounds import ROUNDS_OF_A_LIFE, Life, check, seed_of
 from tests.support.acceptance.mqtt_wire_log import Said, faults_of_brokers
-from tests.support.acceptance.zombie_fixtures import library as library
+from tests.support.acceptance.zombie_shim import library as library
 from tests.support.protocols.mqtt.client_packets import ServerPacket
 from tests.support.prove import IS_PROOF, SEED, rounds
 
