@@ -70,6 +70,8 @@ def test_workers_need_nothing_but_the_zip_arrow_and_numpy(tmp_path: Path) -> Non
     assert output.stdout.strip() == f"{archive}/tandemmq/__init__.py"
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 @pytest.mark.service
 @pytest.mark.thorough  # a Java for the driver and the cluster, one for each executor
 @pytest.mark.timeout(SECONDS_MAX + 60)

@@ -168,7 +168,14 @@ def busy(tmp_path: Path) -> Path:
     return tmp_path / "busy"
 
 
-@pytest.mark.parametrize(("job", "drawings"), [("composition", 3), ("pins", 1), ("latency", 2)])
+@pytest.mark.parametrize(
+    ("job", "drawings"),
+    [
+        ("composition", 3),
+        pytest.param("pins", 1, marks=[pytest.mark.prove, pytest.mark.proof_only]),
+        pytest.param("latency", 2, marks=[pytest.mark.prove, pytest.mark.proof_only]),
+    ],
+)
 def test_what_a_job_writes_can_be_read(
     spark: SparkSession, opened: Callable[[Path, int], Any], busy: Path, tmp_path: Path, job: str, drawings: int
 ) -> None:

@@ -71,6 +71,8 @@ def write_days(directory: Path, destinations: tuple[str, ...], *, first_file: in
         (directory / f"db-{file}.log").write_bytes(bytes(encode_batch(payloads)[0]).ljust(1 << 16, b"\0"))
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 def test_the_lake_has_what_closed_files_have_and_only_new_ones_are_added(
     spark: SparkSession, store: Path, tmp_path: Path
 ) -> None:

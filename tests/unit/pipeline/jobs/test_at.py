@@ -43,6 +43,8 @@ ARCHIVING = replace(SETTINGS, archive_data_logs=True)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 @pytest.mark.timeout(600)
 def test_at_a_place_is_what_was_there_at_that_place(spark: SparkSession, tmp_path: Path) -> None:
     """Random lives. One is archived, and looked back at from its end; of the next, whose old files are gone, the end
@@ -144,6 +146,8 @@ def test_a_time_lies_between_two_clocks_and_what_stands_between_them_is_counted(
     assert first == Cut("a", 2 << 32 | 140, at(4), at(9), 2)
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 def test_a_sender_whose_clock_is_wrong_moves_no_moment(spark: SparkSession, tmp_path: Path) -> None:
     directory = tmp_path / "store"
     directory.mkdir()

@@ -178,6 +178,8 @@ def test_a_backlog_stays_as_it_was_while_nothing_happens() -> None:
 # ---- journals
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 def test_activemqs_acknowledgements_are_timed_by_the_messages_around(spark: SparkSession, tmp_path: Path) -> None:
     def message(number: int, seconds: int) -> bytes:
         return add(number, timestamp=int(NINE.timestamp() * 1000) + 1000 * seconds)

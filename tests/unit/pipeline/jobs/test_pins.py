@@ -153,6 +153,8 @@ def test_every_link_between_files_is_found(spark: SparkSession, tmp_path: Path) 
         assert told(journal.facts) == told(facts), f"{directory}, TANDEMMQ_SEED={SEED}"
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 @pytest.mark.timeout(600)
 def test_a_directory_of_activemq_is_judged_as_the_broker_judges_it(
     spark: SparkSession, activemq: Callable[..., Any], tmp_path: Path
@@ -168,6 +170,8 @@ def test_a_directory_of_activemq_is_judged_as_the_broker_judges_it(
     same_answer(journal, directory, tmp_path / "alone")
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 @pytest.mark.timeout(600)
 def test_what_a_destination_alone_keeps_is_told_with_what_would_go(spark: SparkSession, tmp_path: Path) -> None:
     """Two messages of a queue in old files; archived files are nobody's."""
@@ -209,6 +213,8 @@ def test_what_a_destination_alone_keeps_is_told_with_what_would_go(spark: SparkS
     assert "Bytes by file, and what holds it" in (out / "pins.html").read_text()
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 def test_of_several_stores_each_line_says_whose_it_is(spark: SparkSession, tmp_path: Path) -> None:
     stores = [tmp_path / name for name in ("east", "west")]
     for store in stores:

@@ -50,6 +50,8 @@ def rows(table: Any) -> list[dict[str, Any]]:
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 @pytest.mark.timeout(300)
 def test_a_master_that_is_killed_meanwhile_changes_nothing(
     spark: SparkSession, pair: tuple[Server, Server], tmp_path: Path
@@ -195,6 +197,8 @@ def test_what_parquet_holds_is_sent_where_it_is_wanted(
     assert [slice.destination for slice in run.slices] == ["7"], "and not the number 7"
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 def test_a_lake_knows_what_was_acknowledged(spark: SparkSession, mixed: Path, tmp_path: Path) -> None:
     lake, out = str(tmp_path / "lake"), str(tmp_path / "out")
     archive.run(spark, Sources((str(mixed),)), lake)
@@ -230,6 +234,8 @@ def test_wrong_usage_is_told_before_spark_starts(arguments: list[str], store: Pa
 # ---- Jobs from journal files to the tables, findings and pages that a person gets
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 def test_the_audit_of_an_old_activemq_is_named_as_what_fills_the_files(
     spark: SparkSession, audited: Path, tmp_path: Path
 ) -> None:

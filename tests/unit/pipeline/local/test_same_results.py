@@ -31,6 +31,9 @@ from tests.support.prove import SEED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Jobs that CI runs by both engines; a proof runs all.
+SAMPLE = ("composition", "duplicates", "verify")
+LEFT = [pytest.mark.prove, pytest.mark.proof_only]
 MOMENT = datetime.fromtimestamp((NOW_MS + 120_000_000) / 1000, UTC)
 OPTIONS: dict[str, dict[str, Any]] = {
     "at": {"time": MOMENT, "with_bodies": True},
@@ -47,7 +50,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", [pytest.param(job, marks=[] if job in SAMPLE else LEFT) for job in JOBS])
 def test_a_job_says_the_same_by_both_engines(
     job: str, stores: tuple[str, ...], spark: SparkSession, tmp_path: Path
 ) -> None:
