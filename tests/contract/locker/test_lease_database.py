@@ -346,6 +346,16 @@ def test_a_second_broker_with_the_same_name_is_refused_and_told_where_the_first_
     assert not second.keep_alive()
 
 
+def test_a_namesake_does_not_extend_the_others_lease(row: Row, broker: Broker) -> None:
+    first, second = broker("same"), broker("same")
+    assert first.try_acquire()
+    row.clock.advance(LEASE)
+    assert second.try_acquire()
+    assert not first.keep_alive()
+    first.release()
+    assert second.keep_alive()
+
+
 def test_a_broker_that_was_killed_waits_its_own_lease_out(row: Row, broker: Broker) -> None:
     assert broker("same", pid=1).try_acquire()
     again = broker("same", pid=2)

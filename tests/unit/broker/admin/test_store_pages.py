@@ -210,6 +210,12 @@ async def test_two_who_ask_for_a_compaction_get_one(broker: Broker, client: aioh
     assert broker.store.figures.compactions == 1
 
 
+async def test_a_page_of_a_foreign_site_cannot_begin_one(broker: Broker, client: aiohttp.ClientSession) -> None:
+    for asked, status in (client.post("/store/compact", data={"a": "form"}), 415), (client.get("/store/compact"), 405):
+        async with asked as answer:
+            assert answer.status == status
+
+
 async def test_who_is_not_master_says_so_and_who_is(broker: Broker, client: aiohttp.ClientSession) -> None:
     broker.let_go()
     for ask in (client.get("/store/why"), client.post("/store/compact", json={})):

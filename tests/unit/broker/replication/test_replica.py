@@ -105,7 +105,8 @@ def test_a_damaged_file_is_fetched_from_the_others(whole: SmallSet) -> None:
         first.write(f"{number}-" + "z" * 5_000)
     file = first.files.list()[0]
     content = (first.directory / f"db-{file}.log").read_bytes()
-    first.replica.give_up_files([file])
+    with pytest.raises(Deposed, match="another node is to lead"):
+        first.authority.damaged([file])
     first.leave()
     second = whole.elect(*whole.others(first))
     second.write("b")
