@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import random
 import shutil
 import subprocess
 from collections import Counter
@@ -19,8 +20,8 @@ import pytest
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.load import Books, consume, drain, produce
-from tests.support.acceptance.stomp_wire import Wire, connect_any
-from tests.support.prove import IS_PROOF
+from tests.support.acceptance.stomp_wire import LOST, Wire, connect_any
+from tests.support.prove import IS_PROOF, SEED
 
 MIB = 1 << 20
 VOLUME_BYTES = 10 * MIB
@@ -37,6 +38,7 @@ FAIL_AT_ONCE = """
 queue = ">"
 send_fail_if_no_space = true
 """
+ROUNDS = 50 if IS_PROOF else 1  # so often somebody else fills the disk
 QUEUE = "/queue/q"
 # Nothing for so long: the queue is drained.
 QUIET_SECONDS = 0.5
@@ -125,6 +127,35 @@ async def fill(books: Books, wire: Wire, name: str) -> str:
         if refusals:
             return refusals[0]
     raise AssertionError("a disk is full some day")
+
+
+async def produce_for_long(books: Books, ports: list[int], name: str, stop: asyncio.Event) -> None:
+    """Send until told to stop, over whatever happens; what was refused, or not confirmed, is sent again later."""
+    numbers = itertools.count(1)
+    waiting: dict[str, None] = {}
+    while waiting or not stop.is_set():
+        wire = await connect_any(ports)
+        try:
+            for body in waiting:
+                send(wire, body)
+            while waiting or not stop.is_set():
+                while len(waiting) < 5 and not stop.is_set():
+                    body = f"{name}-{next(numbers)}"
+                    waiting[body] = None
+                    books.sent.add(body)
+                    send(wire, body)
+                frame = await asyncio.wait_for(wire.read(), 20)
+                body = frame.headers["receipt-id"]
+                if frame.command == "RECEIPT":
+                    waiting.pop(body, None)
+                    books.stored.add(body)
+                else:
+                    assert frame.headers["message"].startswith("disk full"), frame
+                    await asyncio.sleep(0.05)
+                    send(wire, body)
+        except LOST:
+            books.reconnects += 1
+        wire.close()
 
 
 def verify(broker: BrokerProcess, books: Books) -> None:
@@ -228,6 +259,35 @@ async def test_a_broker_killed_on_a_full_disk_starts_there_again(broker: BrokerP
     producer.close()
     await drain(books, [broker.stomp], QUEUE, QUIET_SECONDS)
     assert set(books.received.values()) == {1}
+    verify(broker, books)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(900 if IS_PROOF else 120)
+async def test_somebody_else_fills_the_disk_to_the_last_byte(broker: BrokerProcess, volume: Path) -> None:
+    """Producers and consumers at work: the broker refuses, or gives up its role; afterwards everything is there."""
+    print(f"seed {SEED} (TANDEMMQ_SEED)")
+    dice = random.Random(SEED)
+    broker.start().wait_role("master")
+    books = Books()
+    stop = asyncio.Event()
+    ports = [broker.stomp]
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(produce_for_long(books, ports, "p", stop))
+        consuming = asyncio.Event()
+        tasks.create_task(consume(books, ports, QUEUE, consuming))
+        for _ in range(ROUNDS):
+            await asyncio.sleep(dice.uniform(0.0, 1.0))
+            ballast = volume / "ballast"
+            await asyncio.to_thread(fill_up, ballast)
+            await asyncio.sleep(dice.uniform(0.3, 1.5))
+            ballast.unlink()
+            await asyncio.to_thread(wait_until, lambda: has_space(broker), "it is master, with room", 30)
+            before = len(books.stored)
+            await asyncio.to_thread(wait_until, lambda before=before: len(books.stored) > before, "producers go on", 30)  # type: ignore[misc]
+        stop.set()
+        consuming.set()
+    await drain(books, ports, QUEUE, QUIET_SECONDS)
     verify(broker, books)
 
 

@@ -7,13 +7,15 @@ hangs. Which trouble each is, and what follows, stands in docs/failures.md.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import random
+import signal
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.stomp_wire import Wire
 from tests.support.acceptance.zombie_locks import FileLock, SqliteLease
 from tests.support.acceptance.zombie_pair import Pair
-from tests.support.acceptance.zombie_shim import Area, Verb
+from tests.support.acceptance.zombie_shim import Area, Shim, Verb
 from tests.support.acceptance.zombie_shim import library as library
 from tests.support.prove import IS_PROOF, SEED
 
@@ -69,7 +71,7 @@ def chosen() -> list[Case]:
     return CASES if IS_PROOF else random.Random(SEED).sample(CASES, 1)
 
 
-@contextmanager
+@contextlib.contextmanager
 def lived(pair: Pair) -> Iterator[Pair]:
     """Started; at the end it is stopped, and its store is in order."""
     try:
@@ -239,3 +241,59 @@ async def test_a_handover_that_hangs_lets_the_lock_go(leased: Pair) -> None:
     await asyncio.to_thread(master.wait_role, "standby")
     assert master.pid == pid
     assert await bodies(standby, 2) == ["before", "after"]
+
+
+class LockElsewhere(FileLock):
+    """`shared-file` on a volume of its own."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.directory = place
+
+    def settings(self, broker: str) -> dict[str, str]:
+        return {**super().settings(broker), "locker.directory": str(self.directory)}
+
+
+def is_fed(manager: socket.socket) -> bool:
+    """Whether the watchdog was fed since the last question."""
+    heard = []
+    while True:
+        try:
+            heard.append(manager.recv(4096))
+        except BlockingIOError:
+            return b"WATCHDOG=1" in heard
+
+
+@pytest.mark.thorough
+@pytest.mark.service
+@pytest.mark.timeout(240)
+@pytest.mark.promise("waits-are-bounded")
+async def test_a_lock_that_hangs_starves_the_watchdog_and_is_free_when_the_process_ends(
+    tmp_path: Path, library: Path
+) -> None:
+    """Nothing else hangs: loop and storage are well. It ends when it is told to, though a thread of it hangs."""
+    place, period_seconds = tmp_path / "locks", 2.0
+    place.mkdir()
+    pair = Pair(tmp_path / "data", LockElsewhere(place), library)
+    shim = Shim(library, tmp_path / "lock.shim", place)
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(tmp_path / "notify"))
+    manager.setblocking(False)
+    master, standby = pair.brokers.values()
+    watchdog = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": str(int(period_seconds * 1e6))}
+    master.environment = shim.environment | watchdog
+    with contextlib.closing(manager), lived(pair), contextlib.closing(shim):
+        await confirm(master, "before")
+        await asyncio.to_thread(wait_until, lambda: is_fed(manager), "the watchdog is fed")
+        shim.hold(Verb.ALL, Area.VOLUME)
+        why = "was let go, and does not answer"
+        await asyncio.to_thread(wait_until, lambda: is_unwell(master, why), "it says so", SECONDS_MAX)
+        await asyncio.sleep(period_seconds)
+        is_fed(manager)
+        await asyncio.sleep(2 * period_seconds)
+        assert not is_fed(manager), "systemd would not end it"
+        assert roles(pair) == {"demoted", "standby"}
+        master.kill(signal.SIGTERM)
+        assert await asyncio.to_thread(master.wait, SECONDS_MAX) == 0
+        await asyncio.to_thread(standby.wait_role, "master")
+        assert await bodies(standby, 1) == ["before"]
