@@ -104,14 +104,16 @@ def test_a_damaged_file_is_fetched_from_the_others(whole: SmallSet) -> None:
     for number in range(30):
         first.write(f"{number}-" + "z" * 5_000)
     file = first.files.list()[0]
-    content = (first.directory / f"db-{file}.log").read_bytes()
+    path = first.directory / f"db-{file}.log"
+    content = path.read_bytes()
+    path.write_bytes(content[:1000] + b"rotten" + content[1006:])
     with pytest.raises(Deposed, match="another node is to lead"):
         first.authority.damaged([file])
     first.leave()
     second = whole.elect(*whole.others(first))
     second.write("b")
     whole.until(lambda: first.replica.status()["is_whole"], "it is whole again")
-    assert (first.directory / f"db-{file}.log").read_bytes()[: len(content)].rstrip(b"\0") == content.rstrip(b"\0")
+    assert path.read_bytes()[: len(content)].rstrip(b"\0") == content.rstrip(b"\0")
     whole.until_same()
 
 
