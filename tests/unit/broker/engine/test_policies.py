@@ -125,6 +125,15 @@ def test_what_nobody_uses_goes_and_may_come_again(tidy):
     assert (client.receipts, tidy.figures()["messages"]) == (["1", "2"], 1)
 
 
+def test_without_a_policy_everything_stays(make_harness):
+    goes = DestinationPolicy(gc_inactive_destinations=True, inactive_timeout_before_gc=10_000)
+    for policies, left in ((), ["orders", "prices"]), ([PolicyEntry(TOPIC, "prices", goes)], ["orders"]):
+        harness = make_harness(Policies(policies))
+        harness.client().send("b", PRICES).handle(AddDestination(ORDERS))
+        harness.wait(1_000)
+        assert sorted(names(harness)) == left
+
+
 def test_what_is_used_stays(tidy):
     client = tidy.client("me").send("a").subscribe("s", Destination(QUEUE, "consumed"))
     client.subscribe("d", PRICES, durable_name="d")
