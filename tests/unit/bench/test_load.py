@@ -108,7 +108,8 @@ def test_at_a_rate_messages_are_sent_when_they_are_due_and_latencies_count_from_
 
     result = run_load(replace(plan, count=None, seconds=0.4, warmup_seconds=0.2, rate=500.0))
 
-    assert result.sent == result.confirmed == result.received == 300
+    assert result.sent == result.confirmed == result.received
+    assert result.sent in (300, 301), "what is due at the very end depends on how the clock rounds"
     assert result.receipt_p50_ms is not None
     assert result.receipt_max_ms is not None
     assert 0 < result.receipt_p50_ms <= result.receipt_max_ms

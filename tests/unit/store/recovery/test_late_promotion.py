@@ -146,7 +146,8 @@ def test_an_end_that_was_read_is_that_of_a_file_and_not_of_its_name(tmp_path: Pa
     first.crash()
     files.publish("z", 2)
     late.fence(lambda: True)
-    begin(late, reads=True)
+    late.read()
+    begin(late)
     late.close()
     assert read_headers(files).ends[2] == 0
     Term(directory, "d").close()
