@@ -20,9 +20,10 @@ def until(consumer: Consumer, text: str) -> Message:
             return message
 
 
-def test_the_destination_source_knows_queues_and_topics(connect: Connect, connection: JmsConnection, name: str) -> None:
+def test_the_destination_source_knows_queues_and_topics(connect: Connect, name: str) -> None:
     before = connect()
     before.session().send(f"queue://{name}.BEFORE", "a")
+    connection = connect()
     wanted = [f"queue://{name}.BEFORE"]
     assert set(wanted) <= set(connection.destinations(wanted)), "what is there is told to who comes"
     before.session().send(f"queue://{name}.AFTER", "a")
