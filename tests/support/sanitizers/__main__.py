@@ -56,10 +56,7 @@ RUNS = {
     # It takes the place of malloc, as the two others do.
     "undefined": Run(
         ("-fsanitize=undefined", "-static-libubsan"),
-        (
-            f"{COUNTED}_what_was_counted_is_read_and_what_was_not_is_left_out",
-            f"{COUNTED}_each_object_of_a_program_counts",
-        ),
+        (COUNTED,),
         False,
     ),
 }
