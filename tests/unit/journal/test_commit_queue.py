@@ -2,6 +2,7 @@
 
 # proves: native-failed-step-is-not-told, native-halted-begins-nothing, native-place-is-waited-for
 # proves: native-place-only-while-served, native-place-within-the-file
+# proves: native-interrupted-takes-no-more, native-proof-is-passed-on, native-serves-so-long
 
 from __future__ import annotations
 

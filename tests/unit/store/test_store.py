@@ -1,6 +1,7 @@
 """The store over a real directory: what was durable is there again, in order, whatever the ending was."""
 
 # proves: journal-end, live-files, pins, upkeep
+# proves: id-of-a-part-is-known, page-with-more-behind, place-counts-every-record, prepare-is-synced
 
 from __future__ import annotations
 

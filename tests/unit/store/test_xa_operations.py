@@ -1,5 +1,7 @@
 """What an engine asks for XA, of every store alike: the real one, several of them, and the one in memory."""
 
+# proves: outcome-before-what-asks, place-counts-every-record, prepare-is-synced, rolled-back-may-come-again
+
 from __future__ import annotations
 
 import queue

@@ -1,6 +1,7 @@
 """What is done for a client that is away gives way to it when it comes."""
 
 # proves: will-ends-with-its-record
+# proves: session-of-a-client-that-came-back, time-to-come-back
 
 from __future__ import annotations
 

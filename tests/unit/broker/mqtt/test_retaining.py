@@ -1,5 +1,7 @@
 """Retained messages are what their queue holds."""
 
+# proves: replaced-retained-ends-first
+
 from __future__ import annotations
 
 import pytest

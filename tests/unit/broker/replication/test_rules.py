@@ -2,6 +2,7 @@
 
 # proves: replication-rules, left-copy-is-synced, resigns-when-nothing-is-written, lease-from-before-the-question
 # proves: follows-nobody-while-paused, master-stays-a-voter
+# proves: answer-to-this-question, epoch-above-every-file, founded-by-all
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The producer audit: its window against a plain set, its image."""
 
 # proves: forgets-the-first-of-a-window
+# proves: loaded-bits-keep-their-numbers, nothing-above-the-newest
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 # proves: new-messages, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-tails
 # proves: submitted-is-known
+# proves: nothing-above-the-newest, outcome-before-what-asks, unmatched-acks-take-the-inbox
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """CONNECT, CONNACK and DISCONNECT, as MQTT 3.1, 3.1.1 and 5.0 have them."""
 
+# proves: session-record-is-replaced-at-once
+
 from __future__ import annotations
 
 import pytest

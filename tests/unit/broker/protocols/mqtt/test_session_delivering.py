@@ -1,6 +1,8 @@
 """What clients get: QoS, packet ids, limits, sessions that go on, and what MQTT has no word for."""
 
 # proves: id-of-a-lost-message-is-released, id-of-another-is-not-given, message-ends-with-its-release
+# proves: begun-message-does-not-expire, one-pubrec-counts, qos-as-it-was-begun, release-waits-for-its-record
+# proves: room-for-a-free-id
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What clients publish: QoS 0 to 2, packet ids, aliases, limits, and what is refused."""
 
 # proves: packet-id-with-its-message, newest-record-counts, pubrec-after-the-store
+# proves: refused-packet-id-is-free, repeated-publish-waits-for-the-store
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """SUBSCRIBE, UNSUBSCRIBE, retained messages for who subscribes, and sessions that know their subscriptions."""
 
 # proves: record-ends-when-it-is-back, retained-position-is-kept, who-left-does-not-end-twice
+# proves: begun-message-does-not-expire, former-record-ends-last, session-record-is-replaced-at-once
+# proves: unsuback-after-its-record
 
 from __future__ import annotations
 
