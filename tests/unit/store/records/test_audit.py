@@ -127,6 +127,12 @@ def whose(connection_id: str) -> str | None:
     return {"a": "ann", "b": "bob", "m": "mallory", "ö": "önn"}.get(connection_id.removeprefix("ID:")[0])
 
 
+def test_nothing_is_above_the_newest() -> None:
+    audit = ProducerAudit(10, 2)
+    audit.note("a:5")
+    assert [audit.is_newest("a", sequence) for sequence in (4, 5, 6)] == [False, True, True]
+
+
 def audit_of_users(producers_max: int) -> ProducerAudit:
     audit = ProducerAudit(10, producers_max)
     audit.user_of = whose
