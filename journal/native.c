@@ -483,7 +483,7 @@ static PyObject *tell(CommitQueue *self, int *what)
 {
     pthread_mutex_lock(&self->mutex);
     *what = 1;
-    self->is_open = 0;
+    self->is_open = 0; /* prove: native-interrupted-takes-no-more */
     pthread_mutex_unlock(&self->mutex);
     pthread_cond_signal(&self->submitted);
     Py_RETURN_NONE;
@@ -595,11 +595,12 @@ static void serve_without_lock(CommitQueue *self, struct service *its)
         its->batches += batches;
         its->steps++;
         self->done += batches;
-        self->looked_at = its->out.looked_at;
+        self->looked_at = its->out.looked_at; /* prove: native-proof-is-passed-on */
         note(&self->syncs, its->out.sync_seconds);
         note(&self->records, (double)records);
         while (write(self->event, &one, sizeof one) < 0 && errno == EINTR)
             ;
+        /* prove: native-serves-so-long "is_over(&until)" -> "0" */
         if (its->batches >= its->batches_max || its->offset >= enough || is_over(&until))
             self->is_open = 0; /* what has a place is still done */
     }

@@ -410,6 +410,7 @@ class Endings:
         try:
             connect = Connect(away.client_id, state=state)
             await client.enter(connect)
+            # prove: session-of-a-client-that-came-back "not self._is_awaited(away)" -> "False"
             if not self._is_awaited(away):
                 return
             if connect.has_state:
@@ -469,6 +470,7 @@ class Endings:
             seconds = kept.expiry if kept.expiry == NEVER else max(0, kept.expiry - gone)
             self._await(away, max(0, delay - gone), seconds)
         else:  # it was connected, or cut off
+            # prove: time-to-come-back "max(kept.expiry, GRACE_SECONDS)" -> "kept.expiry"
             self._await(away, max(delay, GRACE_SECONDS), max(kept.expiry, GRACE_SECONDS))
 
 

@@ -187,7 +187,7 @@ class Retaining(InProcessClient):
 
     def _give_up(self, tag: int) -> None:
         """Acknowledge it, soon."""
-        self._gone.append(tag)
+        self._gone.append(tag)  # prove: replaced-retained-ends-first "append" -> "appendleft"
         if len(self._gone) == 1:
             self._loop.call_soon(self._acknowledge)
 

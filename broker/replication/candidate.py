@@ -37,6 +37,7 @@ class Round:
 
     @property
     def is_won(self) -> bool:
+        # prove: founded-by-all "self.yes >= set(self.voters.ids) if self.must_be_all else "
         return self.yes >= set(self.voters.ids) if self.must_be_all else self.voters.have_quorum(self.yes)
 
 
@@ -113,6 +114,7 @@ class Candidate:
 
     def _note_answer(self, link: Link, id: int, kind: type, is_yes: bool, reason: str) -> None:
         asking = self._round
+        # prove: answer-to-this-question " or asking.message.id != id"
         if asking is None or asking.message.id != id or type(asking.message) is not kind:
             return
         store = link.member.store
@@ -156,6 +158,7 @@ class Candidate:
         state = self._state
         self._follower.leave("this node stands", ends_link=False)
         state.copy.end_tail()
+        # prove: epoch-above-every-file "state.highest" -> "state.promise.epoch"
         epoch = 1 + max(self._highest, state.highest)
         state.promise_epoch(epoch, state.store, founding)
         self.rounds += 1

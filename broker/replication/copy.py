@@ -228,7 +228,7 @@ class JournalCopy:
             disk.ftruncate(fd, end)
             disk.ftruncate(fd, max(length, end + len(END_RECORD)))
             write_fully(disk, fd, END_RECORD, end)
-            disk.fsync(fd)
+            disk.fsync(fd)  # prove: cut-is-synced
         finally:
             disk.close(fd)
 

@@ -55,6 +55,7 @@ class ElectionTimer:
             return True
 
     def _hold(self, milliseconds: int) -> None:
+        # prove: lease-by-the-longer-timeout "max(milliseconds / 1000, self._timeout)" -> "self._timeout"
         self.lease_until = max(self.lease_until, self._now() + max(milliseconds / 1000, self._timeout))
         self._stand_at = self.lease_until + self._chance.uniform(0, election.WAIT) * self._timeout
 

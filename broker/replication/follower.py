@@ -150,7 +150,7 @@ class Follower:
         master = self._let_go()
         if master is not None:
             master.link.close(reason)
-        self._copy.forget()
+        self._copy.forget()  # prove: failed-disk-is-scanned-anew
 
     def _let_go(self) -> Master | None:
         master, self.master = self.master, None
@@ -196,7 +196,7 @@ class Follower:
         on one more disk is worth more than an index."""
         self._told_final = place
         copy, master = self._copy, self.master
-        known = min(place, copy.synced)
+        known = min(place, copy.synced)  # prove: final-is-on-this-disk "min(place, copy.synced)" -> "place"
         if known > self.final and not copy.lacking and (master is None or copy.synced >= master.end):
             self.final = known
 
@@ -227,7 +227,7 @@ class Follower:
 
     def _have(self, on: Literal["memory", "disk"]) -> None:
         master, copy = self.master, self._copy
-        if master is None or copy.lacking:
+        if master is None or copy.lacking:  # prove: lacking-copy-claims-nothing " or copy.lacking"
             return
         if on == "disk":
             if copy.synced > NOWHERE:
@@ -239,6 +239,7 @@ class Follower:
         if on == "memory":
             return
         self._told_disk = place
+        # prove: whole-when-caught-up "place >= master.end and "
         if place >= master.end and not self._state.promise.is_whole:
             self._state.set_whole(True)
             log.info("this node is whole again")

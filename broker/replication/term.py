@@ -172,7 +172,7 @@ class Term:
         if stream is not None:
             stream.end()
         with self._guard:
-            self.marks.lost(store)
+            self.marks.lost(store)  # prove: memory-of-a-former-life
 
     def stream(self, link_store: str) -> Stream | None:
         return self.streams.get(link_store)

@@ -59,9 +59,9 @@ class Voter:
         if reason is None and term is not None:
             # From here on it confirms nothing; only now its position holds still.
             term.depose()  # prove: deposed-before-the-position-is-taken
-            reason = self._refusal_to_promise(asker, message)
+            reason = self._refusal_to_promise(asker, message)  # prove: deposed-compares-again
         if reason is None:
-            self._follower.leave("a later epoch is promised", ends_link=False)
+            self._follower.leave("a later epoch is promised", ends_link=False)  # prove: promised-takes-no-older-bytes
             if (message.epoch, asker) != (state.promise.epoch, state.promise.candidate):
                 state.promise_epoch(message.epoch, asker, message.founding)
             state.timer.grant(asker, message.epoch, message.milliseconds)

@@ -84,6 +84,7 @@ class ProducerAudit:
     def is_newest(self, producer: str, sequence: int) -> bool:
         """Whether nothing of ``producer`` above ``sequence`` is remembered."""
         window = self._windows.get(producer)
+        # prove: nothing-above-the-newest "sequence + 1" -> "sequence + 2"
         return window is None or window[0] + window[1].bit_length() <= sequence + 1
 
     def note(self, message_id: str) -> None:
@@ -125,7 +126,7 @@ class ProducerAudit:
             if top > self._capacity:
                 before = window[0]
                 self._slide(window, top - 1)
-                offset -= window[0] - before
+                offset -= window[0] - before  # prove: loaded-bits-keep-their-numbers
             known = window[1]
             window[1] = known | (bitmap << offset if offset >= 0 else bitmap >> -offset)
             self.revision += window[1] != known

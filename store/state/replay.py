@@ -144,7 +144,7 @@ class Replay:
         if owner is not None and digits.isdecimal() and not state.open.unresolved:
             sequence = int(digits)
             place = (owner, producer)
-            if self._highest.get(place, ALL) < sequence:
+            if self._highest.get(place, ALL) < sequence:  # prove: number-again-is-looked-up " < " -> " <= "
                 is_audited = self._is_audited.get(producer)
                 if is_audited is None:
                     is_audited = state.audit is not None and not is_made_by_broker(message_id)

@@ -119,6 +119,7 @@ class Batch:
         if isinstance(operation, EndTransaction):
             return operation.transaction.key in self._prepared
         # Which ids are known, and which transactions are open, only the applied outcome tells.
+        # prove: outcome-before-what-asks "bool(self._ended) or "
         return bool(self._ended) or isinstance(operation, Page | CountDeliveries)
 
     def payloads_of(self, operation: Operation | NewQueue) -> Sequence[bytes]:
@@ -138,7 +139,7 @@ class Batch:
                 more.append(operation.commit)
             return more
         if isinstance(operation, PrepareTransaction):
-            self.must_sync = True
+            self.must_sync = True  # prove: prepare-is-synced
             key = operation.transaction.key
             operation.is_refused = key in self._state.transactions or key in self._prepared
             if operation.is_refused:
@@ -170,7 +171,7 @@ class Batch:
                     self.duplicates += 1
                     continue
                 if part.is_audited:
-                    self._know(part)
+                    self._know(part)  # prove: id-of-a-part-is-known
                 more.append(part.payload)
                 more += part.unmatched_acks
             else:
@@ -288,7 +289,7 @@ class Batch:
             else:
                 state.remove(part.owner, part.order_key, part.location, part.size, part.message_id, file)
             at += _records(part)
-            place += _records(part)
+            place += _records(part)  # prove: place-counts-every-record "_records(part)" -> "1"
         return records
 
     def _apply_prepare(self, prepare: PrepareTransaction, locations: Sequence[int], start: int) -> int:

@@ -173,7 +173,7 @@ class JournalEnd:
             and self._settings.journal_disk_sync_strategy == "periodic"
             and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval
         ):
-            self.sync()
+            self.sync()  # prove: idle-master-syncs
 
     def _note_fence_check(self, began: float) -> None:
         """The files say that nobody else is master."""
@@ -219,7 +219,7 @@ class JournalEnd:
             length=self._settings.journal_max_file_length,
             set=authority.set_header(),
         )
-        authority.sealed(file, end)
+        authority.sealed(file, end)  # prove: followers-learn-the-end
         # prove: end-marker-where-it-may-be " if authority.leaves_end_markers else None"
         writer.rotate(encode_header(header), encode_next(file + 1) if authority.leaves_end_markers else None)
         # By itself: were it torn and the next batch whole, that would look like damage in the middle.

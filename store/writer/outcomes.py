@@ -36,6 +36,7 @@ def end_transaction(state: State, pages: Pages, end: EndTransaction, location: i
             owners = state.holders(destination)
             assert owners or destination.is_topic or not end.is_commit, "the store began the queue anew (Store.append)"
             if not is_made_by_broker(operation.message_id):
+                # prove: rolled-back-may-come-again "state.forget_id" -> "state.note_id"
                 (state.note_id if end.is_commit else state.forget_id)(owners, operation.message_id)
             if end.is_commit:
                 ending.add(operation, owners, location << 32 | number)

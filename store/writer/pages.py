@@ -54,7 +54,7 @@ class Pages:
         withheld = self._state.withheld.get(page.owner, ())
         for order_key, entry in self._entries(page, after):
             if found and (len(found) >= page.count or total + entry.size > page.bytes_max):
-                page.is_end = False
+                page.is_end = False  # prove: page-with-more-behind
                 break
             if order_key in withheld:
                 continue

@@ -49,6 +49,7 @@ class Submissions:
             if is_plain(operation):
                 payloads.append(operation.payload)  # type: ignore[union-attr]
             elif type(operation) is AddMessage and operation.is_audited:
+                # prove: unmatched-acks-take-the-inbox " and not operation.unmatched_acks"
                 if new_messages.is_new(operation) and not operation.unmatched_acks:
                     payloads.append(operation.payload)
                 else:

@@ -5,6 +5,7 @@ A kind takes part by a ``Cluster``: a function that makes one from an empty dire
 
 # proves: an-epoch-has-one-writer, authority-begins-before-header, end-marker-where-it-may-be, promotion
 # proves: promotion-asks-the-authority, promotion-is-final, promotions-end-marker-where-it-may-be
+# proves: followers-learn-the-end, epoch-above-every-file
 
 from __future__ import annotations
 

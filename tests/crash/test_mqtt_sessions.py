@@ -8,6 +8,8 @@ sample of lives is made; with TANDEMMQ_PROVE=full each of one life fails in each
 
 # proves: id-of-a-lost-message-is-released, id-of-another-is-not-given, message-ends-with-its-release
 # proves: packet-id-with-its-message, record-ends-when-it-is-back, will-ends-with-its-record
+# proves: former-record-ends-last, release-waits-for-its-record, session-record-is-replaced-at-once
+# proves: unsuback-after-its-record
 
 from __future__ import annotations
 

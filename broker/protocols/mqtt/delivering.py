@@ -213,6 +213,7 @@ class Delivering:
         if self._outgoing.given:
             given = self._outgoing.given.get(_name_of(delivery))
             if given is not None and given.record is not None:
+                # prove: qos-as-it-was-begun
                 delivery.qos = given.qos  # as it was begun, whatever its subscription says now (MQTT-4.3.3-1)
         self._begin(delivery)
         return None
@@ -420,6 +421,7 @@ class Delivering:
         now = self._conversation.clock()
         while waiting and self._outgoing.has_room:
             delivery = waiting.popleft()
+            # prove: begun-message-does-not-expire " and not self._is_begun(delivery)"
             if 0 < delivery.message.expiration <= now and not self._is_begun(delivery):
                 self._settle_later(delivery)  # MQTT-3.3.2-5
             else:
@@ -493,6 +495,7 @@ class Delivering:
         delivery = flight.delivery
         if flight.phase is Phase.RELEASED:
             self._conversation.answer(PacketType.PUBREL, packet_id)
+        # prove: one-pubrec-counts "flight.phase is Phase.SENT and "
         elif flight.phase is Phase.SENT and delivery is not None and delivery.qos == 2:
             if packet.reason >= ERRORS_FROM:
                 self._over(packet_id, flight, commands)
@@ -502,7 +505,7 @@ class Delivering:
             if kept is None:
                 self._settle(delivery, commands)
                 self._release(packet_id, flight)
-            elif kept.tag:
+            elif kept.tag:  # prove: release-waits-for-its-record "kept.tag" -> "True"
                 self._received(packet_id, flight, delivery, kept)
             else:
                 kept.then = lambda: self._received(packet_id, flight, delivery, kept)

@@ -193,6 +193,7 @@ class Outgoing:
     @property
     def has_room(self) -> bool:
         count = len(self.flights)
+        # prove: room-for-a-free-id " and count + len(self._reserved) < self._max"
         return count < self.limit and count + len(self._reserved) < self._max
 
     def next_id(self) -> int:

@@ -74,7 +74,7 @@ class Publishing:
         destination = self._destinations.get(topic) or self._destination(topic)
         if qos:
             if qos == 2 and (exchange := self._exchanges.get(packet_id)) is not None:
-                if exchange.is_stored:
+                if exchange.is_stored:  # prove: repeated-publish-waits-for-the-store "exchange.is_stored" -> "True"
                     self._conversation.answer(PacketType.PUBREC, packet_id)
                 return
             if qos == 2 and len(self._exchanges) >= self._exchanges_counted:
@@ -171,7 +171,7 @@ class Publishing:
         self._conversation.answer(PacketType.PUBREC, packet_id)
 
     def _is_not_stored(self, packet_id: int, record: Message | None, error: ClientError) -> None:
-        del self._exchanges[packet_id]
+        del self._exchanges[packet_id]  # prove: refused-packet-id-is-free
         if record is not None:
             self._stored.was_refused(record)
         self.refuse(PacketType.PUBREC, packet_id, error)

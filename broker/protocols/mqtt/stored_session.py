@@ -59,7 +59,7 @@ class StoredSession(KeptRecords):
             former = subscription.record
             if former is not None and not subscription.is_left:
                 commands.append(Send(self._subscription_message(subscription), self._transaction))
-                ends += self.drop(former)
+                ends += self.drop(former)  # prove: former-record-ends-last "ends" -> "commands"
         return [Begin(self._transaction), *commands, Commit(self._transaction, receipt), *ends]
 
     def moved(self, subscription: Subscription) -> None:
@@ -91,7 +91,7 @@ class StoredSession(KeptRecords):
         name = self._conversation.next_transaction()
         commands: list[Command] = [Begin(name), Send(self.session_message(expiry, will, now), name)]
         if former is not None and former.tag:
-            commands.append(Ack(STATE, former.tag, name))
+            commands.append(Ack(STATE, former.tag, name))  # prove: session-record-is-replaced-at-once ", name"
         commands.append(Commit(name, Waiting(nothing, ignore)))
         return commands
 

@@ -269,7 +269,7 @@ class Subscribing:
             answer.unknown += 1
             commands += self._leave(subscription, Waiting(know, lambda error: know()))
             if subscription.record is not None:
-                answer.unknown += 1
+                answer.unknown += 1  # prove: unsuback-after-its-record
                 commands += self._stored.drop(subscription.record, Waiting(know, self._stored.failed))
         know()
 

@@ -2,6 +2,7 @@
 
 # proves: native-failed-step-is-not-told, native-halted-begins-nothing, native-place-is-waited-for
 # proves: native-place-only-while-served, native-place-within-the-file
+# proves: native-interrupted-takes-no-more, native-proof-is-passed-on, native-serves-so-long
 
 from __future__ import annotations
 
@@ -82,6 +83,7 @@ def test_each_record_stands_where_it_was_said_before(serving: Serving, tmp_path:
     doing = serving.serve(bytes_max=10_000)  # however slowly they come: for all of them
     places = [(serving.submit(b"%d" % number, b"more"), b"%d" % number) for number in range(40)]
     serving.queue.interrupt()
+    assert serving.queue.reserve([b"late"]) == 0, "what was put meanwhile comes first"
     served = doing.result()
     assert served.batches == 40
     assert 1 <= served.steps <= 40

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from tandemmq.journal.errors import JournalFailed
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.scan import scan
 from tandemmq.journal.writer import JournalWriter
+from tandemmq.store.threads import OS_THREADS
 from tests.support.crash.unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
 from tests.support.journal.recorded_steps import HasSteps, are_recorded
 from tests.unit.journal.test_commit import WAYS, Commit, call_by_call
 
 PAYLOADS = [b"a payload of some length", b"x" * 300]
+SERVED_SECONDS = 0.05
 
 
 @pytest.fixture(autouse=True)
@@ -89,3 +92,27 @@ def test_a_batch_is_whole_or_the_journal_has_failed(tmp_path: Path, commit: Comm
         commit(writer, [b"after"])
         found = [[payload for _, payload in batch.records] for batch in scan(JournalFiles(str(tmp_path)), 1)]
         assert found == [[b"before"], PAYLOADS, [b"after"]]
+
+
+# proves: native-serves-so-long
+def test_its_time_ends_it_though_a_batch_comes_in_each_step(tmp_path: Path) -> None:
+    disk = CallsOfADisk()
+    with writing(tmp_path, disk) as writer, ThreadPoolExecutor(1) as pool:
+        queue = writer.commit_queue()
+        assert queue is not None
+
+        def fdatasync(fd: int) -> None:
+            if queue.reserve([b"x"]):
+                queue.submit()
+            OS_THREADS.sleep(2 * SERVED_SECONDS)
+
+        disk.fdatasync = fdatasync  # type: ignore[attr-defined]
+        batches = 0
+        while not batches:  # on a busy machine its time may be over before there is a place
+            serving = pool.submit(writer.serve, queue, 1 << 20, 10, SERVED_SECONDS)
+            while not serving.done():
+                if queue.reserve([b"x"]):
+                    queue.submit()
+                    break
+            batches = serving.result().batches
+        assert batches == 2, "what has a place is still done, and nothing more gets one"

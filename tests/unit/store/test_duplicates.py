@@ -1,5 +1,7 @@
 """Messages that a client sends again, in a real store: over crashes, lost indexes, reclaimed files; and the price."""
 
+# proves: id-of-a-part-is-known, number-again-is-looked-up, outcome-before-what-asks, rolled-back-may-come-again
+
 from __future__ import annotations
 
 import glob
@@ -182,6 +184,15 @@ class TestStoredOnce:
         with Term(directory, settings=settings) as again:
             assert are_duplicates(send(again, 1, 2, 3)) == [True, True, False]
             assert len(again.bodies()) == 3
+
+    def test_without_an_audit_a_transaction_knows_the_one_before_it_in_its_batch(self, directory: str) -> None:
+        with Term(directory, settings=replace(SMALL, failover_producers_audit_depth=0)) as term:
+            parts = []
+            for identity in (LocalTransactionId("ID:c", 1), LocalTransactionId("ID:c", 2)):
+                parts.append(numbered(term, 1, transaction=identity))
+                term.store.append(Atomic(parts[-1:], encode_commit(identity)))
+            term.wait_durable(2)
+            assert are_duplicates(parts) == [False, True]
 
     def test_what_is_still_there_is_known_outside_the_window_too(self, directory: str) -> None:
         settings = replace(SMALL, failover_producers_audit_depth=1, max_failover_producers_to_track=1)

@@ -1,6 +1,7 @@
 """The store over a real directory: what was durable is there again, in order, whatever the ending was."""
 
 # proves: journal-end, live-files, pins, upkeep
+# proves: id-of-a-part-is-known, page-with-more-behind, place-counts-every-record, prepare-is-synced
 
 from __future__ import annotations
 
@@ -12,15 +13,26 @@ import pytest
 
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.histogram import Histogram
-from tandemmq.store.operations import AddMessage, RemoveMessage
-from tandemmq.store.records.commands import encode_remove
+from tandemmq.store.operations import AddMessage, AddSubscription, Atomic, PrepareTransaction, RemoveMessage
+from tandemmq.store.records.commands import (
+    encode_add,
+    encode_commit,
+    encode_prepare,
+    encode_remove,
+    encode_subscription,
+    subscription_key,
+)
 from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.store import LINGERING_MAX
 from tandemmq.store.tools.check import check
 from tests.support.store.store_harness import Q, Term
 
 T = Destination(DestinationKind.TOPIC, "T.A")
+LOCAL = LocalTransactionId("ID:c", 1)
+XID = XaTransactionId(1, b"global", b"branch")
 
 
 def test_a_page_sees_what_came_before_it_and_nothing_that_was_removed(directory: str) -> None:
@@ -66,19 +78,30 @@ def test_other_sync_strategies_report_before_the_sync_and_survive_a_kill(directo
     for _ in range(10):
         term.add_durably(1)
     assert term.store.figures.syncs == syncs
+    term.do(PrepareTransaction(XID, [], encode_prepare(XID)))
+    assert term.store.figures.syncs == syncs + 1, "who prepared it decides for others, too"
     term.crash()  # the process dies, the machine does not
     with Term(directory, settings=settings) as again:
         assert len(again.bodies()) == 10
 
 
-def test_the_periodic_strategy_syncs_what_lies_around_when_nothing_comes(directory: str) -> None:
-    settings = StoreSettings(
-        journal_disk_sync_strategy="periodic", journal_disk_sync_interval=0.05, fence_check_interval=0.02
-    )
-    with Term(directory, settings=settings) as term:
-        before = term.store.figures.syncs
-        term.add_durably(3)
-        term.wait(lambda: term.store.figures.syncs > before)
+def test_a_message_has_the_place_that_a_replay_gives_it(directory: str) -> None:
+    """Behind one that a durable subscription does not want: a copy of it is found by its place."""
+    term = Term(directory)
+    owners = [term.store.subscription("c", name, T) for name in ("wants", "passes")]
+    for owner, name in zip(owners, ("wants", "passes"), strict=True):
+        term.do(AddSubscription(owner, encode_subscription(T, "c", name)))
+    parts = []
+    for destination, owner in ((T, owners[0]), (Q, term.store.queue(Q))):
+        message = term.message(destination)
+        parts.append(AddMessage(message, (owner,), encode_add(message, encode_message(message), LOCAL)))
+    removal = encode_remove(T, parts[0].message.message_id, LOCAL, subscription_key("c", "passes"))
+    parts[0].unmatched_acks = (removal,)
+    term.do(Atomic(parts, encode_commit(LOCAL)))
+    term.crash()
+    with Term(directory) as again:
+        (found,) = again.page(again.store.queue(Q)).messages
+        assert found.order_key == parts[1].order_key
 
 
 def test_a_lost_free_list_is_found_again_while_the_store_works(directory: str) -> None:

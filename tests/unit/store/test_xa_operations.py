@@ -1,5 +1,7 @@
 """What an engine asks for XA, of every store alike: the real one, several of them, and the one in memory."""
 
+# proves: outcome-before-what-asks, place-counts-every-record, prepare-is-synced, rolled-back-may-come-again
+
 from __future__ import annotations
 
 import queue
@@ -300,9 +302,9 @@ def test_a_message_that_was_prepared_is_a_duplicate_until_it_is_rolled_back(worl
     adding = world.adding(A, b"once")
     adding.is_audited = True
     world.prepare([adding])
-    world.end(False)
     payload = encode_add(adding.message, encode_message(adding.message))
     owner = world.term.store.queue(A)
+    world.term.store.append(EndTransaction(XID, False, encode_rollback(XID)))  # in one turn with what comes again
 
     again = world.do(AddMessage(adding.message, (owner,), payload, is_audited=True))
     twice = world.do(AddMessage(adding.message, (owner,), payload, is_audited=True))

@@ -1,6 +1,7 @@
 """What is done for a client that is away gives way to it when it comes."""
 
 # proves: will-ends-with-its-record
+# proves: session-of-a-client-that-came-back, time-to-come-back
 
 from __future__ import annotations
 
@@ -136,6 +137,27 @@ async def test_a_client_that_comes_back_within_the_grace_has_no_will(terms: Term
     assert watcher.seen == []
     await _time_passes()
     assert [message.destination.name for message in watcher.seen] == ["wills.one"]
+
+
+async def test_a_new_term_gives_every_client_time_to_come_back(terms: Terms) -> None:
+    await _store(terms, "one", expiry=1)
+    terms.again()
+    await asyncio.sleep(GRACE_SECONDS / 2)
+    assert terms.stored(queue_of("one")) == 2
+    await terms.until(lambda: terms.store.owners() == [])
+
+
+async def test_a_session_whose_client_came_and_went_meanwhile_does_not_end(terms: Terms) -> None:
+    await _store(terms, "one", expiry=60)
+    terms.clients.came("one", is_resumed=True)
+    terms.clients.left(_left("one", expiry=60))
+    endings = terms.clients._endings
+    assert endings is not None
+    endings._end_soon(endings._away["one"])  # its time is over
+    terms.clients.came("one", is_resumed=True)
+    terms.clients.left(_left("one", expiry=60))
+    await asyncio.sleep(1)
+    assert terms.stored(queue_of("one")) == 2
 
 
 async def test_a_will_without_delay_is_published_though_its_client_comes_back(terms: Terms, watcher: Watcher) -> None:

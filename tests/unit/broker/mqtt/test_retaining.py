@@ -1,5 +1,7 @@
 """Retained messages are what their queue holds."""
 
+# proves: replaced-retained-ends-first
+
 from __future__ import annotations
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Kind
 from tandemmq.broker.core.names import MQTT_RETAINED
 from tandemmq.broker.core.slices import ITEMS
+from tandemmq.broker.mqtt.retaining import Retaining
 from tandemmq.broker.protocols.mqtt.retained import TOPIC_BYTES
 from tests.unit.broker.mqtt.conftest import Terms
 
@@ -70,6 +73,17 @@ async def test_what_replaces_another_is_found_by_the_next_term_alone(terms: Term
     await terms.loaded()
     assert terms.retained() == {"a": b"2"}
     await terms.until(lambda: terms.stored(MQTT_RETAINED) == 1)
+
+
+async def test_what_was_replaced_ends_before_what_ends_its_topic(terms: Terms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would come back alone after a crash in between."""
+    monkeypatch.setattr(Retaining, "_acknowledge", lambda self: None)
+    await terms.retain("a", b"1")
+    await terms.retain("a", b"")
+    retaining = terms.clients._retaining
+    assert retaining is not None
+    first, second = retaining._gone
+    assert first < second
 
 
 async def test_what_expires_is_acknowledged(terms: Terms) -> None:

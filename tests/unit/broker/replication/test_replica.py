@@ -1,6 +1,7 @@
 """A set elects, copies, survives and catches up: real replicas over a network in memory."""
 
 # proves: replication-rules
+# proves: answer-to-this-question, epoch-above-every-file, founded-by-all, followers-learn-the-end
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 # proves: replication-rules, left-copy-is-synced, resigns-when-nothing-is-written, lease-from-before-the-question
 # proves: follows-nobody-while-paused, master-stays-a-voter
+# proves: answer-to-this-question, epoch-above-every-file, founded-by-all
 
 from __future__ import annotations
 
@@ -261,9 +262,12 @@ def test_who_answered_promises_nothing_until_the_lease_is_over(case: Case) -> No
     assert case.ask(case.three, 7, case.here).granted
 
 
-def test_a_promise_holds_as_long_as_its_candidate_may_lead(case: Case) -> None:
-    assert case.ask(case.two, 7, case.here).granted
-    case.clock.now += T - 0.1
+@pytest.mark.parametrize("milliseconds", [5_000, 10_000, 20_000])
+def test_a_promise_holds_as_long_as_its_candidate_may_lead(case: Case, milliseconds: int) -> None:
+    """By the longer time-out, where two nodes have not the same; also when it has begun."""
+    assert case.ask(case.two, 7, case.here, milliseconds=milliseconds).granted
+    case.begin(case.two, 7, case.end)
+    case.clock.now += max(T, milliseconds / 1000) - 0.1
     assert not case.ask(case.three, 8, case.here).granted
     case.clock.now += 0.2
     assert case.ask(case.three, 8, case.here).granted
@@ -487,12 +491,19 @@ def test_after_a_failure_of_the_disk_nobody_is_followed_for_a_while(case: Case) 
     def fail() -> None:
         raise OSError(5, "the disk fails")
 
-    asked = case.seek()
+    later = case.later(5, case.end)
+    case.begin(case.two, 5, case.end)
+    case.stream(case.two, later, 5)
+    assert case.replica.position == Position(5, *later.place)
+    Path(case.files.path(5)).write_bytes(bytes(LENGTH))  # the disk never had what the kernel showed
     case.replica._guarded(fail)
+    asked = case.seek()
     case.begin(case.two, 5, case.end, follow=asked)
     assert case.replica.followed_epoch is None
     case.clock.now += PAUSE_SECONDS
-    case.begin(case.two, 5, case.end, follow=asked)
+    case.replica._tick()
+    assert case.replica.position == case.here, "it was read anew"
+    case.begin(case.two, 5, case.end)
     assert case.replica.followed_epoch == 5
 
 
@@ -557,6 +568,8 @@ def test_a_master_does_not_remove_itself(case: Case) -> None:
 def test_an_epoch_is_above_all_that_was_heard_of(case: Case) -> None:
     case.stand()
     asked = case.last(case.two, Would)
+    case.say(case.two, WouldAnswer(asked.id - 1, True, "", 40, case.here, 1))
+    assert case.count(case.two, Promise) == 0, "that answers another question"
     case.say(case.two, WouldAnswer(asked.id, True, "", 40, case.here, 1))
     assert case.last(case.two, Promise).epoch == 41
     assert case.promised == 41

@@ -4,6 +4,7 @@ Those that need processes stand in tests/acceptance/test_replicated_stories.py.
 """
 
 # proves: replication-rules
+# proves: answer-to-this-question, epoch-above-every-file, founded-by-all, followers-learn-the-end
 
 from __future__ import annotations
 

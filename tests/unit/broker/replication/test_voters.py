@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandemmq.broker.replication.candidate import Round
 from tandemmq.broker.replication.marks import NOWHERE, Marks, Place
-from tandemmq.broker.replication.positions import Position
-from tandemmq.broker.replication.voters import Voters, quorum_th
+from tandemmq.broker.replication.messages import Promise
+from tandemmq.broker.replication.positions import BEFORE_ALL, Position
+from tandemmq.broker.replication.voters import Founding, Voters, quorum_th
 from tandemmq.config.replication import Sync, sync_of
 
 pytestmark = pytest.mark.promise("set-is-managed")
@@ -180,3 +182,12 @@ def test_what_is_on_a_disk_stays_there() -> None:
     marks.sync((5, 100))
     assert marks.final == (5, 100)
     assert marks.places() == {STORES[1]: (5, 100)}
+
+
+# proves: founded-by-all
+@pytest.mark.parametrize(("is_founding", "won"), [(False, [False, True, True]), (True, [False, False, True])])
+def test_a_set_is_founded_by_all_and_an_epoch_promised_by_a_quorum(is_founding: bool, won: list[bool]) -> None:
+    founding = Founding("5e" * 16, voters(3)) if is_founding else None
+    message = Promise(1, None, 1, BEFORE_ALL, founding, 10_000)
+    rounds = [Round(message, voters(3), 0.0, 1.0, set(STORES[:count])) for count in (1, 2, 3)]
+    assert [each.is_won for each in rounds] == won

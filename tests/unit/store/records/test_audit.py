@@ -1,6 +1,7 @@
 """The producer audit: its window against a plain set, its image."""
 
 # proves: forgets-the-first-of-a-window
+# proves: loaded-bits-keep-their-numbers, nothing-above-the-newest
 
 from __future__ import annotations
 
@@ -124,6 +125,12 @@ def test_the_producer_that_was_silent_longest_is_forgotten() -> None:
 def whose(connection_id: str) -> str | None:
     """``ID:<user>-…``, as far as anybody knows."""
     return {"a": "ann", "b": "bob", "m": "mallory", "ö": "önn"}.get(connection_id.removeprefix("ID:")[0])
+
+
+def test_nothing_is_above_the_newest() -> None:
+    audit = ProducerAudit(10, 2)
+    audit.note("a:5")
+    assert [audit.is_newest("a", sequence) for sequence in (4, 5, 6)] == [False, True, True]
 
 
 def audit_of_users(producers_max: int) -> ProducerAudit:

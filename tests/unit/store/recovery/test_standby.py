@@ -1,6 +1,7 @@
 """A standby that follows: it has what the master has, promptly, and writes nothing but its own index."""
 
 # proves: index-batch, index-of-this-epoch, journal-reading, promotion
+# proves: number-again-is-looked-up
 
 from __future__ import annotations
 

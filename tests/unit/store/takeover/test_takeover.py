@@ -3,7 +3,7 @@
 The real ActiveMQ is in tests/interop/test_takeover.py; here each case is built record by record.
 """
 
-# proves: aside-first, minimal-left, takeover-is-finished
+# proves: aside-first, minimal-left, takeover-is-finished, number-again-is-looked-up
 
 from __future__ import annotations
 

@@ -53,6 +53,18 @@ def test_a_periodic_sync_comes_when_its_time_is_over(master: Callable[..., Maste
     assert made.write() == ["write 1", "sync 1", "look for 2"]
 
 
+def test_an_idle_master_syncs_what_lies_around_when_its_time_is_over(master: Callable[..., Master]) -> None:
+    made = master("periodic", journal_disk_sync_interval=60.0)
+    made.end._clock = made.threads.boottime
+    made.write(must_sync=True)
+    assert made.write() == ["write 1", "look for 2"]
+    for passes, steps in ((59.0, ["look for 2"]), (1.0, ["look for 2", "sync 1"]), (60.0, ["look for 2"])):
+        made.threads.now += passes
+        made.disk.steps.clear()
+        made.end.check_fence()
+        assert made.disk.steps == steps
+
+
 def test_a_look_is_as_old_as_its_beginning(master: Callable[..., Master]) -> None:
     """A volume that hangs while it is asked makes what it answers old."""
     made = master()

@@ -2,6 +2,7 @@
 
 # proves: new-messages, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-tails
 # proves: submitted-is-known
+# proves: nothing-above-the-newest, outcome-before-what-asks, unmatched-acks-take-the-inbox
 
 from __future__ import annotations
 
@@ -12,8 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.store.operations import AddMessage, Atomic, EndTransaction, Operation, PrepareTransaction
-from tandemmq.store.records.commands import encode_add, encode_commit, encode_prepare, encode_rollback
+from tandemmq.store.operations import AddMessage, AddSubscription, Atomic, EndTransaction, Operation, PrepareTransaction
+from tandemmq.store.records.commands import (
+    encode_add,
+    encode_commit,
+    encode_prepare,
+    encode_remove,
+    encode_rollback,
+    encode_subscription,
+    subscription_key,
+)
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.message_ids import SEQUENCE_MAX, client_message_id
 from tandemmq.store.records.openwire import encode_message
@@ -278,6 +287,24 @@ class TestAStore:
             append(term, add)
             assert add.producer is not None
             assert not add.is_newest
+
+    def test_what_a_subscription_does_not_want_is_stored_with_its_removal(self, directory: str) -> None:
+        term = QueuedTerm.opened(directory)
+        topic = Destination(DestinationKind.TOPIC, "T.A")
+        wants, passes = (term.store.subscription("c", name, topic) for name in ("wants", "passes"))
+        for owner, name in ((wants, "wants"), (passes, "passes")):
+            append(term, AddSubscription(owner, encode_subscription(topic, "c", name)))
+        for number in range(1, 20):  # the first ones ask; some of the others would be taken by the queue
+            add = message_of(wants, number, destination=topic)
+            key = subscription_key("c", "passes")
+            add.unmatched_acks = (encode_remove(topic, add.message.message_id, None, key),)
+            append(term, add)
+        term.crash()
+        with Term(directory) as again:
+            assert {each.subscription_name: each.count for each in again.owners if each.client_id} == {
+                "wants": 19,
+                "passes": 0,
+            }
 
     def test_what_was_in_doubt_is_known_when_it_was_committed(self, directory: str) -> None:
         term = Term(directory)

@@ -1,6 +1,7 @@
 """Turns that go through the journal's CommitQueue: they come back in order, and no sooner or otherwise than others."""
 
 # proves: journal-end, reported-in-its-order, completion-is-as-old-as-its-check, halted-delivers-nothing
+# proves: unmatched-acks-take-the-inbox, native-interrupted-takes-no-more, native-proof-is-passed-on
 
 from __future__ import annotations
 

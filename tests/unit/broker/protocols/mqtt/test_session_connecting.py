@@ -1,5 +1,7 @@
 """CONNECT, CONNACK and DISCONNECT, as MQTT 3.1, 3.1.1 and 5.0 have them."""
 
+# proves: session-record-is-replaced-at-once
+
 from __future__ import annotations
 
 import pytest
@@ -17,6 +19,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
 )
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.session import COMMANDS_MAX
+from tests.support.broker.mortal_store import Mortal
 from tests.support.broker.mqtt_wire import ALL, V5, MqttLimits, MqttWire, Pieces, payloads, types
 from tests.support.protocols.mqtt.client_packets import decode_all, encode
 
@@ -269,6 +272,16 @@ def test_disconnect_may_change_how_long_the_session_lives(come, hooks, expiry):
     assert hooks.left_[0].expiry == expiry
     assert hooks.left_[0].state is not None
     assert hooks.left_[0].is_noted
+
+
+@pytest.mark.parametrize("left", range(1, 4))
+def test_a_session_is_there_wherever_the_broker_dies_as_its_client_leaves(make, come, harness, left):
+    wire = come(expiry=100)
+    mortal = Mortal(harness, left, is_told=False)
+    wire.disconnect()
+    mortal.end()
+    harness.fail_over(is_sudden=True)
+    assert make().connect(clean=False).session_present
 
 
 def test_a_session_that_is_over_is_not_resumed(make, come):

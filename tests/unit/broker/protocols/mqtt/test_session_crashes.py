@@ -6,6 +6,7 @@ exactly once.
 
 # proves: id-of-a-lost-message-is-released, id-of-another-is-not-given, message-ends-with-its-release
 # proves: packet-id-with-its-message, record-ends-when-it-is-back, retained-in-their-order, retained-position-is-kept
+# proves: former-record-ends-last, one-pubrec-counts, release-waits-for-its-record, session-record-is-replaced-at-once
 
 from __future__ import annotations
 

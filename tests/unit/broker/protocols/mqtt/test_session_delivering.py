@@ -1,6 +1,8 @@
 """What clients get: QoS, packet ids, limits, sessions that go on, and what MQTT has no word for."""
 
 # proves: id-of-a-lost-message-is-released, id-of-another-is-not-given, message-ends-with-its-release
+# proves: begun-message-does-not-expire, one-pubrec-counts, qos-as-it-was-begun, release-waits-for-its-record
+# proves: room-for-a-free-id
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import Send
+from tandemmq.broker.protocols.mqtt.outgoing import Flight, Given, Outgoing, Phase, Record
 from tandemmq.broker.protocols.mqtt.packets import (
     Acknowledgement,
     Disconnect,
@@ -201,6 +204,18 @@ def test_pubrec_may_come_again(lasting, writer):
     assert types(wire.say(rec)) == ["PUBREL"]
 
 
+def test_pubrel_waits_for_the_record_that_it_replaces(lasting, writer):
+    wire = lasting(to="t", qos=2)
+    send(writer, "t", "x", qos=2)
+    (message,) = wire.heard()
+    record = wire.session._delivering._outgoing.flights[message.packet_id].record
+    tag, record.tag = record.tag, 0  # it has not come back yet
+    assert wire.answer(PUBREC, message.packet_id) == []
+    record.tag = tag
+    record.then()
+    assert types(wire.heard()) == ["PUBREL"]
+
+
 @LASTING
 def test_pubrels_have_the_order_of_pubrecs(come, writer, clean):
     """MQTT-4.6.0-4 of 3.1.1."""
@@ -344,6 +359,14 @@ def test_packet_ids_are_used_again_when_they_are_free(come, writer):
         if number:
             wire.answer(PUBACK, message.packet_id)
     assert ids == [65_534, 65_535, 1, 2]
+
+
+def test_who_has_no_free_packet_id_has_no_room():
+    outgoing = Outgoing(10, last=2)
+    outgoing.reserve(("t", "x"), Given(1, 2, 0, Record(1)))
+    assert outgoing.has_room
+    outgoing.flights[outgoing.next_id()] = Flight(None, Phase.SENT)
+    assert not outgoing.has_room
 
 
 def test_a_message_that_expired_while_it_waited_is_left_out(come, writer, harness):

@@ -1,6 +1,7 @@
 """What clients publish: QoS 0 to 2, packet ids, aliases, limits, and what is refused."""
 
 # proves: packet-id-with-its-message, newest-record-counts, pubrec-after-the-store
+# proves: refused-packet-id-is-free, repeated-publish-waits-for-the-store
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def test_a_message_of_qos_2_that_comes_again_is_one_message(come, reader, clean)
 def test_pubrec_comes_when_the_message_is_stored(come, harness):
     wire = come(expiry=100)
     harness.turn()
-    wire.arrive(encode(Publish("t", b"x", 2, False, False, 7, NONE)))
+    wire.arrive(2 * encode(Publish("t", b"x", 2, False, False, 7, NONE)))
     harness.turn(1)
     assert wire.session.take() == b"", "the store has not reported it"
     assert types(wire.heard()) == ["PUBREC"]

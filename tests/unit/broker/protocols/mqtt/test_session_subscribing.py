@@ -1,6 +1,8 @@
 """SUBSCRIBE, UNSUBSCRIBE, retained messages for who subscribes, and sessions that know their subscriptions."""
 
 # proves: record-ends-when-it-is-back, retained-position-is-kept, who-left-does-not-end-twice
+# proves: begun-message-does-not-expire, former-record-ends-last, session-record-is-replaced-at-once
+# proves: unsuback-after-its-record
 
 from __future__ import annotations
 
@@ -31,6 +33,7 @@ from tandemmq.broker.protocols.mqtt.session_records import queue_of
 from tandemmq.broker.protocols.mqtt.subscribing import SUBSCRIPTIONS_MAX
 from tandemmq.broker.protocols.mqtt.topics import destination_of
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tests.support.broker.mortal_store import Mortal
 from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, MqttWire, payloads, types
 from tests.support.protocols.mqtt.client_packets import ServerPacket
 from tests.unit.broker.protocols.mqtt.conftest import LASTING
@@ -187,6 +190,15 @@ def test_subscribing_and_unsubscribing_at_once_leaves_nothing(lasting, writer, h
     again = lasting()
     writer.publish("t", "x", qos=1)
     assert again.heard() == []
+
+
+@pytest.mark.parametrize("left", range(1, 4))
+def test_unsuback_comes_when_nothing_is_kept_of_the_subscription(lasting, harness, left):
+    wire = lasting(to="t", qos=1)
+    mortal = Mortal(harness, left, is_told=True)
+    heard = wire.unsubscribe("t")
+    mortal.end()
+    assert harness.stored() == (1 if heard else 2)
 
 
 def test_what_waits_for_room_of_an_ended_subscription_is_not_sent(come, writer):
