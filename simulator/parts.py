@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.ha.locks import lock_settings
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.broker.settings.store import store_settings
@@ -37,6 +38,7 @@ SMALL: Final[dict[str, int]] = {
     "compaction_rate": 1 << 20,
     "checkpoint_records": 200,
 }
+REDELIVERIES: Final = 1_000_000
 KINDS: Final = (SharedFileLocker.kind, LeaseDatabaseLocker.kind)
 
 #: Where files are to be reclaimed while a broker sleeps, they are shorter, and go sooner.
@@ -73,7 +75,7 @@ def parts_of(settings: Settings) -> PartsOf:
 
     def make(database: Database, links: dict[str, Link]) -> Parts:
         locker = _maker(settings, database, links)
-        return Parts(DIRECTORY, store, engine_settings(settings), lock_settings(settings.locker), locker, filters)
+        return Parts(DIRECTORY, store, _patient(settings), lock_settings(settings.locker), locker, filters)
 
     return make
 
@@ -90,6 +92,14 @@ def with_late_links(parts: Parts, grants: Grants) -> Parts:
         return GenerousLocker(parts.make_locker(request, process, host, granted), grants, granted)
 
     return replace(parts, make_locker=make, store=replace(parts.store, **LATE))  # type: ignore[arg-type]
+
+
+def _patient(settings: Settings) -> EngineSettings:
+    """A message that many masters die with is no dead letter, unless the settings say so: the books expect it in its
+    queue."""
+    engine = engine_settings(settings)
+    is_said = settings.origin("broker.maximum_redeliveries") is not None
+    return engine if is_said else replace(engine, maximum_redeliveries=REDELIVERIES)
 
 
 def _small(store: StoreSettings, settings: Settings) -> StoreSettings:
