@@ -27,7 +27,7 @@ from tandemmq.journal.format import (
     file_of,
     offset_of,
 )
-from tandemmq.journal.reader import GAP_BYTES_MAX, SPAN_BYTES_MAX, JournalReader, record_size
+from tandemmq.journal.reader import JournalReader, neighbours, record_size
 from tandemmq.journal.scan import FileSource, Scan
 from tandemmq.journal.verify import CHUNK_BYTES, good_bytes
 
@@ -93,26 +93,12 @@ class CheckedReader:
         """The payloads of several records, given as (location, size of the whole record), in ascending order.
         Neighbours are read together."""
         payloads: list[bytes] = []
-        count = len(wanted)
-        index = 0
-        while index < count:
-            location, size = wanted[index]
-            file, start = file_of(location), offset_of(location)
-            stop = start + size
-            following = index + 1
-            while following < count:
-                location, size = wanted[following]
-                offset = offset_of(location)
-                if file_of(location) != file or offset - stop > GAP_BYTES_MAX or offset + size - start > SPAN_BYTES_MAX:
-                    break
-                stop = max(stop, offset + size)
-                following += 1
+        for file, start, stop, records in neighbours(wanted):
             data = self._verified(file, start, stop)
-            for location, size in wanted[index:following]:
+            for location, size in records:
                 offset = offset_of(location)
                 at = offset - start
                 payloads.append(data[at + RECORD_HEADER_SIZE : at + record_size(data, at, file, offset, size)])
-            index = following
         return payloads
 
     def forget(self, files: Iterable[int]) -> None:

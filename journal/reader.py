@@ -72,30 +72,16 @@ class JournalReader:
         Neighbours are read together. The same exceptions as ``read``.
         """
         payloads: list[bytes] = []
-        count = len(wanted)
-        index = 0
-        while index < count:
-            location, size = wanted[index]
-            file, start = file_of(location), offset_of(location)
-            stop = start + size
-            following = index + 1
-            while following < count:
-                location, size = wanted[following]
-                offset = location & OFFSET_MASK
-                if file_of(location) != file or offset - stop > GAP_BYTES_MAX or offset + size - start > SPAN_BYTES_MAX:
-                    break
-                stop = max(stop, offset + size)
-                following += 1
+        for file, start, stop, records in neighbours(wanted):
             with self._open(file, start) as fd:
                 data = read_fully(self._files.disk, fd, stop - start, start)
-            for location, size in wanted[index:following]:
+            for location, size in records:
                 offset = location & OFFSET_MASK
                 at = offset - start
                 end = at + record_size(data, at, file, offset, size)
                 if end > len(data):
                     raise JournalCorrupt(file, offset, start + end, "the file ends within this record")
                 payloads.append(data[at + RECORD_HEADER_SIZE : end])
-            index = following
         return payloads
 
     def read_bytes(self, file: int, offset: int, length: int) -> bytes:
@@ -146,6 +132,31 @@ class JournalReader:
         descriptor.is_forgotten = True
         if not descriptor.pins:
             self._files.disk.close(descriptor.fd)
+
+
+def neighbours(
+    wanted: Sequence[tuple[Location, int]],
+) -> Iterator[tuple[int, int, int, Sequence[tuple[Location, int]]]]:
+    """The reads that get the records of ``wanted``, which are (location, size of the whole record) in ascending order.
+
+    Each read is (file, offset of its first byte, offset behind its last byte, its records).
+    """
+    count = len(wanted)
+    index = 0
+    while index < count:
+        location, size = wanted[index]
+        file, start = file_of(location), offset_of(location)
+        stop = start + size
+        following = index + 1
+        while following < count:
+            location, size = wanted[following]
+            offset = location & OFFSET_MASK
+            if file_of(location) != file or offset - stop > GAP_BYTES_MAX or offset + size - start > SPAN_BYTES_MAX:
+                break
+            stop = max(stop, offset + size)
+            following += 1
+        yield file, start, stop, wanted[index:following]
+        index = following
 
 
 def record_size(data: bytes, at: int, file: int, offset: int, expected: int) -> int:
