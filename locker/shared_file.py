@@ -33,10 +33,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tandemmq.disk import open_regular, write_fully
+from tandemmq.disk import Identity, identity_of, open_regular, write_fully
 from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
 from tandemmq.locker.options import Options
-from tandemmq.locker.volume import Inode, inode_of
 
 FILE_NAME: Final = "lock"
 ACTIVEMQ: Final = "an ActiveMQ broker"
@@ -64,7 +63,7 @@ class _Held:
     """A lock file that this process owns."""
 
     descriptor: int
-    inode: Inode
+    inode: Identity
     content: bytes
     holder: Holder
     nonce: str
@@ -74,7 +73,7 @@ class _Held:
 class _Sign:
     """What a look at a file that another holds has shown."""
 
-    inode: Inode
+    inode: Identity
     content: bytes
     modified: float
 
@@ -190,7 +189,7 @@ class SharedFileLocker(Locker):
     def _is_taken_here(self) -> bool:
         """Another locker of this process holds the file. Opening it, to find out, would end in taking its lock away."""
         try:
-            return inode_of(self._volume.stat(self.path)) in self._volume.held
+            return identity_of(self._volume.stat(self.path)) in self._volume.held
         except FileNotFoundError:
             return False
 
@@ -201,9 +200,9 @@ class SharedFileLocker(Locker):
         try:
             if not self._volume.lock(descriptor):  # prove: locked-file-is-taken
                 return False
-            inode = inode_of(self._volume.fstat(descriptor))
+            inode = identity_of(self._volume.fstat(descriptor))
             # Whoever replaced the file between our opening and locking it has the lock that others will see.
-            if inode_of(self._volume.stat(self.path)) != inode:  # prove: locked-file-has-its-name
+            if identity_of(self._volume.stat(self.path)) != inode:  # prove: locked-file-has-its-name
                 return None
             mine = _Held(descriptor, inode, b"", self.request.holder, self._nonce())
             self._write(mine, replace(mine.holder, epoch=None))
@@ -258,7 +257,7 @@ class SharedFileLocker(Locker):
         try:
             return (
                 self._volume.lock(mine.descriptor)  # prove: file-is-locked-again
-                and inode_of(self._volume.stat(self.path)) == mine.inode  # prove: file-kept-its-name
+                and identity_of(self._volume.stat(self.path)) == mine.inode  # prove: file-kept-its-name
                 and self._volume.pread(mine.descriptor, CONTENT_BYTES_MAX, 0)
                 == mine.content  # prove: file-kept-our-words
             )
@@ -271,7 +270,7 @@ class SharedFileLocker(Locker):
 
     def _holder_in_file(self) -> Holder | None:
         sign, self._sign = self._sign, None
-        here = self._volume.held.get(inode_of(self._volume.stat(self.path)))
+        here = self._volume.held.get(identity_of(self._volume.stat(self.path)))
         if here is not None:
             return decode(self._volume.pread(here.descriptor, CONTENT_BYTES_MAX, 0))
         descriptor = open_regular(self._volume, self.path, os.O_RDONLY)
@@ -281,7 +280,7 @@ class SharedFileLocker(Locker):
                 return None
             content = self._volume.pread(descriptor, CONTENT_BYTES_MAX, 0)
             status = self._volume.fstat(descriptor)
-            self._sign = _Sign(inode_of(status), content, status.st_mtime)
+            self._sign = _Sign(identity_of(status), content, status.st_mtime)
             if self._sign != sign:
                 self._sign_at = self.clock.now()
             holder = decode(content)

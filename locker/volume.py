@@ -23,14 +23,12 @@ from portalocker import LockFlags
 from portalocker.exceptions import AlreadyLocked, LockException
 from portalocker.portalocker import LockfLocker
 
-from tandemmq.disk import Openable, Readable, Writable
+from tandemmq.disk import Identity, Openable, Readable, Writable
 
 # struct flock of fcntl(2): l_type, l_whence, l_start, l_len, l_pid. Linux, where off_t has 64 bits.
 _FLOCK: Final = struct.Struct("hhqqi4x")
 
 _posix = LockfLocker()
-
-Inode = tuple[int, int]
 
 
 class LockVolume(Openable, Readable, Writable, Protocol):
@@ -45,7 +43,7 @@ class LockVolume(Openable, Readable, Writable, Protocol):
         ...
 
     @property
-    def held(self) -> MutableMapping[Inode, Any]:
+    def held(self) -> MutableMapping[Identity, Any]:
         """The lock files that this process owns; read and changed under `guard`, by the locker alone."""
         ...
 
@@ -93,7 +91,7 @@ class OsVolume:
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
-        self.held: dict[Inode, Any] = {}
+        self.held: dict[Identity, Any] = {}
 
     def makedirs(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
@@ -119,8 +117,3 @@ class OsVolume:
 
 
 OS_VOLUME: Final[LockVolume] = OsVolume()
-
-
-def inode_of(status: os.stat_result) -> Inode:
-    """What file it is, whatever it is called."""
-    return status.st_dev, status.st_ino

@@ -22,6 +22,7 @@ import math
 import os
 from dataclasses import replace
 
+from tandemmq.disk import Identity, identity_of
 from tandemmq.locker.contract import (
     NO_PROOF,
     PROOF_SECONDS_MIN,
@@ -40,7 +41,6 @@ from tandemmq.locker.sql.holder import SqlHolderRow
 from tandemmq.locker.sql.lease import Signature, holder_in, new_nonce, signature_of
 from tandemmq.locker.sql.lease_table import create_schema
 from tandemmq.locker.sql.statements import Statements
-from tandemmq.locker.volume import Inode, inode_of
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class DatabaseLocker(Locker):
         self._asking: list[_Question] = []
         self._signature: Signature | None = None
         self._stamp: int | None = None
-        self._file: Inode | None = None
+        self._file: Identity | None = None
         self._is_lost = False
         self._name_written_at = -math.inf
 
@@ -162,12 +162,12 @@ class DatabaseLocker(Locker):
         is_ours = len(rows) == 1 and rows[0][0] is not None and int(rows[0][0]) == stamp
         return is_ours and self._inode() == self._file  # prove: same-database-file " and self._inode() == self._file"
 
-    def _inode(self) -> Inode | None:
+    def _inode(self) -> Identity | None:
         """Of SQLite's file: one who deletes or replaces it takes the lock away from its holder."""
         if self._database.dialect is not SQLITE:
             return None
         try:
-            return inode_of(os.stat(str(self._database.url.database)))
+            return identity_of(os.stat(str(self._database.url.database)))
         except OSError:
             return None
 

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from tandemmq.disk import identity_of
 from tandemmq.locker.contract import Holder, LockRequest, LockSettingsError, LockUnavailable
 from tandemmq.locker.shared_file import ACTIVEMQ, CONTENT_BYTES_MAX, STAMP, SharedFileLocker, decode, encode
-from tandemmq.locker.volume import OsVolume, inode_of
+from tandemmq.locker.volume import OsVolume
 from tests.support.crash.unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
 from tests.support.locker.manual_clock import ManualClock
 
@@ -324,7 +325,7 @@ def test_two_volumes_are_two_processes(request_for: RequestFor) -> None:
     here, there = OsVolume(), OsVolume()
     a = SharedFileLocker(replace(request_for("a"), volume=here))
     assert a.try_acquire()
-    assert list(here.held) == [inode_of(os.stat(a.path))]
+    assert list(here.held) == [identity_of(os.stat(a.path))]
     assert not there.held
     a.release()
     assert not here.held

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from tandemmq.locker.volume import OS_VOLUME, Inode
+from tandemmq.disk import Identity
+from tandemmq.locker.volume import OS_VOLUME
 from tests.support.locker.steps import answered, step, stepping
 
 VERBS: Final = (
@@ -25,7 +26,7 @@ class SteppedVolume:
     """One process's hand on a volume, whose calls `make` as that process does. What it holds it knows by itself."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
-        self.held: dict[Inode, Any] = {}
+        self.held: dict[Identity, Any] = {}
         self.wall_ms = OS_VOLUME.wall_ms
         self._guard = threading.Lock()
         for verb in VERBS:
