@@ -374,7 +374,8 @@ class StorageThread:
                 self._report([operation])
                 continue
             if isinstance(operation, CountDeliveries):
-                count(self._state, self._pages, operation.owner, operation.counts, self._write_counted)
+                has_room = self._space.has_room_beside_reserve
+                count(self._state, self._pages, operation.owner, operation.counts, has_room, self._write_counted)
                 self._report([operation])
                 continue
             payloads = batch.payloads_of(operation)

@@ -31,7 +31,8 @@ def free_port() -> int:
     """
     for _ in range(_TRIES_MAX):
         port = _chosen_by.randint(FIRST_PORT, LAST_PORT)
-        if port not in _given and _can_be_bound(port) and _reserve(port):
+        # Reserved first: a probe must not hold a port at the moment at which the server of another binds it.
+        if port not in _given and _reserve(port) and _can_be_bound(port):
             _given.add(port)
             return port
     raise OSError(f"no free port of 127.0.0.1 among {FIRST_PORT} to {LAST_PORT}: tried {_TRIES_MAX} times")

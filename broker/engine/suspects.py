@@ -98,7 +98,7 @@ class Suspects(Part):
 
     def count(self, queue: QueueBase, entries: Iterable[Entry]) -> None:
         """Write how often those came back, as far as they are stored."""
-        if not queue.owner or self._store.is_full:
+        if not queue.owner:
             return
         now = self._clock()
         if now - self._counted_since >= SECOND_MS:

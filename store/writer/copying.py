@@ -82,16 +82,25 @@ def write(state: State, copies: Copies, write_copies: WriteCopies) -> int:
     return sum(map(len, copies.payloads))
 
 
-def count(state: State, pages: Pages, owner: int, counts: Mapping[int, int], write_copies: WriteCopies) -> None:
+def count(
+    state: State,
+    pages: Pages,
+    owner: int,
+    counts: Mapping[int, int],
+    has_room: Callable[[int], bool],
+    write_copies: WriteCopies,
+) -> None:
     """Write anew what ``owner`` still holds of those messages, with how often each was delivered. What does not verify
-    is left as it is: nobody is given it."""
+    is left as it is: nobody is given it. Nothing is written unless ``has_room`` for so many bytes."""
     if owner not in state.owners:
         return
     withheld = state.withheld.get(owner, ())
     found = ((order_key, state.entry(owner, order_key)) for order_key in counts if order_key not in withheld)
     chunk = [(order_key, entry) for order_key, entry in found if entry is not None]
+    if not has_room(sum(entry.size for _, entry in chunk)):  # prove: counts-leave-the-reserve
+        return
     try:
         write(state, copies_of(state, pages, owner, chunk, counts), write_copies)
     except JournalCorrupt:
         for each in chunk if len(chunk) > 1 else ():
-            count(state, pages, owner, {each[0]: counts[each[0]]}, write_copies)
+            count(state, pages, owner, {each[0]: counts[each[0]]}, has_room, write_copies)

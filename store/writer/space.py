@@ -140,6 +140,12 @@ class Space:
             self.ask()
         return self._free >= self._checkpoint_bytes or self._free >= needed()
 
+    def has_room_beside_reserve(self, size: int) -> bool:
+        """Whether the reserve stays whole when ``size`` bytes are written that nobody needs to drain a queue. Asks the
+        volumes."""
+        self.ask()
+        return not self.is_short and self._free - size >= self.reserve_bytes
+
     def in_flight_max(self, wanted: int) -> int:
         """How many bytes of messages may be on their way to the disk: ``wanted``, less when little is free."""
         return min(wanted, max(self._free // IN_FLIGHT_SHARE, IN_FLIGHT_BYTES_MIN))

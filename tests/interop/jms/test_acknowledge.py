@@ -150,7 +150,8 @@ def test_what_the_client_delivered_again_by_itself_is_counted(jvm: Jvm, only_tan
     """It says so from its second rollback on. ActiveMQ 5.17 begins again with 2."""
     broker = only_tandemmq
     way = Proxy(broker.port)
-    session = jvm.connect(f"tcp://127.0.0.1:{way.port}?{PROMPT}").session("TRANSACTED")
+    connection = jvm.connect(f"tcp://127.0.0.1:{way.port}?{PROMPT}")
+    session = connection.session("TRANSACTED")
     consumer = session.consumer(f"queue://{name}")
     other = jvm.connect(broker.url()).session()
     other.send(f"queue://{name}", "a")
@@ -158,6 +159,7 @@ def test_what_the_client_delivered_again_by_itself_is_counted(jvm: Jvm, only_tan
         assert consumer.receive()["deliveries"] == deliveries
         session.rollback()
     assert consumer.receive()["deliveries"] == 4
+    connection.session().send(f"queue://{name}.other", "behind what it said")  # the client waits for the receipt
     way.set(Way.CUT)
     assert other.consumer(f"queue://{name}").receive()["deliveries"] == 4
     way.close()

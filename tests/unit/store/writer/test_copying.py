@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from tandemmq.store.operations import AddMessage, AddSubscription, CountDeliveri
 from tandemmq.store.records.commands import encode_add, encode_remove, encode_subscription
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
-from tests.support.store.store_harness import Q, Term
+from tests.support.store.store_harness import SMALL, Q, Term
 
 T = Destination(DestinationKind.TOPIC, "T")
 
@@ -25,6 +27,7 @@ def counted(term: Term) -> list[tuple[str, int]]:
     return [(each.message.message_id, each.message.redelivery_counter) for each in held(term, term.store.queue(Q))]
 
 
+# proves: counts-leave-the-reserve
 @pytest.mark.parametrize("has_index", [True, False])
 def test_a_count_survives_and_the_order_stays(directory: str, has_index: bool) -> None:
     term = Term(directory)
@@ -44,6 +47,18 @@ def test_a_count_survives_and_the_order_stays(directory: str, has_index: bool) -
         shutil.rmtree(Path(directory, "index"))
     with Term(directory) as again:
         assert counted(again) == expected[1:3]
+
+
+# proves: counts-leave-the-reserve
+def test_on_a_full_disk_nothing_is_counted(directory: str) -> None:
+    """A master that counts what it finds would use up the room that it needs to drain its queues."""
+    with Term(directory) as term:
+        added = term.add_durably(3)
+    volume = os.statvfs(directory)
+    full = replace(SMALL, disk_reserve=2 * volume.f_bavail * volume.f_frsize)
+    with Term(directory, settings=full) as term:
+        term.do(CountDeliveries(term.store.queue(Q), {each.order_key: 1 for each in added}))
+        assert [count for _, count in counted(term)] == [0, 0, 0]
 
 
 def test_what_several_durable_subscriptions_hold_is_not_counted(directory: str) -> None:

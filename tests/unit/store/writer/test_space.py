@@ -214,6 +214,14 @@ def test_a_checkpoint_needs_a_little_room(reserve: int, free: int, needed: int, 
     assert space.has_checkpoint_space(lambda: needed) is has_space
 
 
+def test_what_need_not_be_written_leaves_the_reserve_whole() -> None:
+    volumes = Volumes(a=65 * MIB)
+    space, _ = space_of(volumes)
+    assert [space.has_room_beside_reserve(size) for size in (MIB, MIB + 1)] == [True, False]
+    volumes.free["a"] = 64 * MIB
+    assert not space.has_room_beside_reserve(MIB), "it asks"
+
+
 def test_a_checkpoint_is_not_begun_by_what_was_known_before() -> None:
     volumes = Volumes(a=100 * MIB)
     space, clock = space_of(volumes)
