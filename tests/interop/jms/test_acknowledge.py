@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.interop.jms.conftest import Connect
 from tests.support.interop.jms.jvm import JmsConnection, JmsError, Jvm
-from tests.support.interop.jms.peers import Peer
+from tests.support.interop.jms.peers import Pair, Peer
 from tests.support.services.proxy import Proxy, Way
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("jms-works-unmodified", "acknowledged-stays-gone")]
@@ -165,24 +167,28 @@ def test_what_the_client_delivered_again_by_itself_is_counted(jvm: Jvm, only_tan
     way.close()
 
 
-KEPT = "jms.nonBlockingRedelivery=true&jms.redeliveryPolicy.initialRedeliveryDelay=2000"
+KEPT = "jms.nonBlockingRedelivery=true&jms.redeliveryPolicy.initialRedeliveryDelay=4000"
 
 
-@pytest.mark.parametrize("acks", ["", "&jms.transactedIndividualAck=true"], ids=["at the commit", "one by one"])
+@pytest.mark.parametrize(
+    ("acks", "is_master_lost"),
+    [("", False), ("&jms.transactedIndividualAck=true", False), ("", True)],
+    ids=["at the commit", "one by one", "the master dies"],
+)
 def test_two_transactions_that_were_committed_never_took_the_same_message(
-    jvm: Jvm, only_tandemmq: Peer, name: str, acks: str
+    jvm: Jvm, classes: Path, name: str, tmp_path: Path, acks: str, is_master_lost: bool
 ) -> None:
     """A client rolls back and keeps its copy for the redelivery delay; its connection breaks meanwhile. ActiveMQ 5.17
     takes both commits, if the new connection was given nothing else before."""
-    broker = only_tandemmq
-    way = Proxy(broker.port)
+    pair = Pair("tandemmq", tmp_path / "data", classes)
+    way = Proxy(pair.ports[0])
     try:
         slow = jvm.connect(f"failover:(tcp://127.0.0.1:{way.port})?maxReconnectDelay=20&{KEPT}{acks}")
         keeping = slow.session("TRANSACTED")
         consumer = keeping.consumer(f"queue://{name}")
         keeping.producer(f"queue://{name}.OUT").send("warm")
         keeping.commit()
-        other = jvm.connect(broker.url()).session("TRANSACTED")
+        other = jvm.connect(pair.url()).session("TRANSACTED")
         other.send(f"queue://{name}", "a")
         other.commit()
         assert consumer.receive().body == "a"
@@ -190,6 +196,9 @@ def test_two_transactions_that_were_committed_never_took_the_same_message(
         waiting = other.consumer(f"queue://{name}")
 
         way.set(Way.CUT)
+        if is_master_lost:
+            pair.kill_master()
+            way.to_port = pair.ports[1]
         assert waiting.receive().body == "a"
         other.send(f"queue://{name}.OUT", "a")
         way.set(Way.OPEN)
@@ -205,3 +214,4 @@ def test_two_transactions_that_were_committed_never_took_the_same_message(
         assert other.consumer(f"queue://{name}").rest() == []
     finally:
         way.close()
+        pair.close()

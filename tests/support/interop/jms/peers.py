@@ -161,14 +161,14 @@ class Pair:
 
     def __init__(self, kind: str, directory: Path, classes: Path) -> None:
         self._kind, self._directory, self._classes = kind, directory, classes
-        self._ports = [free_port(), free_port()]
+        self.ports = [free_port(), free_port()]
         self._master = self._start(0)
         self._master.wait()
         self._standby = self._start(1)
         self._standby.wait_standby()
 
     def url(self, options: str = "") -> str:
-        brokers = ",".join(f"tcp://127.0.0.1:{port}" for port in self._ports)
+        brokers = ",".join(f"tcp://127.0.0.1:{port}" for port in self.ports)
         return f"failover:({brokers})?initialReconnectDelay=20&maxReconnectDelay=100&{options}"
 
     def kill_master(self) -> None:
@@ -179,7 +179,7 @@ class Pair:
     def restore(self) -> None:
         """What was killed is started again, and stands by."""
         dead, self._master = self._master, self._standby
-        self._standby = self._start(self._ports.index(dead.port))
+        self._standby = self._start(self.ports.index(dead.port))
         self._standby.wait_standby()
 
     def close(self) -> None:
@@ -188,5 +188,5 @@ class Pair:
 
     def _start(self, place: int) -> ActiveMQ | TandemMQ:
         if self._kind == "activemq":
-            return ActiveMQ(self._directory, self._classes, self._ports[place])
-        return TandemMQ(self._directory, broker="ab"[place], port=self._ports[place])
+            return ActiveMQ(self._directory, self._classes, self.ports[place])
+        return TandemMQ(self._directory, broker="ab"[place], port=self.ports[place])
