@@ -243,6 +243,7 @@ class Follower:
                 return found
             self._ledger.meet(self._standing.damages)
             state.position, self._standing = self._standing.resume, None
+        self.replay.missing = state.files.keys() - set(ids)
         for file in ids:
             state.know_file(file)
         for file, other in self._headers.misplaced.items():

@@ -7,7 +7,7 @@ nothing; a record may be met twice. Records of transactions wait for their Commi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from itertools import chain
 from typing import Any
 
@@ -37,6 +37,9 @@ class Replay:
     It remembers the ids in the tails so that a Remove finds its message: ``freeze_ids`` when a checkpoint begins,
     ``forget_ids`` when that has taken them into the index. ``duplicates``, ``unknown`` and ``records`` count what was
     met. Without ``honours_hints`` the journal is read as ActiveMQ does.
+
+    ``missing``: files that the state knows and that are not there any more, of an index that was left behind. What the
+    state has in them died, or has a copy that is still to be read; the record that told of its death may be gone, too.
     """
 
     def __init__(self, state: State, *, honours_hints: bool = True) -> None:
@@ -47,6 +50,7 @@ class Replay:
         # The highest sequence of each producer whose first message this replay met; ALL of those that are older.
         self._highest: dict[tuple[int, str], int] = {}
         self._is_audited: dict[str, bool] = {}  # by producer
+        self.missing: Set[int] = frozenset()
         self.records = 0
         self.duplicates = 0
         self.unknown = 0
@@ -93,7 +97,12 @@ class Replay:
         topic, key = settled
         for (destination, known), owner in list(self._state.subscriptions.items()):
             if known == key and topic in (None, destination.name):
-                self._state.settle_record(owner)
+                # It may have ended and begun anew by records that are gone.
+                # prove: settled-holds-what-is-behind "in self.missing" -> "in ()"
+                if self._state.owners[owner].record_location >> 32 in self.missing:
+                    self._state.begin_at_newest_record(owner, location >> 32)
+                else:
+                    self._state.settle_record(owner)
 
     def list_known_ids(self) -> None:
         """A term begins: from now on the state itself keeps the clients' ids that are not in the index yet."""
@@ -170,12 +179,28 @@ class Replay:
     ) -> None:
         is_shared = False
         for owner in owners:
-            if self._place(owner, message_id) is not None:
+            known = self._place(owner, message_id)
+            if known is not None and self._is_duplicate(owner, known, message_id, location >> 32):
                 self.duplicates += 1  # the first one counts (kahadb.md 3.2)
                 continue
             self._state.add(owner, order_key, location, size, message_id, priority, is_shared=is_shared)
             is_shared = True
             self._know(owner, message_id, order_key)
+
+    def _is_duplicate(self, owner: int, order_key: int, message_id: str, file: int) -> bool:
+        """Whether ``owner`` still holds the message of that id, which another record, in ``file``, adds.
+
+        In a missing file it counts no more: it died, and came again by this record. Or its copy is still to be read,
+        which gives it its order key back.
+        """
+        entry = self._state.entry(owner, order_key)
+        if entry is None:
+            return False
+        # prove: added-again-counts "not in self.missing" -> "not in ()"
+        if entry.location >> 32 not in self.missing:
+            return True
+        self._state.remove(owner, order_key, entry.location, entry.size, message_id, file)
+        return False
 
     def _remove(self, location: int, payload: bytes, command: commands.RemoveMessage) -> None:
         if command.transaction is not None:

@@ -916,11 +916,23 @@ class State:
         known.record_location = known.later_records[0]  # prove: begins-at-its-next-record "[0]" -> "[-1]"
         self._set_later_records(known, known.later_records[1:])
         self.tail.touched_owners.add(known.id)
-        dropped = []
-        for order_key, entry in list(self.entries(known.id, 0)):
-            if entry.location < known.record_location:
-                self.remove(known.id, order_key, entry.location, entry.size, entry.message_id, file)
-                dropped.append((known.id, order_key, entry))
+        return self._let_go_before_record(known, file)
+
+    def begin_at_newest_record(self, owner: int, file: int) -> None:
+        """As ``settle_record``, where the record by which the subscription began is gone: what it seems to hold from
+        before its newest one was a former subscription's of that name. What says so stands in ``file``."""
+        self.settle_record(owner)
+        self._let_go_before_record(self.owners[owner], file)
+
+    def _let_go_before_record(self, known: OwnerState, file: int) -> list[tuple[int, int, Entry]]:
+        """Let go of what stands, and took effect, before ``known.record_location``; returned as by ``lose_file``."""
+        record = known.record_location
+        # A transaction's message may stand before the record, and its Commit behind it.
+        # prove: committed-behind-its-record "item[0] >> 32 < record" -> "True"
+        before = takewhile(lambda item: item[0] >> 32 < record, self.entries(known.id, 0))
+        dropped = [(known.id, order_key, entry) for order_key, entry in before if entry.location < record]
+        for owner, order_key, entry in dropped:
+            self.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
         return dropped
 
     def drop_range(self, file: int, start: int, stop: int) -> list[tuple[int, int, Entry]]:

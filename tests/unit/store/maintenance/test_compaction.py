@@ -1,6 +1,7 @@
 """Sparse files are emptied: the disk stays within its bound, and nothing else changes."""
 
 # proves: compaction, live-files, pins, upkeep, prepare-alone-moves, settles-only-the-newest-record
+# proves: added-again-counts, settled-holds-what-is-behind
 
 from __future__ import annotations
 
@@ -386,8 +387,9 @@ def one_ended_while_old_was_away(directory: str) -> Term:
     return term
 
 
-def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory: str) -> None:
-    """Its end went with its file: what came in between is not for the new one."""
+@pytest.mark.parametrize("moves", [False, True])
+def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory: str, moves: bool) -> None:
+    """Its end went with its file: what came in between is not for the new one, nor when that one was moved."""
     term = one_ended_while_old_was_away(directory)
     two = subscribed(term, "two")
     for operation in fill_sparsely(term, 3):
@@ -396,14 +398,35 @@ def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory:
     compact(term)
     for _ in range(3):
         term.add(T, owners=(two,))
+    fill_sparsely(term, 1)
     one = subscribed(term, "one")
     last = [term.add(T, owners=(two, one)) for _ in range(2)][-1]
     term.wait(lambda: last in term.durable_operations)
+    if moves:
+        step = begun(term, JournalFiles(directory).list()[-1])
+        fill_sparsely(term, 1)
+        while step():
+            pass
     term.close()
     assert before[0] not in JournalFiles(directory).list(), "what told of its end is gone"
     with Term(directory, "old", settings=OFF) as term:
         held = {owner.subscription_name: owner.count for owner in term.owners if owner.subscription_name}
         assert held == {"one": 2, "two": 5}
+
+
+def test_an_old_index_knows_a_message_that_was_removed_and_added_again(directory: str) -> None:
+    """As a retried dead letter: its removal went with its file, and the journal says so behind the second Add."""
+    with Term(directory, "old", settings=OFF) as term:
+        (first,) = term.add_durably(1)
+    with Term(directory, settings=replace(OFF, cleanup_interval=3600.0)) as term:
+        term.store.checkpoint()[0].result(20)  # the last clean-up before the end
+        term.take(term.page(term.store.queue(Q)).messages)
+        dense = fill_sparsely(term, 2)
+        term.do(AddMessage(first.message, (term.store.queue(Q),), first.payload))
+        term.take(dense)
+    assert JournalFiles(directory).list()[0] > first.location >> 32, "what told of its removal is gone"
+    with Term(directory, "old", settings=OFF) as term:
+        assert term.bodies() == [first.message.body]
 
 
 @pytest.mark.parametrize("standby_checkpoints", [False, True])

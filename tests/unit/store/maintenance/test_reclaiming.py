@@ -1,6 +1,6 @@
 """Which journal files stay: what holds a file by itself, and what a file's records killed in others (safety.md 5)."""
 
-# proves: live-files, pins, the-end-pins-its-messages, upkeep
+# proves: live-files, pins, the-end-pins-its-messages, upkeep, committed-behind-its-record
 
 from __future__ import annotations
 
@@ -138,12 +138,14 @@ def test_a_subscription_whose_oldest_record_went_holds_what_stands_behind_the_ne
             add(state, owner, file, file)
             state.subscribe(owner, T, INFO, at(file, 2000), None)
             state.subscribe(owner, T, INFO, at(file, 3000), None)
+        state.add(owner, at(6) << 32, at(3, 700), SIZE, "committed in 6")
         if is_told_by_an_index:
             state = checkpointed(state, index)
-        kept = {1: {3, 4, 5}, 2: {4, 5}, 4: {5}, 3: set[int](), 5: set[int]()}
-        for gone, files in kept.items():
+        late = {"committed in 6"}
+        kept = {1: {"m3", "m4", "m5", *late}, 2: {"m4", "m5", *late}, 4: {"m5", *late}, 3: set[str](), 5: set[str]()}
+        for gone, messages in kept.items():
             state.lose_file(gone)
-            assert {entry.location >> 32 for _, entry in state.entries(owner, 0)} == files, gone
+            assert {entry.message_id for _, entry in state.entries(owner, 0)} == messages, gone
             if is_told_by_an_index:
                 state = checkpointed(state, index)
         assert owner not in state.owners
