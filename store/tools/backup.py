@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -42,6 +42,8 @@ VERSION: Final = 1
 #: Rounds after the first copy only what is new; so many in vain, and files go faster than they are copied.
 ROUNDS_MAX: Final = 200
 CHUNK_BYTES: Final = 1 << 20
+#: A file that is put back has this behind its name until all of them are there: no broker takes a part for the whole.
+PART_SUFFIX: Final = ".part"
 #: What is said of a file that another host deleted: on NFS the second, also while it is open here.
 GONE: Final = (errno.ENOENT, errno.ESTALE)
 
@@ -118,28 +120,52 @@ def back_up(directory: str, target: str, *, on_copied: Copied = lambda _: None, 
 def restore(source: str, directory: str) -> Summary:
     """Put a backup into ``directory``, which is empty or not there. On return it is durable.
 
-    The next broker there makes its index, and begins an epoch of its own. Raises BackupFailed and OSError.
+    The next broker there makes its index, and begins an epoch of its own. No lock is taken, because the kind of lock
+    is not known here: a broker that starts before the end finds no journal, or one that it refuses. Raises BackupFailed
+    and OSError.
     """
     manifest = _read_manifest(source)
+    entries = manifest["entries"]
     _demand_empty(directory)
-    total = sum(entry["size"] for entry in manifest["entries"])
+    total = sum(entry["size"] for entry in entries)
     _demand_room(_existing(directory), total)
     os.makedirs(directory, exist_ok=True)
-    stores = {entry["store"] for entry in manifest["entries"]}
-    for entry in manifest["entries"]:
+    there = {entry["store"]: JournalFiles(path_of(directory, entry["store"])) for entry in entries}
+    for entry in entries:
         name, file = entry["store"], entry["file"]
-        os.makedirs(path_of(directory, name), exist_ok=True)
+        os.makedirs(there[name].directory, exist_ok=True)
         path = JournalFiles(path_of(source, name)).path(file)
-        to = JournalFiles(path_of(directory, name)).path(file)
         with opened(os, path, os.O_RDONLY) as fd:
             size = os.fstat(fd).st_size
-            crc = _copy_bytes(lambda offset, length: read_fully(os, fd, length, offset), to, size, size)
+            part = there[name].path(file) + PART_SUFFIX
+            crc = _copy_bytes(lambda offset, length: read_fully(os, fd, length, offset), part, size, size)
         if (size, crc) != (entry["size"], entry["crc32"]):
             raise BackupFailed(f"{path} is not what was backed up: its length or its sum differs. Empty {directory}")
-    for name in stores:
-        sync_directory(os, path_of(directory, name))
+    _give_names(there, [(entry["store"], entry["file"]) for entry in entries])
+    for files in there.values():
+        files.sync_directory()
     sync_directory(os, directory)
     return Summary(**{key: manifest[key] for key in Summary.__dataclass_fields__})
+
+
+def _give_names(there: Mapping[str, JournalFiles], entries: Sequence[tuple[str, int]]) -> None:
+    """Give the files that were put back their names, the newest of each store first. Its header names those before it:
+    a broker that finds some of them only refuses to start. Raises BackupFailed if a broker began meanwhile."""
+    newest = {name: max(file for store, file in entries if store == name) for name in there}
+    # prove: newest-is-restored-first "newest[entry[0]] - entry[1]" -> "entry[1]"
+    ordered = sorted(entries, key=lambda entry: newest[entry[0]] - entry[1])
+    found = [files.path(file) for files in there.values() for file in files.list()]
+    try:
+        if found:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), found[0])
+        for name, file in ordered:
+            path = there[name].path(file)
+            os.link(path + PART_SUFFIX, path)
+            os.unlink(path + PART_SUFFIX)
+    except FileExistsError as error:
+        raise BackupFailed(
+            f"a broker began there meanwhile. Stop it, and restore into another directory: {error}"
+        ) from error
 
 
 # ---- what is there

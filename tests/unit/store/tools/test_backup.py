@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tandemmq.journal.files import JournalFiles
+from tandemmq.store.damage.report import JournalLost
 from tandemmq.store.membership import PROMISE_FILE
 from tandemmq.store.tools import backup as module
 from tandemmq.store.tools.backup import MANIFEST, BackupFailed, back_up, restore
@@ -177,10 +178,48 @@ def test_a_backup_that_was_altered_is_refused_and_its_manifest_leads_nowhere_els
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(BackupFailed, match="not what was backed up"):
         restore(str(copy), str(tmp_path / "again"))
+    assert not list((tmp_path / "again").glob("db-*.log")), "a broker would take a part of it for the whole"
     manifest["entries"][0]["store"] = "../queue#x"
     (copy / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(BackupFailed, match="no store"):
         restore(str(copy), str(tmp_path / "other"))
+
+
+def test_a_broker_that_starts_while_a_backup_is_put_back_loses_nothing(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(str(data), str(tmp_path / "copy"))
+    copy_bytes = module._copy_bytes
+
+    def begin(*arguments: Any) -> int:
+        with Term(str(tmp_path / "again")) as term:
+            term.add_durably(1)
+        return copy_bytes(*arguments)
+
+    monkeypatch.setattr(module, "_copy_bytes", begin)
+    with pytest.raises(BackupFailed, match="a broker began there"):
+        restore(str(tmp_path / "copy"), str(tmp_path / "again"))
+    with Term(str(tmp_path / "again")) as term:
+        assert term.bodies() == [b"body 1"] * 2
+
+
+# proves: newest-is-restored-first
+def test_a_broker_refuses_a_backup_of_which_not_all_was_put_back(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(str(data), str(tmp_path / "copy"))
+    unlink = os.unlink
+
+    def stop(path: str) -> None:
+        unlink(path)
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", stop)
+        with pytest.raises(OSError, match="killed"):
+            restore(str(tmp_path / "copy"), str(tmp_path / "again"))
+    with pytest.raises(JournalLost):
+        Term(str(tmp_path / "again"))
 
 
 def test_neither_goes_where_something_is(data: Path, tmp_path: Path) -> None:
