@@ -8,14 +8,24 @@ For one thread. What is written here is what the master wrote, byte for byte; th
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from tandemmq.broker.replication.positions import BEFORE_ALL, Lineage, Position
-from tandemmq.disk import Bytes, open_regular, read_fully, sync_directory, unlink_if_there, write_fully
-from tandemmq.journal.errors import JournalCorrupt
+from tandemmq.disk import (
+    Bytes,
+    Identity,
+    identity_of,
+    open_regular,
+    read_fully,
+    sync_directory,
+    unlink_if_there,
+    write_fully,
+)
+from tandemmq.journal.errors import FenceTaken, JournalCorrupt
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import END_RECORD
 from tandemmq.journal.scan import scan
@@ -77,6 +87,9 @@ class JournalCopy:
         self._length = 0
         self._file = 0
         self._fd = -1
+        self._path = ""  # of the open file
+        self._identity: Identity = (0, 0)
+        self._there: set[int] = set()  # files that stood there when a master was followed, or were made since
         self._dirty: set[int] = set()
         self._unsynced_bytes = 0
         self._began = (0, 0)  # the common point
@@ -174,6 +187,7 @@ class JournalCopy:
             if file <= common_file and file not in files:
                 self._files.remove([file])  # prove: delete-oldest-first-each-synced
         self.lacking = set(lacking)
+        self._there = set(self._files.list())
         self._began = self._filled = common
         epoch = next((each[0] for each in self.standing.lineage if each[1:] >= common), 0)
         kept = tuple(each for each in self.standing.lineage if each[0] < epoch)
@@ -293,8 +307,14 @@ class JournalCopy:
         self._await_sync()  # an error is told to one sync of a descriptor only: the next one would succeed
         if self._file in self._dirty:
             self._files.disk.fdatasync(self._fd)  # prove: have-disk-is-synced
+            self._check_name()  # prove: synced-under-its-name
             self._dirty.discard(self._file)
         self._unsynced_bytes = 0
+
+    def _check_name(self) -> None:
+        """What was synced counts for nothing when another file has the name, or none: a start would not find it."""
+        if identity_of(self._files.disk.stat(self._path)) != self._identity:
+            raise _replaced(self._path)
 
     def sealed(self, file: int, end: int | None) -> None:
         """All of ``file`` was written, up to ``end``; None: it was given up meanwhile, and what came of it goes. Raises
@@ -310,6 +330,7 @@ class JournalCopy:
             if file in self.lacking:  # prove: lacking-file-is-whole-under-its-name
                 self._files.disk.replace(self._part(file), self._files.path(file))
                 self._files.sync_directory()
+                self._there.add(file)
                 self._close()
         self.lacking.discard(file)
 
@@ -322,6 +343,7 @@ class JournalCopy:
             unlink_if_there(self._files.disk, self._part(file))
         elif self._files.exists(file):
             self._files.remove([file])  # prove: skipped-file-goes
+        self._there.discard(file)
 
     @property
     def is_dirty(self) -> bool:
@@ -331,35 +353,39 @@ class JournalCopy:
         """``is_whole``: it comes in pieces, all that is in it."""
         self.sync()  # prove: a-file-is-synced-before-the-next
         self._close()
-        if file in self.lacking:
-            self._open_part(file, length)
-            return
-        if not self._files.exists(file):
-            self._make(file, length, is_whole=is_whole)
-        self._fd = open_regular(self._files.disk, self._files.path(file), os.O_RDWR)
-        self._file = file
-
-    def _open_part(self, file: int, length: int) -> None:
         disk = self._files.disk
-        unlink_if_there(disk, self._part(file))
-        self._fd = open_regular(disk, self._part(file), os.O_RDWR | os.O_CREAT | os.O_EXCL, NEW_FILE)
-        self._file = file
-        disk.ftruncate(self._fd, length)
+        if file in self.lacking:
+            path = self._part(file)
+            unlink_if_there(disk, path)
+            self._fd = open_regular(disk, path, os.O_RDWR | os.O_CREAT | os.O_EXCL, NEW_FILE)
+            disk.ftruncate(self._fd, length)
+        else:
+            path = self._files.path(file)
+            # What another process made is not written over.
+            # prove: only-own-files-are-written "file in self._there" -> "self._files.exists(file)"
+            is_ours = file in self._there
+            self._fd = open_regular(disk, path, os.O_RDWR) if is_ours else self._made(file, length, is_whole=is_whole)
+        self._file, self._path, self._identity = file, path, identity_of(disk.fstat(self._fd))
 
     def _part(self, file: int) -> str:
         return self._files.path(file) + PART_SUFFIX
 
-    def _make(self, file: int, length: int, *, is_whole: bool) -> None:
-        if is_whole:  # zeros would be written over at once
-            self._files.prepare(BULK_PREPARER, length, has_zeros=False)
-            self._files.disk.close(self._files.publish(BULK_PREPARER, file).fd)
-            return
-        prepared, self._prepared = self._prepared, None
+    def _made(self, file: int, length: int, *, is_whole: bool) -> int:
+        """A new file, open for writing."""
+        preparer = BULK_PREPARER if is_whole else PREPARER
+        prepared = None
+        if not is_whole:
+            prepared, self._prepared = self._prepared, None
         if prepared is not None:
             self._threads.wait([prepared])
         if prepared is None or length != self._length or prepared.exception() is not None:
-            self._files.prepare(PREPARER, length)
-        self._files.disk.close(self._files.publish(PREPARER, file).fd)
+            self._files.prepare(preparer, length, has_zeros=not is_whole)  # zeros would be written over at once
+        try:
+            own = self._files.publish(preparer, file)
+        except FenceTaken as error:
+            raise _replaced(self._files.path(file)) from error
+        self._there.add(file)
+        return own.fd
 
     def _prepare_next(self, length: int) -> None:
         """Ahead of need: to write a whole file of zeros takes its time."""
@@ -381,3 +407,7 @@ class JournalCopy:
         self._syncer.shutdown(wait=True)
         for preparer in (PREPARER, BULK_PREPARER):
             self._files.abandon(preparer)
+
+
+def _replaced(path: str) -> OSError:
+    return OSError(errno.ESTALE, "another process has made or removed it", path)

@@ -417,6 +417,34 @@ def test_who_lost_its_last_file_by_that_can_still_stand(source: SourceJournal, o
     assert copy.synced == copy.position[1:]
 
 
+def test_a_file_that_another_process_began_is_not_written_over(source: SourceJournal, own: Path) -> None:
+    copy = copied(source, own)
+    source.rotate()
+    foreign = Path(files_in(own).path(2))
+    foreign.write_bytes(b"of a broker of an older version")
+    with pytest.raises(OSError, match="another process"):
+        source.send(copy, copy.synced)
+    assert foreign.read_bytes() == b"of a broker of an older version"
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_what_was_written_into_a_file_that_lost_its_name_is_not_claimed(
+    source: SourceJournal, own: Path, is_replaced: bool
+) -> None:
+    copy = copied(source, own)
+    had = copy.synced
+    path = Path(files_in(own).path(1))
+    content = path.read_bytes()
+    path.unlink()
+    if is_replaced:
+        path.write_bytes(content)
+    source.write("b")
+    source.send(copy, had)
+    with pytest.raises(OSError, match=r"another process|No such file"):
+        copy.sync()
+    assert copy.synced == had
+
+
 # ---- what is left when the power goes, or a call fails
 
 
