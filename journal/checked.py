@@ -83,8 +83,10 @@ class CheckedReader:
         self._blocks_max = blocks_max
         self.blocks = 0  # of which the checksums are remembered
 
-    def read(self, location: Location) -> bytes:
-        """The payload of a record whose size is not known."""
+    def read(self, location: Location, size: int = 0) -> bytes:
+        """The payload of the record at ``location``. ``size`` is that of the whole record, if known."""
+        if size:
+            return self.read_many([(location, size)])[0]
         file, offset = file_of(location), offset_of(location)
         header = self._verified(file, offset, offset + RECORD_HEADER_SIZE)
         return self.read_many([(location, record_size(header, 0, file, offset, 0))])[0]

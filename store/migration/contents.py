@@ -13,8 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from tandemmq.index.index import Index
-from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.reader import JournalReader
+from tandemmq.journal.checked import CheckedReader
 from tandemmq.store.damage.report import Damage
 from tandemmq.store.records.acknowledgements import ack_of_branch, decode_ack, encode_ack
 from tandemmq.store.records.commands import AddMessage, RemoveMessage, Subscription, added, decode
@@ -24,6 +23,7 @@ from tandemmq.store.records.loose import OPENWIRE_VERSION
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.openwire import VERSIONS_TRIED, decode_message, detect_version, encode_message
 from tandemmq.store.records.transactions import XaTransactionId
+from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.state.keys import Entry
 from tandemmq.store.state.open_transactions import PendingOperation
 from tandemmq.store.state.owners import OwnerState
@@ -53,18 +53,20 @@ class Stored(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Contents:
-    """A state and the files that it speaks of. The caller sees to it that neither changes meanwhile.
+    """The state of a follower and the files that it speaks of. The caller sees to it that neither changes meanwhile.
 
-    ``damages`` is what was stepped over when they were read.
+    ``damages`` is what was stepped over when they were read. What is read now is compared with its checksum once more;
+    JournalCorrupt where it does not verify.
     """
 
-    files: JournalFiles
-    state: State
+    follower: Follower
     _index: Index | None = None
     damages: Sequence[Damage] = ()
 
     def __post_init__(self) -> None:
-        self.reader = JournalReader(self.files)
+        self.files, self.state = self.follower.files, self.follower.state
+        # prove: contents-are-compared ".end_of)" -> ".end_of)._reader"
+        self.reader = CheckedReader(self.files, self.follower.end_of)
 
     def close(self) -> None:
         """Let go of the files, and of the index if it came with them."""

@@ -71,7 +71,7 @@ class OfflineEpoch:
             self._index.close()
             raise
         self.epoch = self._follower.state.epoch
-        self.contents = Contents(self._files, self._follower.state)
+        self.contents = Contents(self._follower)
 
     def _promote(self, scratch: str, disk: Disk) -> JournalWriter:
         follower = self._follower
@@ -147,7 +147,7 @@ class OfflineEpoch:
         self.checkpoint()
         self.contents.close()
         self._writer.close()
-        return Contents(self._files, self._follower.state, self._index)
+        return Contents(self._follower, self._index)
 
     def close(self) -> None:
         """Let go. What was not flushed is forgotten."""

@@ -86,7 +86,7 @@ def _read(files: JournalFiles, scratch: str, is_final: bool, steps_over_damage: 
     except BaseException:
         index.close()
         raise
-    return Contents(files, follower.state, index, follower.damages)
+    return Contents(follower, index, follower.damages)
 
 
 def _is_foreign(files: JournalFiles) -> bool:

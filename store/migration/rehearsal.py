@@ -68,7 +68,7 @@ class Rehearsal:
         self._follower = Trial(files, self._index, has_foreign_index=lambda: True)
         self._replay = _AsActiveMQ(self._follower.state, frozenset(files.list()), unmarked)
         self._follower.replay = self._replay
-        self.contents = Contents(files, self._follower.state)
+        self.contents = Contents(self._follower)
 
     def advance(self) -> None:
         self._follower.advance(is_final=True)

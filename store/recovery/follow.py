@@ -167,6 +167,10 @@ class Follower:
         """What the headers said at the last refresh."""
         return self._headers.epoch_history
 
+    def end_of(self, file: int) -> int | None:
+        """Where a header says that the file ends; None: no header does."""
+        return self.epoch_history.ends.get(file)
+
     # ---- the index and the journal belong together
 
     def _judge(self, ids: Sequence[int]) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from tandemmq.journal.checked import CheckedReader
 from tandemmq.journal.errors import JournalCorrupt
 from tandemmq.journal.format import Location
 from tandemmq.journal.reader import JournalReader
@@ -34,21 +35,28 @@ BATCH_BYTES_MAX = 1 << 20
 LAYOUT_VERSION_MIN = 10
 
 VersionAt = Callable[[int], int]
+OnCorrupt = Callable[[JournalCorrupt], object]
 
 
 def batches(
-    plan: Plan, subscriptions: Sequence[bytes], reader: JournalReader, version_at: VersionAt
+    plan: Plan,
+    subscriptions: Sequence[bytes],
+    reader: CheckedReader,
+    version_at: VersionAt,
+    on_corrupt: OnCorrupt | None = None,
 ) -> Iterator[list[bytes]]:
     """The payloads, in batches of BATCH_BYTES_MAX or one copy with its Removes. Nothing where nothing differs.
 
     ``subscriptions`` are the payloads for ``plan.subscribed``; ``version_at`` gives the OpenWire version of a file's
     bodies. Bodies are read when they are asked for. Raises JournalMissing, JournalCorrupt, RecordDamaged.
+    ``on_corrupt``, if given, is told of a message that does not verify; no copy is made of it, for that would have a
+    checksum of its own.
     """
     if plan.is_empty:
         return
     batch: list[bytes] = []
     size = 0
-    for group in _groups(plan, subscriptions, reader, version_at):
+    for group in _groups(plan, subscriptions, reader, version_at, on_corrupt):
         length = sum(map(len, group))
         if batch and size + length > BATCH_BYTES_MAX:
             yield batch
@@ -59,7 +67,11 @@ def batches(
 
 
 def _groups(
-    plan: Plan, subscriptions: Sequence[bytes], reader: JournalReader, version_at: VersionAt
+    plan: Plan,
+    subscriptions: Sequence[bytes],
+    reader: CheckedReader,
+    version_at: VersionAt,
+    on_corrupt: OnCorrupt | None,
 ) -> Iterator[list[bytes]]:
     yield [BEGIN]
     yield from ([commands.encode_rollback(transaction_of_key(key))] for key in plan.rolled_back)
@@ -69,7 +81,14 @@ def _groups(
     yield from ([payload] for payload in plan.repeated)
     yield from ([_removal(removal)] for removal in plan.removals)
     for copy in plan.copies:
-        yield _copied(copy, reader, version_at)
+        try:
+            records = _copied(copy, reader, version_at)
+        except JournalCorrupt as damage:
+            if on_corrupt is None:
+                raise
+            on_corrupt(damage)
+            continue
+        yield records
     yield [END]
 
 
@@ -78,7 +97,7 @@ def _removal(removal: Removal) -> bytes:
     return commands.encode(commands.RemoveMessage(destination, message_id, subscription_key=subscription_key))
 
 
-def _copied(copy: Copy, reader: JournalReader, version_at: VersionAt) -> list[bytes]:
+def _copied(copy: Copy, reader: CheckedReader, version_at: VersionAt) -> list[bytes]:
     add = added_at(reader, copy.location, copy.size)
     body = add.message
     version = version_at(copy.location >> 32)
@@ -95,7 +114,7 @@ def _removals(add: commands.AddMessage, subscription_keys: Iterable[str]) -> lis
     return [_removal(Removal(add.destination, add.message_id, key)) for key in subscription_keys]
 
 
-def added_at(reader: JournalReader, location: Location, size: int = 0) -> commands.AddMessage:
+def added_at(reader: JournalReader | CheckedReader, location: Location, size: int = 0) -> commands.AddMessage:
     """The message that a record stores. Raises JournalMissing, JournalCorrupt, RecordDamaged."""
     command = commands.decode(reader.read(location, size))
     add = commands.added(command)

@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from tandemmq.disk import Disk
+from tandemmq.journal.checked import CheckedReader
 from tandemmq.journal.errors import JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import RECORD_HEADER_SIZE, Location, file_of
@@ -67,8 +68,10 @@ class Takeover:
     def batches(self) -> Iterator[list[bytes]]:
         """The payloads that follow the header, batch by batch, read from the journal as they are asked for. Each is to
         be durable and applied before ``finish``; none if the journal agrees with it already."""
-        with closing(JournalReader(self._work.files)) as reader:
-            yield from batches(self._plan, self._subscriptions, reader, self._work.version_at)
+        work = self._work
+        # prove: takeover-copies-are-compared ".end_of)" -> ".end_of)._reader"
+        with closing(CheckedReader(work.files, work.follower.end_of)) as reader:
+            yield from batches(self._plan, self._subscriptions, reader, work.version_at, work.on_corrupt)
 
     def finish(self) -> Report:
         """Set ActiveMQ's index aside and write the minimal one; durable on return. Logs the report."""

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from tandemmq.cli.store import store
+from tandemmq.journal.errors import JournalCorrupt
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import encode_batch
 from tandemmq.store.kahadb.minimal import is_minimal
@@ -367,6 +368,15 @@ def test_a_dry_run_reports_all_damage(source: Path) -> None:
     assert code == 1
     assert len(filled) == 2
     assert [text.split(" is corrupt")[0] for text in report["damage"]] == [f"journal file {p.name}" for p in filled]
+
+
+# proves: contents-are-compared
+def test_what_rots_after_the_journal_was_read_is_not_carried_over(source: Path) -> None:
+    with held(source) as contents:
+        (path,) = [path for path in source.glob("db-*.log") if b"ID:x:1:1:1" in path.read_bytes()]
+        path.write_bytes(path.read_bytes().replace("Grüße".encode(), "GRüße".encode()))
+        with pytest.raises(JournalCorrupt):
+            [list(contents.messages(owner.id)) for owner in contents.owners()]
 
 
 def test_a_directory_in_use_is_refused_and_may_be_looked_at(source: Path, tmp_path: Path) -> None:

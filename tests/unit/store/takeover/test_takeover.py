@@ -19,17 +19,19 @@ import pytest
 
 from tandemmq.disk import Disk
 from tandemmq.index.index import Index
+from tandemmq.journal.errors import JournalCorrupt
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.reader import JournalReader
 from tandemmq.store.damage.report import JournalLost
 from tandemmq.store.kahadb.minimal import is_minimal
+from tandemmq.store.records.commands import UPDATE
 from tandemmq.store.records.message import HEADER, Message
 from tandemmq.store.records.openwire import decode_message
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.index_directory import remove_stale
 from tandemmq.store.takeover import activemq_view as view_module
-from tandemmq.store.takeover import records
+from tandemmq.store.takeover import prepare_takeover, records
 from tandemmq.store.takeover.records import added_at
 from tandemmq.store.tools.check import check
 from tests.support.prove import SEED, rounds
@@ -95,6 +97,28 @@ def test_a_message_whose_commit_was_collected_is_not_lost(tmp_path: Path) -> Non
     taken = taken_exactly(store)
     assert taken.report is not None
     assert taken.report.corrected["messages that had been lost"] == 1
+
+
+# proves: takeover-copies-are-compared
+@pytest.mark.parametrize("ignores_missing", [False, True])
+def test_a_message_that_does_not_verify_is_not_copied(tmp_path: Path, ignores_missing: bool) -> None:
+    """The copy would have a checksum of its own, and what rotted would be given out."""
+    store, kept = with_a_collected_commit(tmp_path)
+    files = JournalFiles(str(store.directory))
+    with Index.open(str(tmp_path / "index")) as index:
+        follower = Follower(files, index, records_per_checkpoint=100_000)
+        follower.advance(is_final=True)
+        takeover = prepare_takeover(files, follower, scratch=str(tmp_path / "scratch"), ignores_missing=ignores_missing)
+        assert takeover is not None
+        (path,) = [path for path in store.directory.glob("db-*.log") if kept.encode() in path.read_bytes()]
+        content = path.read_bytes()
+        at = content.rindex(kept.encode())
+        path.write_bytes(content[:at] + b"i" + content[at + 1 :])
+        if not ignores_missing:
+            with pytest.raises(JournalCorrupt):
+                list(takeover.batches())
+        else:
+            assert [payload for batch in takeover.batches() for payload in batch if payload[0] == UPDATE] == []
 
 
 def test_of_two_messages_with_one_id_the_living_one_counts(tmp_path: Path) -> None:
