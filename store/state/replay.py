@@ -143,6 +143,11 @@ class Replay:
     ) -> None:
         hint = hint_of(payload) if self._honours_hints else None
         old_location = hint.old_location if isinstance(hint, OperationHint) else 0
+        known = None if old_location else self._state.transactions.get(key)
+        # The records of that one went, its outcome among them: this one is another by the same id.
+        # prove: id-used-again-is-another "in self.missing" -> "in ()"
+        if known is not None and known.operations and known.operations[0].location >> 32 in self.missing:
+            self._state.end_transaction(key, location)
         self._state.enlist(key, operation_of(location, payload, command), old_location)
 
     def _add_plain(self, destination: Destination, location: int, size: int, message_id: str, priority: int) -> None:

@@ -1,7 +1,7 @@
 """Sparse files are emptied: the disk stays within its bound, and nothing else changes."""
 
 # proves: compaction, live-files, pins, upkeep, prepare-alone-moves, settles-only-the-newest-record
-# proves: added-again-counts, settled-holds-what-is-behind
+# proves: added-again-counts, id-used-again-is-another, settled-holds-what-is-behind
 
 from __future__ import annotations
 
@@ -313,13 +313,16 @@ def test_a_damaged_message_is_not_copied_and_its_file_stays(unchecked: str, is_o
     assert spoilt.message.message_id not in [add.message_id for add in copies(unchecked)]
 
 
+def prepared(term: Term) -> None:
+    message = term.message(body=b"prepared")
+    payload = encode_add(message, encode_message(message), XID)
+    term.do(PrepareTransaction(XID, [AddMessage(message, (term.store.queue(Q),), payload)], encode_prepare(XID)))
+
+
 def test_an_old_index_knows_a_prepared_transaction_that_moved_twice(directory: str) -> None:
     """The copies between what it knows and what is there went before it read them."""
     term = Term(directory, settings=OFF)
-    owner = term.store.queue(Q)
-    message = term.message(body=b"prepared")
-    payload = encode_add(message, encode_message(message), XID)
-    term.do(PrepareTransaction(XID, [AddMessage(message, (owner,), payload)], encode_prepare(XID)))
+    prepared(term)
     kept = [operation.message.body for operation in fill_sparsely(term, 3)]
     term.close()
     shutil.copytree(f"{directory}/index/a", f"{directory}/index/old")
@@ -332,6 +335,21 @@ def test_an_old_index_knows_a_prepared_transaction_that_moved_twice(directory: s
     with Term(directory, "old", settings=SETTINGS) as term:
         assert [(p.transaction, p.added) for p in term.store.prepared()] == [(XID, 1)]
         assert term.bodies() == kept
+
+
+def test_an_old_index_knows_a_transaction_whose_id_was_used_again(directory: str) -> None:
+    """The outcome of the first one went with its file, which the journal says behind the second one."""
+    with Term(directory, "old", settings=OFF) as term:
+        prepared(term)
+    with Term(directory, settings=replace(OFF, cleanup_interval=3600.0)) as term:
+        term.store.checkpoint()[0].result(20)  # the last clean-up before the end
+        term.do(EndTransaction(XID, False, encode_rollback(XID)))
+        dense = fill_sparsely(term, 2)
+        prepared(term)
+        term.take(dense)
+    assert JournalFiles(directory).list()[0] > 2, "what told of its outcome is gone"
+    with Term(directory, "old", settings=OFF) as term:
+        assert [(p.transaction, p.added) for p in term.store.prepared()] == [(XID, 1)]
 
 
 def subscribed(term: Term, name: str, selector: str | None = None) -> int:
