@@ -20,7 +20,7 @@ from tandemmq.store.records.marks import decode_connections, decode_gone, decode
 from tandemmq.store.records.message import Destination
 from tandemmq.store.records.message_ids import is_made_by_broker
 from tandemmq.store.state.keys import Entry, producer_key
-from tandemmq.store.state.open_transactions import operation_of
+from tandemmq.store.state.open_transactions import PendingOperation, Transaction, operation_of
 from tandemmq.store.state.state import State
 
 log = logging.getLogger(__name__)
@@ -143,11 +143,6 @@ class Replay:
     ) -> None:
         hint = hint_of(payload) if self._honours_hints else None
         old_location = hint.old_location if isinstance(hint, OperationHint) else 0
-        known = None if old_location else self._state.transactions.get(key)
-        # The records of that one went, its outcome among them: this one is another by the same id.
-        # prove: id-used-again-is-another "in self.missing" -> "in ()"
-        if known is not None and known.operations and known.operations[0].location >> 32 in self.missing:
-            self._state.end_transaction(key, location)
         self._state.enlist(key, operation_of(location, payload, command), old_location)
 
     def _add_plain(self, destination: Destination, location: int, size: int, message_id: str, priority: int) -> None:
@@ -317,7 +312,7 @@ class Replay:
         transaction = self._state.end_transaction(command.transaction.key, location)
         if transaction is None:
             return
-        for number, operation in enumerate(transaction.operations):
+        for number, operation in enumerate(self._operations(transaction)):
             if operation.kind == ADD:
                 self._note(operation.message_id)
                 self._add_to(
@@ -337,6 +332,12 @@ class Replay:
                     operation.location,
                 )
 
+    def _operations(self, transaction: Transaction) -> list[PendingOperation]:
+        """Its own. Those in a missing file are of a former transaction of that id, whose outcome is gone: each of its
+        own stands before its end, or a copy does."""
+        # prove: id-used-again-is-another "not in self.missing" -> "not in ()"
+        return [operation for operation in transaction.operations if operation.location >> 32 not in self.missing]
+
     def _rollback(self, location: int, payload: bytes, command: commands.Rollback) -> None:
         transaction = self._state.end_transaction(command.transaction.key, location)
         if transaction is None or not transaction.is_prepared or self._state.audit is None:
@@ -348,6 +349,11 @@ class Replay:
     def _prepare(self, location: int, payload: bytes, command: commands.Prepare) -> None:
         key = command.transaction.key
         transaction = self._state.transactions.get(key)
+        if transaction is not None and len(own := self._operations(transaction)) < len(transaction.operations):
+            self._state.end_transaction(key, location)  # prove: id-prepared-again-is-another
+            for operation in own:
+                self._state.enlist(key, operation)
+            transaction = self._state.transactions.get(key)
         places: list[tuple[int, int] | None] = []
         for operation in () if transaction is None else transaction.operations:
             held = None

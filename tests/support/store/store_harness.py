@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 
 from tandemmq.disk import Disk
 from tandemmq.journal.format import END_RECORD_SIZE, encode_batch, location
+from tandemmq.store.maintenance.compaction import Compaction
 from tandemmq.store.operations import AddMessage, Operation, Owner, Page, PagedMessage, RemoveMessage
 from tandemmq.store.records.commands import encode_add, encode_remove
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
@@ -216,6 +217,12 @@ class Term:
         self.store.append(page)
         self.wait(lambda: page in self.durable_operations)
         return page
+
+    def compaction_of(self, file: int) -> Callable[[], int]:
+        """A compaction of one file, a step for each call: how many bytes it copied."""
+        upkeep = self.store._storage._upkeep
+        compaction = Compaction(self.store._state, upkeep._pages, upkeep._write_copies, [file], 0)
+        return lambda: self.store.ask(lambda _: compaction.step()).result(10)
 
     def bodies(self, destination: Destination = Q) -> list[bytes]:
         """All messages of a queue, in order, read page by page."""

@@ -1,12 +1,11 @@
 """Sparse files are emptied: the disk stays within its bound, and nothing else changes."""
 
 # proves: compaction, live-files, pins, upkeep, prepare-alone-moves, settles-only-the-newest-record
-# proves: added-again-counts, id-used-again-is-another, settled-holds-what-is-behind
+# proves: added-again-counts, id-prepared-again-is-another, id-used-again-is-another, settled-holds-what-is-behind
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,15 @@ import pytest
 
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.scan import scan
-from tandemmq.store.maintenance.compaction import Compaction, CompactionReport
-from tandemmq.store.operations import AddMessage, AddSubscription, EndTransaction, PrepareTransaction, RemoveOwner
+from tandemmq.store.maintenance.compaction import CompactionReport
+from tandemmq.store.operations import (
+    AddMessage,
+    AddSubscription,
+    Atomic,
+    EndTransaction,
+    PrepareTransaction,
+    RemoveOwner,
+)
 from tandemmq.store.records.commands import AddMessage as AddCommand
 from tandemmq.store.records.commands import (
     UpdateMessage,
@@ -337,7 +343,8 @@ def test_an_old_index_knows_a_prepared_transaction_that_moved_twice(directory: s
         assert term.bodies() == kept
 
 
-def test_an_old_index_knows_a_transaction_whose_id_was_used_again(directory: str) -> None:
+@pytest.mark.parametrize("again", ["prepared", "moved", "committed at once"])
+def test_an_old_index_knows_a_transaction_whose_id_was_used_again(directory: str, again: str) -> None:
     """The outcome of the first one went with its file, which the journal says behind the second one."""
     with Term(directory, "old", settings=OFF) as term:
         prepared(term)
@@ -345,11 +352,23 @@ def test_an_old_index_knows_a_transaction_whose_id_was_used_again(directory: str
         term.store.checkpoint()[0].result(20)  # the last clean-up before the end
         term.do(EndTransaction(XID, False, encode_rollback(XID)))
         dense = fill_sparsely(term, 2)
-        prepared(term)
+        if again == "committed at once":
+            message = term.message(body=b"second")
+            payload = encode_add(message, encode_message(message), XID)
+            term.do(Atomic([AddMessage(message, (term.store.queue(Q),), payload)], encode_commit(XID)))
+        else:
+            prepared(term)
         term.take(dense)
+        if again == "moved":
+            step = term.compaction_of(JournalFiles(directory).list()[-1])
+            fill_sparsely(term, 1)
+            while step():
+                pass
     assert JournalFiles(directory).list()[0] > 2, "what told of its outcome is gone"
+    with Term(directory, settings=OFF) as term:
+        known = (term.store.prepared(), term.bodies())
     with Term(directory, "old", settings=OFF) as term:
-        assert [(p.transaction, p.added) for p in term.store.prepared()] == [(XID, 1)]
+        assert (term.store.prepared(), term.bodies()) == known
 
 
 def subscribed(term: Term, name: str, selector: str | None = None) -> int:
@@ -359,19 +378,12 @@ def subscribed(term: Term, name: str, selector: str | None = None) -> int:
     return owner
 
 
-def begun(term: Term, file: int) -> Callable[[], int]:
-    """A compaction of one file, a step for each call."""
-    upkeep = term.store._storage._upkeep
-    compaction = Compaction(term.store._state, upkeep._pages, upkeep._write_copies, [file], 0)
-    return lambda: term.store.ask(lambda _: compaction.step()).result(10)
-
-
 def test_a_subscription_that_changes_while_it_moves_keeps_the_record_before_what_it_holds(directory: str) -> None:
     with Term(directory, settings=OFF) as term:
         one = subscribed(term, "one")
         last = term.add(T, owners=(one,))
         term.wait(lambda: last in term.durable_operations)
-        step = begun(term, JournalFiles(directory).list()[0])
+        step = term.compaction_of(JournalFiles(directory).list()[0])
         assert step(), "its record is copied"
         assert step(), "what is pending is copied"
         subscribed(term, "one", "price > 1")
@@ -389,7 +401,7 @@ def test_a_prepare_that_stands_alone_in_its_file_moves(directory: str) -> None:
     foreign.prepare(XID)
     foreign.write()
     with Term(directory, settings=OFF) as term:
-        assert begun(term, 2)()
+        assert term.compaction_of(2)()
         (places,) = term.store.ask(
             lambda state: [each.prepared_at >> 32 for each in state.transactions.values()]
         ).result(10)
@@ -421,7 +433,7 @@ def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory:
     last = [term.add(T, owners=(two, one)) for _ in range(2)][-1]
     term.wait(lambda: last in term.durable_operations)
     if moves:
-        step = begun(term, JournalFiles(directory).list()[-1])
+        step = term.compaction_of(JournalFiles(directory).list()[-1])
         fill_sparsely(term, 1)
         while step():
             pass
