@@ -174,6 +174,13 @@ class OpenTransactions:
             self._pin(file, transaction.prepared_at >> 32)  # prove: outcome-pins-its-prepare
         return transaction
 
+    def forget(self, key: str, location: int) -> None:
+        """As ``end``, of a transaction whose outcome is gone: another one may withhold the same messages by now."""
+        self.end(key, location)
+        for other, transaction in self.by_key.items():
+            if transaction.is_prepared:
+                self._withhold(other, transaction)  # prove: withheld-by-another
+
     def files(self, transaction: Transaction) -> set[int]:
         """The files in which something of it stands."""
         found = {operation.location >> 32 for operation in transaction.operations}

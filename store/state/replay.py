@@ -350,7 +350,7 @@ class Replay:
         key = command.transaction.key
         transaction = self._state.transactions.get(key)
         if transaction is not None and len(own := self._operations(transaction)) < len(transaction.operations):
-            self._state.end_transaction(key, location)  # prove: id-prepared-again-is-another
+            self._state.open.forget(key, location)  # prove: id-prepared-again-is-another
             for operation in own:
                 self._state.enlist(key, operation)
             transaction = self._state.transactions.get(key)

@@ -907,7 +907,8 @@ class State:
                 self._set_later_records(owner, tuple(place for place in owner.later_records if place >> 32 != file))
         for key, transaction in list(self.transactions.items()):
             if file in self.open.files(transaction):
-                self.end_transaction(key, file << 32)
+                self.tail.operations += 1
+                self.open.forget(key, file << 32)
         self.forget_files((file,))
         return dropped
 

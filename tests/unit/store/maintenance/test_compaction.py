@@ -2,10 +2,12 @@
 
 # proves: compaction, live-files, pins, upkeep, prepare-alone-moves, settles-only-the-newest-record
 # proves: added-again-counts, id-prepared-again-is-another, id-used-again-is-another, settled-holds-what-is-behind
+# proves: withheld-by-another
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from tandemmq.store.operations import (
     Atomic,
     EndTransaction,
     PrepareTransaction,
+    RemoveMessage,
     RemoveOwner,
 )
 from tandemmq.store.records.commands import AddMessage as AddCommand
@@ -319,6 +322,13 @@ def test_a_damaged_message_is_not_copied_and_its_file_stays(unchecked: str, is_o
     assert spoilt.message.message_id not in [add.message_id for add in copies(unchecked)]
 
 
+def reclaimed(directory: str) -> Sequence[int]:
+    """The files that are left when a master gave up all that nothing needs."""
+    with Term(directory, settings=OFF) as term:
+        term.store.checkpoint()[0].result(20)
+    return JournalFiles(directory).list()
+
+
 def prepared(term: Term) -> None:
     message = term.message(body=b"prepared")
     payload = encode_add(message, encode_message(message), XID)
@@ -364,11 +374,39 @@ def test_an_old_index_knows_a_transaction_whose_id_was_used_again(directory: str
             fill_sparsely(term, 1)
             while step():
                 pass
-    assert JournalFiles(directory).list()[0] > 2, "what told of its outcome is gone"
+    assert reclaimed(directory)[0] > 2, "what told of its outcome is gone"
     with Term(directory, settings=OFF) as term:
         known = (term.store.prepared(), term.bodies())
     with Term(directory, "old", settings=OFF) as term:
         assert (term.store.prepared(), term.bodies()) == known
+
+
+def removes_prepared(term: Term, transaction: XaTransactionId) -> None:
+    """The first message of the queue."""
+    owner = term.store.queue(Q)
+    (paged,) = term.page(owner, count=1).messages
+    payload = encode_remove(Q, paged.message.message_id, transaction)
+    removal = RemoveMessage(owner, paged.order_key, paged.location, paged.message.message_id, payload, size=paged.size)
+    term.do(PrepareTransaction(transaction, [removal], encode_prepare(transaction)))
+
+
+def test_an_old_index_withholds_what_another_transaction_removes_now(directory: str) -> None:
+    """The former one was rolled back, and no file tells so any more."""
+    with Term(directory, "old", settings=OFF) as term:
+        term.add_durably(1)
+        dense = fill_sparsely(term, 2)
+        removes_prepared(term, XID)
+        file = JournalFiles(directory).list()[-1]
+    with Term(directory, settings=replace(OFF, cleanup_interval=3600.0)) as term:
+        term.store.checkpoint()[0].result(20)  # the last clean-up before the end
+        dense += fill_sparsely(term, 2)
+        term.do(EndTransaction(XID, False, encode_rollback(XID)))
+        dense += fill_sparsely(term, 2)
+        removes_prepared(term, XID._replace(branch=b"another"))
+        term.take(dense)
+    assert file not in reclaimed(directory), "what told of its outcome is gone"
+    with Term(directory, "old", settings=OFF) as term:
+        assert term.bodies() == []
 
 
 def subscribed(term: Term, name: str, selector: str | None = None) -> int:
@@ -454,7 +492,7 @@ def test_an_old_index_knows_a_message_that_was_removed_and_added_again(directory
         dense = fill_sparsely(term, 2)
         term.do(AddMessage(first.message, (term.store.queue(Q),), first.payload))
         term.take(dense)
-    assert JournalFiles(directory).list()[0] > first.location >> 32, "what told of its removal is gone"
+    assert reclaimed(directory)[0] > first.location >> 32, "what told of its removal is gone"
     with Term(directory, "old", settings=OFF) as term:
         assert term.bodies() == [first.message.body]
 
