@@ -133,6 +133,7 @@ class Leader:
     def elected(self, epoch: int, set_id: str, voters: Voters, granted: dict[str, float]) -> None:
         """``granted``: by whom, and when each was asked."""
         state = self._state
+        voters = voters.renamed(self._links.names())
         self._elected_at = state.now()
         state.term = Term(
             state.store,

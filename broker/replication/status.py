@@ -64,8 +64,7 @@ class StatusReport:
         entries = {entry.store: entry for entry in self._links.entries()}
         links = {store: link.member for store, link in list(self._links.ours.items())}
         names = {} if voters is None else {store: voters.name(store) for store in voters.ids}
-        names |= {store: member.node for store, member in links.items()}
-        names |= {store: entry.node for store, entry in entries.items()} | {store_here: settings.node}
+        names |= {store: entry.node for store, entry in entries.items()} | self._links.names()
         members = []
         for store, node in names.items():
             entry, heard = entries.get(store), self._known.of(store)
@@ -104,6 +103,7 @@ class StatusReport:
                 }
         return {
             "node": state.settings.node,
+            "was": state.promise.was,
             "store": state.store,
             "set": None if header is None else header.id,
             "role": "master" if leads else "elected" if term is not None else "follower" if master else "looking",

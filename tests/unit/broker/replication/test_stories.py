@@ -18,6 +18,7 @@ import pytest
 
 from tandemmq.broker.replication import follower as follower_module
 from tandemmq.broker.replication.copy import QUARANTINE
+from tandemmq.broker.replication.errors import ChangeRefused
 from tandemmq.broker.replication.promise import FILE_NAME
 from tandemmq.journal.errors import Deposed
 from tandemmq.store.writer.journal_end import NoProof
@@ -145,21 +146,53 @@ def _asks(node: SmallNode) -> bool:
     return node.replica.candidate.rounds >= 3
 
 
-@pytest.mark.parametrize("how", ["lost", "copied"])
-def test_a_promise_file_that_is_not_its_own_makes_a_learner(whole: SmallSet, how: str) -> None:
+def test_a_node_without_its_promise_file_is_a_learner(whole: SmallSet) -> None:
     a = whole.begun()
     b, c = whole.others(a)
     b.stop()
-    if how == "lost":
-        (b.directory / FILE_NAME).unlink()
-    else:
-        (b.directory / FILE_NAME).write_bytes((c.directory / FILE_NAME).read_bytes())
+    (b.directory / FILE_NAME).unlink()
     b.start()
     a.write("b")
     whole.until_same()
     assert not b.replica.is_voter
     c.stop()
     assert write_until_deposed(a) == 0, "a learner's disk does not count"
+
+
+# proves: a-promise-outlives-a-name
+def test_members_that_return_under_other_names_are_who_they_were(whole: SmallSet) -> None:
+    """All of them at once, two with each other's name and address: a node is its directory."""
+    master = whole.begun()
+    before = {node: (node.replica.store, node.name) for node in whole.nodes}
+    for node in whole.nodes:
+        node.kill()
+    for node, name in zip(whole.nodes, ("n1", "n0", "elsewhere"), strict=True):
+        node.name = name
+        node.start()
+    second = whole.begun("b")
+    assert second.content() == ["a", "b"]
+    for node in whole.nodes:
+        status = node.replica.status()
+        assert (status["store"], status["was"]) == before[node]
+        assert (status["node"], status["is_voter"]) == (node.name, True)
+        assert sorted(status["voters"].values()) == ["elsewhere", "n0", "n1"]
+    assert master.replica.status()["was"] != master.name
+
+
+# proves: two-voters-of-one-name-are-told-apart
+def test_of_two_voters_by_one_name_none_is_removed_by_it(whole: SmallSet) -> None:
+    master = whole.begun()
+    gone, other = whole.others(master)
+    former = other.name
+    gone.kill()
+    other.kill()
+    other.name = gone.name
+    other.start()
+    whole.until(lambda: other.replica.store in master.replica.term.live_stores(), "it follows")
+    for name, reason in ((gone.name, "2 voters are called"), (former, "is no voter")):
+        with pytest.raises(ChangeRefused, match=reason):
+            master.replica.propose(remove=name)
+    master.replica.propose(remove=gone.replica.store)
 
 
 @pytest.mark.parametrize("starts_anew", [False, True], ids=["it goes on", "it starts anew"])
