@@ -237,16 +237,17 @@ class _Target:
 
 @dataclass(eq=False)
 class MemberNetwork:
-    """Of one life of one broker; ``name`` is its host's."""
+    """Of one life of one broker; ``name`` is its host's. An address is that of one name of the broker."""
 
     wires: Wires
     process: Process
     threads: SimulatedThreads
     name: str
+    port: int
     address: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.address = f"{self.name}:61619"
+        self.address = f"{self.name}:{self.port}"
         self._inbox = self.threads.inbox()
         self._thread = self.threads.thread(self._run, "tandemmq-replication")
         self._targets: dict[str, _Target] = {}
