@@ -8,6 +8,7 @@ epoch       in one epoch one node is elected, and one sends receipts; nobody fol
 identity    a node keeps its store id as long as nobody takes its promise file away, whatever it is called
 lease       no two nodes may lead at the same time
 election    somebody is elected within 2 T of the moment from which on a quorum can talk (``_who_can_talk``)
+disks       nobody is taken for restored: no fault here gives a journal back
 problems    no replica says FORK or BUG
 """
 
@@ -84,6 +85,8 @@ class SetChecks:
             reason = str(facts["reason"])
             if reason.startswith(NEVER):
                 self._problem(f"{node.name}: {reason}")
+        elif kind == "restored":
+            self._problem(f"{node.name} has less than its disk acknowledged: {facts}")
         elif kind == "following":
             self._check_cut(node)
         elif kind == "store-open":

@@ -183,6 +183,7 @@ class Leader:
                 term.written,
                 term.marks.final,
                 state.settings.sync.remote == "disk",
+                term.returned(link, common),
             )
         )
         term.add(Stream(link, term, common, lacking, state.threads, rate=state.settings.catch_up_rate))

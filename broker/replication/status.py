@@ -16,15 +16,19 @@ from tandemmq.broker.replication.leader import Leader
 from tandemmq.broker.replication.links import Links
 from tandemmq.broker.replication.marks import NOWHERE
 from tandemmq.broker.replication.state import NodeState
+from tandemmq.broker.replication.twins import Twins
 
 
 class StatusReport:
-    def __init__(self, state: NodeState, links: Links, follower: Follower, leader: Leader, known: Known) -> None:
+    def __init__(
+        self, state: NodeState, links: Links, follower: Follower, leader: Leader, known: Known, twins: Twins
+    ) -> None:
         self._state = state
         self._links = links
         self._follower = follower
         self._leader = leader
         self._known = known
+        self._twins = twins
         self._lags: dict[str, int] = {}  # of followers, in bytes
 
     def measure_lags(self) -> None:
@@ -118,6 +122,7 @@ class StatusReport:
             "links": sorted(link.member.node for link in list(self._links.ours.values())),
             "followers": followers,
             "problem": state.problem or ("" if header is not None else state.waiting),
+            "twins": self._twins.problem,
             "weight": state.settings.weight,
             "has_quorum": term.has_lease if leads and term is not None else master is not None,
             "elections": self._leader.elections,

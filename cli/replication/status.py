@@ -141,7 +141,7 @@ def _print(answers: Sequence[Answer], members: Sequence[Seen], master: Seen | No
     print_table([Column(COLUMNS[number]) for number in shown], ([row[number] for number in shown] for row in rows))
     for member in members:
         said = member.said or {}
-        for key in ("problem", "zookeeper"):
+        for key in ("problem", "twins", "zookeeper"):
             if said.get(key):
                 click.echo(f"{member.node}: {said[key]}")
 

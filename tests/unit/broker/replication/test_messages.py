@@ -62,6 +62,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "needed": st.lists(files, max_size=5).map(tuple),
     "lacking": st.lists(files, max_size=5).map(tuple),
     "common": pairs,
+    "acknowledged": pairs,
     "final": pairs,
     "file": files,
     "data": st.binary(max_size=2_000),

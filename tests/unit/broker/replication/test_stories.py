@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ import pytest
 from tandemmq.broker.replication import follower as follower_module
 from tandemmq.broker.replication.copy import QUARANTINE
 from tandemmq.broker.replication.errors import ChangeRefused
+from tandemmq.broker.replication.messages import Follow
+from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.promise import FILE_NAME
 from tandemmq.journal.errors import Deposed
 from tandemmq.store.writer.journal_end import NoProof
@@ -177,6 +180,38 @@ def test_members_that_return_under_other_names_are_who_they_were(whole: SmallSet
         assert (status["node"], status["is_voter"]) == (node.name, True)
         assert sorted(status["voters"].values()) == ["elsewhere", "n0", "n1"]
     assert master.replica.status()["was"] != master.name
+
+
+def test_a_disk_that_was_restored_within_one_life_is_found(
+    whole: SmallSet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lives cannot tell: the one that runs is the next of that of the snapshot."""
+    master = whole.begun()
+    victim, away = whole.others(master)
+    shutil.copytree(victim.directory, tmp_path / "snapshot")
+    before = victim.replica.position[1:]
+    master.write("b")
+    whole.until_same()
+    place = master.replica.position[1:]
+    whole.until(lambda: master.replica.term.marks.places().get(victim.replica.store) == place, "it is on its disk")
+    victim.kill()
+    shutil.rmtree(victim.directory)
+    shutil.copytree(tmp_path / "snapshot", victim.directory)
+    asked = master.replica._leader.follow
+    counted: list[Any] = []
+
+    def follow(link: Link, message: Follow) -> None:
+        asked(link, message)
+        counted.append((link.member.store, dict(master.replica.term.marks.places()).get(link.member.store)))
+
+    master.replica._handlers = {**master.replica._handlers, Follow: follow}
+    victim.start()
+    whole.until_same()
+    whole.until(lambda: victim.replica.status()["is_whole"], "it is whole again")
+    assert (victim.replica.store, before) in counted
+    assert "came back with less than its disk had" in caplog.text
+    assert "less than it had acknowledged" in caplog.text
+    assert away.replica.is_voter
 
 
 # proves: two-voters-of-one-name-are-told-apart
