@@ -373,10 +373,12 @@ class MemberNetwork:
     def _admits(self, link: MemberLink, hello: Hello) -> str | None:
         if link.target not in (None, hello.store):
             return f"store {link.target} was dialed, and this is {hello.store}"
+        if (refusal := self._listens.admits(hello)) is not None:
+            return refusal
         for other in self._up.values():
             if other.member.store == hello.store and other.member.life > hello.life:
                 return f"life {other.member.life} of store {hello.store} is connected; this is life {hello.life}"
-        return self._listens.admits(hello)
+        return None
 
     def read(self, link: MemberLink, data: bytes) -> None:
         """These bytes arrived."""

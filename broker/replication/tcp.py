@@ -390,10 +390,12 @@ class TcpNetwork:
     def _admits(self, link: TcpLink, hello: Hello) -> str | None:
         if link.target not in (None, hello.store):
             return f"store {link.target} was dialed, and this is {hello.store}"
+        if (refusal := self._listener.admits(hello)) is not None:  # also of an older life: it has been heard
+            return refusal
         for other in self._up.values():
             if other.member.store == hello.store and other.member.life > hello.life:  # prove: later-life-is-linked
                 return f"life {other.member.life} of store {hello.store} is connected; this is life {hello.life}"
-        return self._listener.admits(hello)
+        return None
 
     def _read(self, link: TcpLink) -> None:
         received = link.receive()
