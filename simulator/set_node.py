@@ -153,7 +153,7 @@ class SetNode(Node):
         settings = set_settings(parts.store, self.options.sync)
         index = f"{parts.directory}/index"
         authority = SetAuthority(self.replica)
-        return Standby(parts.directory, index, self.called, settings, authority=authority, disk=disk, threads=threads)
+        return Standby(parts.directory, index, self.name, settings, authority=authority, disk=disk, threads=threads)
 
     def _gone(self, process: Process) -> None:
         if self.process is not process:

@@ -115,7 +115,7 @@ class TcpNetwork:
         self._links: dict[TcpLink, None] = {}  # all, by age
         self._up: dict[tuple[str, bool], TcpLink] = {}  # by store and direction
         self._targets: dict[str, _Target] = {}
-        self._told: tuple[str, str] | None = None  # host and reason, of who dialed us
+        self._told: dict[str, str] = {}  # by host of who dialed us: why it was not let in
         self._listener: Listener
         self._server: socket.socket | None = None
         self._thread: Thread | None = None
@@ -462,9 +462,11 @@ class TcpNetwork:
             except Exception:
                 logger.exception("the end of the link to %s could not be handled", link.member.node)
         elif not link.is_ours:
-            told = link.peer.rpartition(":")[0], reason
-            if told != self._told:  # once, though it tries again and again
-                self._told = told
+            host = link.peer.rpartition(":")[0]
+            if self._told.get(host) != reason:  # once, though it tries again and again
+                if len(self._told) >= UNPROVED_MAX:
+                    self._told.clear()
+                self._told[host] = reason
                 logger.info("the connection from %s ended before its handshake: %s", link.peer, reason)
 
 

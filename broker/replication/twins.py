@@ -99,7 +99,12 @@ class Twins:
         return self._heard.setdefault(store, {})
 
     def _tell(self, store: str, heard: dict[Process, _Heard], now: float) -> str:
-        nodes = " and ".join(f"{each.node} at {address}" for (_, address), each in sorted(heard.items()))
+        live = [
+            f"{one.node} at {address}"
+            for (_, address), one in sorted(heard.items(), key=lambda each: each[0])
+            if any(_both_live(one, other) for other in heard.values() if other is not one)
+        ]
+        nodes = " and ".join(live)
         told = f"store {store} is used by two nodes, {nodes}: none is let in. Stop one of them and empty its directory"
         if store not in self._told:
             log.error("%s", told)

