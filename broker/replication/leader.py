@@ -183,6 +183,7 @@ class Leader:
                 term.written,
                 term.marks.final,
                 state.settings.sync.remote == "disk",
+                # prove: begin-says-what-was-acknowledged "term.returned(link, common)" -> "NOWHERE"
                 term.returned(link, common),
             )
         )

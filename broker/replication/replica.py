@@ -246,7 +246,7 @@ class Replica:
         if header is not None and hello.set is not None and hello.set != header.id:
             return f"of the set {hello.set}; this node is of {header.id}"
         refusal = self._twins.refusal(hello)
-        if refusal is not None:
+        if refusal is not None:  # prove: twins-are-refused "refusal is not None" -> "False"
             return refusal
         if is_older(hello.life, self.state.promise.lives.get(hello.store, 0)):
             return (

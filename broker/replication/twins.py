@@ -74,7 +74,8 @@ class Twins:
         self._told.pop(store, None)
         if now > one.first + TWIN_SECONDS:
             # Whoever of them lives dials again, and is heard; whoever is gone is not missed.
-            _hang_up([each for each in others if now > each.first + TWIN_SECONDS], "another node has its store id")
+            silent = [each for each in others if now > each.first + TWIN_SECONDS]
+            _hang_up(silent, "another node has its store id")  # prove: a-linked-twin-comes-again
         return None
 
     def link_up(self, link: Link) -> None:
