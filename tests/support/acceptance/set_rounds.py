@@ -202,8 +202,10 @@ def disk_restored(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def snapshot_restored(whole: SetOfBrokers, dice: random.Random) -> None:
-    """Of the life that runs: it is let in, and votes again when it has what it had."""
-    _, rest = whole.settled()
+    """Of the life that runs: it is let in, and votes again when it has what it had. Who leads knows how much that is,
+    another master does not."""
+    master, rest = whole.settled()
+    epoch = master.replication()["epoch"]
     member = dice.choice(rest)
     snapshot = member.snapshot()
     before = member.replication()["position"]
@@ -214,7 +216,11 @@ def snapshot_restored(whole: SetOfBrokers, dice: random.Random) -> None:
     found = "this disk has less than it had acknowledged"
     times = member.log.read_text().count(found)
     member.start()
-    member.wait_log(found, times + 1)
+
+    def is_found() -> bool:
+        return member.log.read_text().count(found) > times or master.replication().get("epoch") != epoch
+
+    wait_until(is_found, f"{member.node} says so", SETTLED_SECONDS_MAX)
 
 
 def disk_cloned(whole: SetOfBrokers, dice: random.Random) -> None:
