@@ -176,15 +176,18 @@ class Term:
         with self._guard:
             self.marks.lost(store)  # prove: memory-of-a-former-life
 
-    def returned(self, link: Link, common: Place) -> Place:
+    def returned(self, link: Link, common: Place, known: Place) -> Place:
         """A follower came that has everything up to ``common``: how far its disk was by what its store said on former
-        links. If that was more, it counts for what it has now. The replica's thread."""
+        links, and by what is ``known`` of former terms. If that was more, it counts for what it has now. The replica's
+        thread."""
         store = link.member.store
         with self._guard:
-            known, acknowledged = self._acknowledged.get(store, (None, NOWHERE))
+            former, acknowledged = self._acknowledged.get(store, (None, known))
             # A FOLLOW may come late. Before the first one of a link no HAVE came on it: all places are of former ones.
-            if known is not link:  # prove: own-haves-are-no-former-ones "known is not link" -> "True"
+            if former is not link:  # prove: own-haves-are-no-former-ones "former is not link" -> "True"
                 acknowledged = max(acknowledged, self.marks.places().get(store, NOWHERE))
+                if common < acknowledged and not self.files.exists(acknowledged[0]):
+                    acknowledged = common  # it was given up: who removed it stands further back, and lacks nothing
                 self._acknowledged[store] = link, acknowledged
                 if common < acknowledged:
                     log.warning(

@@ -180,18 +180,29 @@ def test_members_that_return_under_other_names_are_who_they_were(whole: SmallSet
     assert master.replica.status()["was"] != master.name
 
 
+@pytest.mark.parametrize("is_another_master", [False, True])
 def test_a_disk_that_was_restored_within_one_life_is_found(
-    whole: SmallSet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    whole: SmallSet, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_another_master: bool
 ) -> None:
-    """Lives cannot tell: the one that runs is the next of that of the snapshot."""
+    """Lives cannot tell: the one that runs is the next of that of the snapshot. Another master knows what all said."""
     master = whole.begun()
-    victim = whole.others(master)[0]
+    victim, other = whole.others(master)
     shutil.copytree(victim.directory, tmp_path / "snapshot")
     master.write("b")
     whole.until_same()
     place = master.replica.position[1:]
     whole.until(lambda: master.replica.term.marks.places().get(victim.replica.store) == place, "it is on its disk")
+    master.begin_file()
+
+    def is_known_to(node: SmallNode) -> bool:
+        said = next(each["said"] for each in node.replica.overview()["members"] if each["node"] == victim.name)
+        return bool(said and said["final"] > list(place))
+
+    whole.until(lambda: is_known_to(master) and is_known_to(other), "it said what is final there")
     victim.kill()
+    if is_another_master:
+        master.leave()
+        whole.elect(master, other)
     shutil.rmtree(victim.directory)
     shutil.copytree(tmp_path / "snapshot", victim.directory)
     victim.start()
