@@ -40,7 +40,7 @@ class Known:
     def note(self, store: str, status: Status) -> None:
         """``store`` says this of itself now."""
         self._heard[store] = (self._now(), status)
-        self._final[store] = max(self.final(store), place_of(status.get("final")) or NOWHERE)
+        self._final[store] = max(self.final(store), place_of(status.get("final_here")) or NOWHERE)
 
     def final(self, store: str) -> Place:
         """So much of what is final it had on its disk, by all that it said to this process."""

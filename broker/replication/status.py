@@ -115,6 +115,8 @@ class StatusReport:
             "promised": state.promise.epoch,
             "position": list(state.position),
             "final": list(term.marks.final if term is not None else max(self._follower.final, self._leader.final)),
+            # A master's may be on the disks of others alone.
+            "final_here": list(self._follower.final if term is None else min(term.marks.final, term.marks.synced)),
             "voters": {} if voters is None else {each: voters.name(each) for each in voters.ids},
             "is_voter": state.is_voter,
             "is_whole": state.promise.is_whole,

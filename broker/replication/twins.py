@@ -107,7 +107,7 @@ class Twins:
         ]
         nodes = " and ".join(live)
         told = f"store {store} is used by two nodes, {nodes}: none is let in. Stop one of them and empty its directory"
-        if store not in self._told:
+        if now - self._told.get(store, ("", now - SILENT_SECONDS))[1] >= SILENT_SECONDS:
             log.error("%s", told)
         self._told[store] = told, now
         return told

@@ -196,7 +196,7 @@ def test_a_disk_that_was_restored_within_one_life_is_found(
 
     def is_known_to(node: SmallNode) -> bool:
         said = next(each["said"] for each in node.replica.overview()["members"] if each["node"] == victim.name)
-        return bool(said and said["final"] > list(place))
+        return bool(said and said["final_here"] > list(place))
 
     whole.until(lambda: is_known_to(master) and is_known_to(other), "it said what is final there")
     victim.kill()
