@@ -131,7 +131,8 @@ class ReplicationSettings(Section):
     weight: Count = Field(1, le=WEIGHT_MAX)
     """Of nodes that are equally up to date, that of the highest weight becomes master."""
     node: Annotated[str, AfterValidator(_node)] | None = None
-    """What people call this node, unique in the set. Default: `hostname`."""
+    """The name of this node for people, unique in the set. It decides nothing: a node is its disk. Default:
+    `hostname`."""
     catch_up_rate: BytesOrUnlimited = 0
     """So much is sent a second, at most, to a node that catches up; 0: as fast as receipts allow."""
     prefer_weight: bool = False

@@ -237,16 +237,17 @@ class _Target:
 
 @dataclass(eq=False)
 class MemberNetwork:
-    """Of one life of one broker; ``name`` is its host's."""
+    """Of one life of one broker; ``name`` is its host's. An address is that of one name of the broker."""
 
     wires: Wires
     process: Process
     threads: SimulatedThreads
     name: str
+    port: int
     address: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.address = f"{self.name}:61619"
+        self.address = f"{self.name}:{self.port}"
         self._inbox = self.threads.inbox()
         self._thread = self.threads.thread(self._run, "tandemmq-replication")
         self._targets: dict[str, _Target] = {}
@@ -372,10 +373,12 @@ class MemberNetwork:
     def _admits(self, link: MemberLink, hello: Hello) -> str | None:
         if link.target not in (None, hello.store):
             return f"store {link.target} was dialed, and this is {hello.store}"
+        if (refusal := self._listens.admits(hello)) is not None:
+            return refusal
         for other in self._up.values():
             if other.member.store == hello.store and other.member.life > hello.life:
                 return f"life {other.member.life} of store {hello.store} is connected; this is life {hello.life}"
-        return self._listens.admits(hello)
+        return None
 
     def read(self, link: MemberLink, data: bytes) -> None:
         """These bytes arrived."""

@@ -5,8 +5,10 @@ final       what a node calls final is the same on all nodes, for ever; whoever 
 shown       an index of a standby is never ahead of what its node knows as final
 cut         behind the common point nothing stands when a node begins to follow
 epoch       in one epoch one node is elected, and one sends receipts; nobody follows one below what it promised
+identity    a node keeps its store id as long as nobody takes its promise file away, whatever it is called
 lease       no two nodes may lead at the same time
 election    somebody is elected within 2 T of the moment from which on a quorum can talk (``_who_can_talk``)
+disks       nobody is taken for restored: no fault here gives a journal back
 problems    no replica says FORK or BUG
 """
 
@@ -62,6 +64,7 @@ class SetChecks:
         self._bytes: dict[int, bytes] = {}  # by file: the longest part of it that anybody called final
         self._known: dict[tuple[str, int], Place] = {}  # what a node, with this disk, called final
         self._disks: dict[str, int] = {}  # which each had at the last look
+        self._stores: dict[tuple[str, int], str] = {}  # by name and number of the promise file
         self._terms: dict[tuple[str, int], Term] = {}
         self._elected: dict[int, str] = {}
         self._confirms: dict[int, str] = {}
@@ -82,6 +85,8 @@ class SetChecks:
             reason = str(facts["reason"])
             if reason.startswith(NEVER):
                 self._problem(f"{node.name}: {reason}")
+        elif kind == "restored":
+            self._problem(f"{node.name} has less than its disk acknowledged: {facts}")
         elif kind == "following":
             self._check_cut(node)
         elif kind == "store-open":
@@ -110,6 +115,8 @@ class SetChecks:
         if replica is None:
             return
         term = replica.term
+        if self._stores.setdefault((node.name, node.identities), replica.store) != replica.store:
+            self._problem(f"{node.name}, now called {node.called}, is another store with the same promise file")
         key = node.name, node.disks
         if term is not None:
             self._terms[key] = term

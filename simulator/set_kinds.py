@@ -9,6 +9,7 @@ partition          a host, or a pair of hosts, is cut off: both ways, or one way
 links              connections are reset, ways become slow
 directory          ZooKeeper is out of reach of one host, or gone; it comes back empty, or as it was at some time
 handover           an operator asks the master to hand over
+renamed            all members come back with their disks, under other names and at other addresses
 disk-lost          a host comes back with an empty disk; the operator removes the old store and adds the new one
 promise-restored   a promise file is put back from an old copy; the operator takes it away after a while
 vote               one who voted is killed and comes back, perhaps with an old promise file, where its vote elects again
@@ -208,6 +209,12 @@ def handover(faults: Faults) -> None:
         node.hand_over()
 
 
+def renamed(faults: Faults) -> None:
+    faults.happened("renamed", "all members get other names")
+    for node in _site(faults).members:
+        node.rename(faults.restart_seconds())
+
+
 def disk_lost(faults: Faults) -> None:
     site, node = _site(faults), _node(faults)
     if node.name in site.lost or not site.may_lose_a_vote or node.replica is None:
@@ -241,10 +248,10 @@ def vote(faults: Faults) -> None:
 
 _ALL: Final = (
     *(kill, power, disk_error, disk_full, disk_hang, partition, links, directory, handover),
-    *(disk_lost, promise_restored, vote),
+    *(renamed, disk_lost, promise_restored, vote),
 )
 SET_KINDS: Final[dict[str, Callable[[Faults], None]]] = {kind.__name__.replace("_", "-"): kind for kind in _ALL}
 #: Where receipts do not wait for disks, no more than one host may lose what it has not synced.
 SET_KINDS_OF_MEMORY: Final[Begin] = {**SET_KINDS, "power": power_of_one}
-OF_MEMORY: Final = ("kill", "kill", "partition", "partition", "links", "directory", "handover", "vote")
+OF_MEMORY: Final = ("kill", "kill", "partition", "partition", "links", "directory", "handover", "renamed", "vote")
 SET_MIXTURE: Final = ("kill", "kill", "power", "partition", "partition", *SET_KINDS)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tandemmq.simulator.simulation import Simulation
 
 BROKER: Final = "set"
+PORT: Final = 61619
 #: Clocks of two machines differ by so much at most, where leases are measured by them.
 CLOCK_DRIFT_MAX: Final = 0.08
 
@@ -57,7 +58,10 @@ class SetOptions:
 
 
 class SetNode(Node):
-    """As ``Node``. ``lose_disk`` and ``restore_promise`` are what happens to its disk while it does not run."""
+    """As ``Node``. ``lose_disk`` and ``restore_promise`` are what happens to its disk while it does not run.
+
+    ``called``: its name in the set, which ``rename`` changes, and the address with it. ``identities``: so many it had,
+    one for each promise file that was made for it."""
 
     def __init__(
         self,
@@ -81,7 +85,9 @@ class SetNode(Node):
         self._promises: PromiseFile | None = None
         self._is_dying_with_host = False
         self._promises_then: list[bytes] = []  # as the promise file was at each start
-        self.disks = 0
+        self.disks = self.identities = 0
+        self.called = name
+        self._renames = 0
         self._boots = 0
         host = Host(world, f"host-{name}", _disk(world, parts, options), Link(world), attribute_seconds=0.0)
         super().__init__(world, host, name, parts, watcher, traps)
@@ -103,15 +109,15 @@ class SetNode(Node):
         self._disk = disk = SimulatedDisk(process, self.host, f"/scratch/{self.name}-{self._lives}", self.steps)
         threads = SimulatedThreads(process, self.host.wall)
         parts, options = self._parts, self.options
-        self._network = MemberNetwork(self._wires, process, threads, self.host.name)
+        self._network = MemberNetwork(self._wires, process, threads, self.host.name, PORT + self._renames)
         directory = parts.directory
-        self._promises = promises = PromiseFile(directory, self.name, disk)
+        self._promises = promises = PromiseFile(directory, self.called, disk)
         self.replica = replica = Replica(
             JournalFiles(directory, disk, threads.lock),
             promises,
             ReplicaSettings(
                 BROKER,
-                self.name,
+                self.called,
                 options.replicas,
                 options.sync,
                 self._weight,
@@ -172,10 +178,17 @@ class SetNode(Node):
         host.lock_link.lose_what_is_under_way()
         host.server.lose_power()
 
+    def rename(self, restart_seconds: float) -> None:
+        """It is killed, and comes back with its disk, under another name and at another address."""
+        self.kill(restart_seconds)
+        self._renames += 1
+        self.called = f"{self.name}{self._renames}"
+
     def lose_disk(self, restart_seconds: float) -> None:
         """It comes back with an empty one."""
         self.kill_with_host(restart_seconds)
         self.disks += 1
+        self.identities += 1
         self.host.server = _disk(self.world, self._parts, self.options)
         self._promises_then = []
 
@@ -199,6 +212,7 @@ class SetNode(Node):
         self.kill(restart_seconds)
         self._replace_promise(None)
         self._promises_then = []
+        self.identities += 1
 
     def _replace_promise(self, data: bytes | None) -> None:
         path = f"{self._parts.directory}/{FILE_NAME}"

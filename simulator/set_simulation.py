@@ -145,7 +145,7 @@ class SetSimulation(Simulation):
         if kind == "elected" and self._set_site.on_elected is not None:
             by = facts["by"]
             assert isinstance(by, list), "names"
-            self._set_site.on_elected(node, lambda other: other.name in by)
+            self._set_site.on_elected(node, lambda other: other.called in by)
         if kind in ("elected", "cut", "following"):
             self.tally.add("replicas", kind)
 

@@ -21,6 +21,8 @@ def warnings(said: Mapping[str, Any]) -> list[str]:
     shown = [str(said["problem"])] if said.get("problem") and not problems(said) else []
     if not said.get("is_whole", True):
         shown.append("this node lacks files of the journal, and does not count until it has them")
+    if said.get("twins"):
+        shown.append(str(said["twins"]))
     if said.get("zookeeper"):
         shown.append(f"the set goes on without its directory: {said['zookeeper']}")
     return shown
@@ -35,7 +37,7 @@ def values(said: Mapping[str, Any]) -> dict[str, int]:
         "is_voter": int(bool(said.get("is_voter"))),
         "is_whole": int(bool(said.get("is_whole"))),
         "has_quorum": int(bool(said.get("has_quorum"))),
-        "has_problem": int(bool(said.get("problem"))),
+        "has_problem": int(bool(said.get("problem") or said.get("twins"))),
         "directory_problem": int(bool(said.get("zookeeper"))),
         "elections": said.get("elections", 0),
         "quorum_losses": said.get("quorum_losses", 0),

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from tandemmq.broker.replication.marks import NOWHERE, Place
 from tandemmq.disk import open_regular, read_fully
 
 FILE_NAME: Final = "replication.known"
@@ -21,16 +22,29 @@ WRITTEN: Final = ("node", "role", "epoch", "position", "final", "is_whole", "is_
 Status = Mapping[str, Any]
 
 
+def place_of(said: object) -> Place | None:
+    """A place as a status has it, [file, end]. None: none, or something else."""
+    if isinstance(said, list) and len(said) == 2 and all(type(each) is int for each in said) and said != [0, 0]:
+        return said[0], said[1]
+    return None
+
+
 class Known:
     """One thread notes, any thread asks. ``now`` is a clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._heard: dict[str, tuple[float, Status]] = {}
+        self._final: dict[str, Place] = {}
 
     def note(self, store: str, status: Status) -> None:
         """``store`` says this of itself now."""
         self._heard[store] = (self._now(), status)
+        self._final[store] = max(self.final(store), place_of(status.get("final_here")) or NOWHERE)
+
+    def final(self, store: str) -> Place:
+        """So much of what is final it had on its disk, by all that it said to this process."""
+        return self._final.get(store, NOWHERE)
 
     def of(self, store: str) -> tuple[Status, float] | None:
         """What it said last, and how many seconds ago. None: nothing was heard."""

@@ -133,6 +133,7 @@ class Leader:
     def elected(self, epoch: int, set_id: str, voters: Voters, granted: dict[str, float]) -> None:
         """``granted``: by whom, and when each was asked."""
         state = self._state
+        voters = voters.renamed(self._links.names())
         self._elected_at = state.now()
         state.term = Term(
             state.store,
@@ -169,6 +170,8 @@ class Leader:
         common = NOWHERE if message.set is None else common_point(term.lineage(), message.lineage) or NOWHERE
         needed = term.needed_files()
         term.drop(store)
+        # prove: former-terms-are-remembered "self._known.final(store)" -> "NOWHERE"
+        acknowledged = term.returned(link, common, self._known.final(store))
         lacking = sorted({file for file in needed if file <= common[0]} - set(message.files))
         link.send(
             Begin(
@@ -182,6 +185,7 @@ class Leader:
                 term.written,
                 term.marks.final,
                 state.settings.sync.remote == "disk",
+                acknowledged,  # prove: begin-says-what-was-acknowledged "acknowledged" -> "NOWHERE"
             )
         )
         term.add(Stream(link, term, common, lacking, state.threads, rate=state.settings.catch_up_rate))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tandemmq.broker.replication.copy import JournalCopy
-from tandemmq.broker.replication.known import read_known
+from tandemmq.broker.replication.known import place_of, read_known
 from tandemmq.broker.replication.marks import Place
 from tandemmq.broker.replication.positions import Position
 from tandemmq.broker.replication.promise import SLOT_BYTES, SLOT_COUNT, Promise, PromiseFileInUse, decode_slot
@@ -96,7 +96,7 @@ class Leaver:
         damage = None if found.damage is None else str(found.damage)
         if damage is None and promise is not None and not promise.is_whole:
             damage = "it lacks files that it once had, or had not caught up"
-        return Standing(promise, found.header, found.position, damage, _place(own.get("final")), others, at)
+        return Standing(promise, found.header, found.position, damage, place_of(own.get("final")), others, at)
 
     def leave(self) -> str:
         """The promise file gets another name; durable on return. Where it is now."""
@@ -137,9 +137,3 @@ def _last_known(store: str, said: Mapping[str, Any]) -> LastKnown:
         Position(*position) if is_position and position is not None else Position(0, 0, 0),
         bool(said.get("is_voter")),
     )
-
-
-def _place(said: object) -> Place | None:
-    if isinstance(said, list) and len(said) == 2 and all(type(each) is int for each in said) and said != [0, 0]:
-        return said[0], said[1]
-    return None

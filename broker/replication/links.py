@@ -50,6 +50,11 @@ class Links:
         if self.ours.get(link.member.store) is link:
             del self.ours[link.member.store]
 
+    def names(self) -> dict[str, str]:
+        """What the nodes call themselves now, by store: this one, and those that it has a link to. Any thread."""
+        linked = {store: link.member.node for store, link in list(self.ours.items())}
+        return linked | {self._state.store: self._state.settings.node}
+
     def dial(self) -> None:
         """Everybody who may be there."""
         own, voters = self._state.store, self._state.voters

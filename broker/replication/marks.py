@@ -53,6 +53,10 @@ class Marks:
             self._disk[store] = max(place, self._disk.get(store, NOWHERE))
         self._update()
 
+    def has_less(self, store: str, place: Place) -> None:
+        """Its disk came back with everything up to there, and no more."""
+        self._disk[store] = place
+
     def lost(self, store: str) -> None:
         """Its link is gone: what it says next counts anew. What is on its disk stays there."""
         self._memory.pop(store, None)

@@ -153,7 +153,8 @@ class Follow:
 class Begin:
     """I am the master of this epoch. ``follow``: the FOLLOW that this answers; ``common``: up to where we are the same;
     ``files``: what you may keep; ``needed``: what you have to have; ``lacking``: what of it you get, by the files that
-    you said you have; ``end``: up to where I have written. ``wants_disk``: I wait for your syncs."""
+    you said you have; ``end``: up to where I have written. ``wants_disk``: I wait for your syncs. ``acknowledged``:
+    what your store said on former links that its disk has."""
 
     follow: int
     epoch: int
@@ -165,6 +166,7 @@ class Begin:
     end: tuple[int, int]
     final: tuple[int, int]
     wants_disk: bool
+    acknowledged: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +364,7 @@ _TABLE: Final[tuple[tuple[int, str, type[Message], dict[str, Check]], ...]] = (
             "end": _pair,
             "final": _pair,
             "wants_disk": boolean,
+            "acknowledged": _pair,
         },
     ),
     (22, "NOT_LEADING", NotLeading, {"epoch": number}),
@@ -381,6 +384,8 @@ _TABLE: Final[tuple[tuple[int, str, type[Message], dict[str, Check]], ...]] = (
     (40, "STATUS", Status, {}),
     (41, "STATUS_ANSWER", StatusAnswer, {"status": mapping}),
 )
+#: What a former version does not say means this.
+_UNSAID: Final = {"acknowledged": [0, 0]}
 _BY_TYPE: Final = {code: (name, kind, tuple(keys.items())) for code, name, kind, keys in _TABLE}
 _BY_CLASS: Final[dict[type[Message], tuple[int, tuple[str, ...]]]] = {
     kind: (code, tuple(keys)) for code, _, kind, keys in _TABLE
@@ -573,7 +578,7 @@ def decode(frame: memoryview | bytes, *, is_own: bool = False) -> Message:
         said = parse_object(content)
         values = {}
         for key, check in checks:
-            values[key] = check(said[key])
+            values[key] = check(said[key] if key in said else _UNSAID[key])
     except KeyError:
         raise FrameError(f"{name} without {key}") from None
     except FieldError as error:

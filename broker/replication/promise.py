@@ -85,7 +85,7 @@ class Promise:
 
     set: str | None  # None until a header of a set stands in this node's journal
     store: str
-    node: str
+    node: str  # what people call it now; it decides nothing
     life: int  # of this store: see ``next_life``
     epoch: int  # promised: no older master is followed, no older candidate is elected with this store's vote
     candidate: str | None  # to whom; None: to whoever leads it
@@ -94,6 +94,7 @@ class Promise:
     boot: str = ""  # of the host, when this store ran last
     is_whole: bool = True  # False: its journal lacks something that it once had, and it promises nothing
     is_met: bool = False  # True: another member may have seen this life
+    was: str | None = None  # the name before ``node``; None: it had no other
 
     def saw(self, store: str, life: int) -> Promise:
         """With the life of another store that was heard of now. The same, if nothing is to be remembered."""
@@ -120,12 +121,13 @@ def is_older(life: int, seen: int) -> bool:
 
 
 class Origin(Enum):
-    """Where the promise of a start comes from. But for READ the store has a new id: it is no voter of any set."""
+    """Where the promise of a start comes from. With NEW and UNREADABLE the store has a new id: it is no voter of any
+    set."""
 
     READ = "the promise file"
+    RENAMED = "the promise file, in which the node has another name"
     NEW = "a new promise file"
     UNREADABLE = "a new promise, as no slot of the file could be read"
-    COPIED = "a new promise, as the file is another node's"
 
 
 class PromiseFile:
@@ -185,7 +187,7 @@ class PromiseFile:
         anew. Another life of the same store. Raises PromiseLost if it cannot be read any more, or OSError; then it is
         as lost as before."""
         promise, origin = self._read()
-        if origin is not Origin.READ:
+        if origin not in (Origin.READ, Origin.RENAMED):
             raise PromiseLost(f"{self.path} cannot be read any more")
         former, self._promise = self._promise, promise
         try:
@@ -220,16 +222,18 @@ class PromiseFile:
             self._first = found.index(None)  # prove: whole-slot-comes-last
         slot = found[newest]
         node = self._node
-        if slot is not None and slot[1].node == node:
-            former = slot[1]
-            if not former.is_met:
-                # Or a directory that was restored, and is refused, would only have to be started often enough.
-                return former, Origin.READ  # prove: a-life-that-nobody-met-goes-on
-            return replace(former, life=self._next(former.life), is_met=False), Origin.READ  # prove: a-start-is-a-life
-        new = Promise(None, self._disk.urandom(ID_BYTES).hex(), node, self._next(0), 0, None, None, {})
-        if slot is not None:
-            return new, Origin.COPIED
-        return new, Origin.UNREADABLE if any(data) else Origin.NEW
+        # prove: a-promise-outlives-a-name "slot is None" -> "slot is None or slot[1].node != node"
+        if slot is None:
+            new = Promise(None, self._disk.urandom(ID_BYTES).hex(), node, self._next(0), 0, None, None, {})
+            return new, Origin.UNREADABLE if any(data) else Origin.NEW
+        origin, promise = Origin.READ, slot[1]
+        if promise.node != node:
+            # The store is the directory, whatever its host is called: what it promised holds.
+            origin, promise = Origin.RENAMED, replace(promise, node=node, was=promise.node)
+        if promise.is_met:  # prove: a-life-that-nobody-met-goes-on "promise.is_met" -> "True"
+            # Else a directory that was restored, and is refused, would only have to be started often enough.
+            promise = replace(promise, life=self._next(promise.life), is_met=False)  # prove: a-start-is-a-life
+        return promise, origin
 
     def _next(self, life: int) -> int:
         return next_life(life, self._disk.urandom(DRAWN_BITS // 8))
@@ -260,6 +264,7 @@ def encode_slot(promise: Promise, sequence: int) -> bytes:
         "boot": promise.boot,
         "is_whole": promise.is_whole,
         "is_met": promise.is_met,
+        "was": promise.was,
     }
     content = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
     if len(content) > JSON_BYTES_MAX:
@@ -284,6 +289,8 @@ def decode_slot(data: bytes) -> tuple[int, Promise] | None:
         values = {}
         for key, check in _KEYS.items():
             values[key] = check(said[key])
+        key = "was"
+        values[key] = or_null(node)(said.get(key))  # not there where nobody of this version wrote it
     except KeyError:
         raise PromiseUnknown(f"a promise without {key}") from None
     except FieldError as error:

@@ -58,6 +58,7 @@ from tandemmq.broker.replication.settings import ReplicaSettings
 from tandemmq.broker.replication.state import PROMISE_LOST, NodeState
 from tandemmq.broker.replication.status import StatusReport
 from tandemmq.broker.replication.term import Term
+from tandemmq.broker.replication.twins import Twins
 from tandemmq.broker.replication.voter import Voter
 from tandemmq.broker.replication.voters import Voters
 from tandemmq.journal.files import JournalFiles
@@ -104,7 +105,8 @@ class Replica:
         self._leader = leader = Leader(state, links, known, lambda: self.on_yield())
         self.candidate = candidate = Candidate(state, links, follower, leader)
         voter = Voter(state, follower, candidate)
-        self._report = report = StatusReport(state, links, follower, leader, known)
+        self._twins = twins = Twins(threads.monotonic)
+        self._report = report = StatusReport(state, links, follower, leader, known, twins)
         # Verbs of its roles that others call, on any thread.
         self.try_acquire = leader.try_acquire
         self.propose, self.give_up_change = leader.propose, leader.give_up_change
@@ -243,6 +245,9 @@ class Replica:
         header = self.state.header
         if header is not None and hello.set is not None and hello.set != header.id:
             return f"of the set {hello.set}; this node is of {header.id}"
+        refusal = self._twins.refusal(hello)
+        if refusal is not None:  # prove: twins-are-refused "refusal is not None" -> "False"
+            return refusal
         if is_older(hello.life, self.state.promise.lives.get(hello.store, 0)):
             return (
                 f"a later life of store {hello.store} was seen: its directory was restored from a backup. Remove "
@@ -251,9 +256,11 @@ class Replica:
         return None
 
     def link_up(self, link: Link) -> None:
+        self._twins.link_up(link)
         self._inbox.put(lambda: self._link_up(link))
 
     def link_down(self, link: Link, reason: str) -> None:
+        self._twins.link_down(link)
         self._inbox.put(lambda: self._link_down(link, reason))
 
     def received(self, link: Link, message: Message) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from tandemmq.broker.replication.copy import JournalCopy
 from tandemmq.broker.replication.election_timer import ElectionTimer
 from tandemmq.broker.replication.positions import BEFORE_ALL, Position
-from tandemmq.broker.replication.promise import Promise, PromiseFile
+from tandemmq.broker.replication.promise import Origin, Promise, PromiseFile
 from tandemmq.broker.replication.settings import ReplicaSettings
 from tandemmq.broker.replication.term import Term
 from tandemmq.broker.replication.voters import Founding, Voters
@@ -56,6 +56,8 @@ class NodeState:
         self._damaged: set[int] = set()  # files of the own journal that are no use
 
     def start(self) -> None:
+        if self._promises.origin is Origin.RENAMED:
+            log.warning("this node was called %s, and is store %s as before", self.promise.was, self.store)
         boot = self.settings.boot_id
         self.scan(has_lost_power=self.promise.boot != boot)
         self._promises.write(replace(self.promise, boot=boot))

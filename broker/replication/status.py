@@ -16,15 +16,19 @@ from tandemmq.broker.replication.leader import Leader
 from tandemmq.broker.replication.links import Links
 from tandemmq.broker.replication.marks import NOWHERE
 from tandemmq.broker.replication.state import NodeState
+from tandemmq.broker.replication.twins import Twins
 
 
 class StatusReport:
-    def __init__(self, state: NodeState, links: Links, follower: Follower, leader: Leader, known: Known) -> None:
+    def __init__(
+        self, state: NodeState, links: Links, follower: Follower, leader: Leader, known: Known, twins: Twins
+    ) -> None:
         self._state = state
         self._links = links
         self._follower = follower
         self._leader = leader
         self._known = known
+        self._twins = twins
         self._lags: dict[str, int] = {}  # of followers, in bytes
 
     def measure_lags(self) -> None:
@@ -64,8 +68,7 @@ class StatusReport:
         entries = {entry.store: entry for entry in self._links.entries()}
         links = {store: link.member for store, link in list(self._links.ours.items())}
         names = {} if voters is None else {store: voters.name(store) for store in voters.ids}
-        names |= {store: member.node for store, member in links.items()}
-        names |= {store: entry.node for store, entry in entries.items()} | {store_here: settings.node}
+        names |= {store: entry.node for store, entry in entries.items()} | self._links.names()
         members = []
         for store, node in names.items():
             entry, heard = entries.get(store), self._known.of(store)
@@ -104,6 +107,7 @@ class StatusReport:
                 }
         return {
             "node": state.settings.node,
+            "was": state.promise.was,
             "store": state.store,
             "set": None if header is None else header.id,
             "role": "master" if leads else "elected" if term is not None else "follower" if master else "looking",
@@ -111,6 +115,8 @@ class StatusReport:
             "promised": state.promise.epoch,
             "position": list(state.position),
             "final": list(term.marks.final if term is not None else max(self._follower.final, self._leader.final)),
+            # A master's may be on the disks of others alone.
+            "final_here": list(self._follower.final if term is None else min(term.marks.final, term.marks.synced)),
             "voters": {} if voters is None else {each: voters.name(each) for each in voters.ids},
             "is_voter": state.is_voter,
             "is_whole": state.promise.is_whole,
@@ -118,6 +124,7 @@ class StatusReport:
             "links": sorted(link.member.node for link in list(self._links.ours.values())),
             "followers": followers,
             "problem": state.problem or ("" if header is not None else state.waiting),
+            "twins": self._twins.problem,
             "weight": state.settings.weight,
             "has_quorum": term.has_lease if leads and term is not None else master is not None,
             "elections": self._leader.elections,

@@ -115,7 +115,7 @@ class TcpNetwork:
         self._links: dict[TcpLink, None] = {}  # all, by age
         self._up: dict[tuple[str, bool], TcpLink] = {}  # by store and direction
         self._targets: dict[str, _Target] = {}
-        self._told: tuple[str, str] | None = None  # host and reason, of who dialed us
+        self._told: dict[str, str] = {}  # by host of who dialed us: why it was not let in
         self._listener: Listener
         self._server: socket.socket | None = None
         self._thread: Thread | None = None
@@ -390,10 +390,14 @@ class TcpNetwork:
     def _admits(self, link: TcpLink, hello: Hello) -> str | None:
         if link.target not in (None, hello.store):
             return f"store {link.target} was dialed, and this is {hello.store}"
-        for other in self._up.values():
-            if other.member.store == hello.store and other.member.life > hello.life:  # prove: later-life-is-linked
-                return f"life {other.member.life} of store {hello.store} is connected; this is life {hello.life}"
-        return self._listener.admits(hello)
+        life = max((other.member.life for other in self._up.values() if other.member.store == hello.store), default=0)
+        # The listener hears an older life, too, or it would not know that two processes live.
+        # prove: an-older-life-is-heard order later-life-is-linked
+        if (refusal := self._listener.admits(hello)) is not None:
+            return refusal
+        if life > hello.life:  # prove: later-life-is-linked "life > hello.life" -> "False"
+            return f"life {life} of store {hello.store} is connected; this is life {hello.life}"
+        return None
 
     def _read(self, link: TcpLink) -> None:
         received = link.receive()
@@ -460,9 +464,11 @@ class TcpNetwork:
             except Exception:
                 logger.exception("the end of the link to %s could not be handled", link.member.node)
         elif not link.is_ours:
-            told = link.peer.rpartition(":")[0], reason
-            if told != self._told:  # once, though it tries again and again
-                self._told = told
+            host = link.peer.rpartition(":")[0]
+            if self._told.get(host) != reason:  # once, though it tries again and again
+                if len(self._told) >= UNPROVED_MAX:
+                    self._told.clear()
+                self._told[host] = reason
                 logger.info("the connection from %s ended before its handshake: %s", link.peer, reason)
 
 

@@ -79,6 +79,8 @@ class Term:
         self._changed = threads.event()
         self._wanted: tuple[Place, bool] | None = None
         self._free: dict[str, int] = {}  # what others said is free on their volumes
+        # How far the disk of each follower was by what it said on links before this one.
+        self._acknowledged: dict[str, tuple[Link, Place]] = {}
         self._wrote_at = 0.0
         self._told = NOWHERE
         self._changed_at = NOWHERE  # where the header of the last change ends
@@ -173,6 +175,28 @@ class Term:
             stream.end()
         with self._guard:
             self.marks.lost(store)  # prove: memory-of-a-former-life
+
+    def returned(self, link: Link, common: Place, known: Place) -> Place:
+        """A follower came that has everything up to ``common``: how far its disk was by what its store said on former
+        links, and by what is ``known`` of former terms. If that was more, it counts for what it has now. The replica's
+        thread."""
+        store = link.member.store
+        with self._guard:
+            former, acknowledged = self._acknowledged.get(store, (None, known))
+            # A FOLLOW may come late. Before the first one of a link no HAVE came on it: all places are of former ones.
+            if former is not link:  # prove: own-haves-are-no-former-ones "former is not link" -> "True"
+                acknowledged = max(acknowledged, self.marks.places().get(store, NOWHERE))
+                if common < acknowledged and not self.files.exists(acknowledged[0]):
+                    acknowledged = common  # it was given up: who removed it stands further back, and lacks nothing
+                self._acknowledged[store] = link, acknowledged
+                if common < acknowledged:
+                    log.warning(
+                        "%s came back with less than its disk had: db-%d.log %d of db-%d.log %d. It does not vote "
+                        "until it has all of it again",
+                        *(link.member.node, *common, *acknowledged),
+                    )
+                    self.marks.has_less(store, common)  # prove: restored-disk-counts-for-what-it-has
+            return acknowledged
 
     def stream(self, link_store: str) -> Stream | None:
         return self.streams.get(link_store)

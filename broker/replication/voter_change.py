@@ -22,12 +22,15 @@ def with_voter(term: Term, wanted: str) -> Voters:
 
 
 def without_voter(term: Term, wanted: str, own: str) -> Voters:
-    """``own``: the master. Raises ChangeRefused."""
-    voters = term.marks.voters
-    known = {store: voters.name(store) for store in voters.ids}
-    store = next((each for each, node in known.items() if wanted in (each, node)), None)
-    if store is None:
-        raise ChangeRefused(f"{wanted} is no voter; there are {', '.join(known.values())}")
+    """``own``: the master. Followers are known by the names that they have now. Raises ChangeRefused."""
+    streams = list(term.streams.items())
+    voters = term.marks.voters.renamed({store: each.link.member.node for store, each in streams})
+    found = [each for each in voters.ids if wanted in (each, voters.name(each))]
+    if not found:
+        raise ChangeRefused(f"{wanted} is no voter; there are {', '.join(map(voters.name, voters.ids))}")
+    store, *more = found
+    if more:  # prove: two-voters-of-one-name-are-told-apart
+        raise ChangeRefused(f"{len(found)} voters are called {wanted}: name a store id, {' or '.join(found)}")
     if store == own:  # prove: master-stays-a-voter
         raise ChangeRefused("the master does not remove itself: hand over first")
     return _with_live_quorum(term, voters.remove(store))

@@ -37,6 +37,10 @@ class Voters:
         """What people call it: its node, or the beginning of its id."""
         return self.names.get(store, store[:8])
 
+    def renamed(self, nodes: Mapping[str, str]) -> Voters:
+        """These, by the names that ``nodes`` has for them; a store that is not in it keeps its name."""
+        return Voters(self.ids, {**self.names, **{store: nodes[store] for store in self.ids if store in nodes}})
+
     def add(self, store: str, node: str) -> Voters:
         """These and one more, who was none."""
         assert store not in self.ids, "who is a voter is not added"

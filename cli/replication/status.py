@@ -17,7 +17,7 @@ from tandemmq.cli.status import DEFAULT_ADMIN, NoBroker, NotABroker, admins_opti
 from tandemmq.cli.table import Column, print_table
 
 Answer = dict[str, Any]
-COLUMNS = ("node", "role", "epoch", "position", "final", "behind", "vote", "whole", "weight", "store", "admin")
+COLUMNS = ("node", "was", "role", "epoch", "position", "final", "behind", "vote", "whole", "weight", "store", "admin")
 
 
 @click.command()
@@ -106,11 +106,12 @@ def _row(member: Seen, master: Seen | None, admins: dict[str, str]) -> list[str]
     if said is None:
         ago = member.said_seconds_ago
         role = "away" if ago is None else f"away for {ago:.0f} s"
-        return [member.node, role, "", "", "", "", vote, "", "", member.store, admin]
+        return [member.node, "", role, "", "", "", "", vote, "", "", member.store, admin]
     file, end = said["final"]
     epoch, at, to = said["position"]
     return [
         member.node,
+        str(said.get("was") or ""),
         str(said["role"]),
         str(said["epoch"] or epoch),
         f"db-{at}.log {to:,}" if at else "nothing",
@@ -140,7 +141,7 @@ def _print(answers: Sequence[Answer], members: Sequence[Seen], master: Seen | No
     print_table([Column(COLUMNS[number]) for number in shown], ([row[number] for number in shown] for row in rows))
     for member in members:
         said = member.said or {}
-        for key in ("problem", "zookeeper"):
+        for key in ("problem", "twins", "zookeeper"):
             if said.get(key):
                 click.echo(f"{member.node}: {said[key]}")
 

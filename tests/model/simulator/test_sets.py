@@ -55,6 +55,13 @@ def test_a_seed_of_a_set_is_always_the_same_run() -> None:
     fingerprint_of_twice("--replicated")
 
 
+# proves: a-promise-outlives-a-name
+@pytest.mark.timeout(0 if IS_PROOF else 1800)
+def test_a_set_whose_members_all_get_other_names_elects() -> None:
+    """Within 2 T of the moment from which on they can talk, by ``set_checks``."""
+    no_promise_is_broken(rounds(4, 1_000), "--replicated", "--faults", "renamed")
+
+
 def test_there_are_as_many_members_as_were_asked_for() -> None:
     _, answer = simulate("--replicated", "--seed", str(FIRST), "--brokers", "5", "--faults", "none", "--seconds", "3")
     assert answer["happened"]["brokers"] == {"5": 1}
@@ -190,6 +197,12 @@ BROKEN = {
     ),
     "who was restored is admitted": of_set(
         replaced(replica, "is_older", lambda life, seen: False), "are elected for epoch", 7, VOTE
+    ),
+    "another name is another store": of_set(
+        changed(PromiseFile, "_read", "if slot is None:", "if slot is None or slot[1].node != node:"),
+        "is another store with the same promise file",
+        1,
+        ("renamed",),
     ),
     "nothing is cut": of_set(nothing_is_cut, "goes on", 16),
     "the first batch need not be final": of_set(

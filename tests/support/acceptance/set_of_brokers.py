@@ -145,8 +145,18 @@ class MemberProcess(BrokerProcess):
         assert self.process is None, "it runs"
         (self.directory / FILE_NAME).unlink()
 
+    def snapshot(self) -> Path:
+        """While it runs, as of a virtual machine: of one moment."""
+        self.kill(signal.SIGSTOP)
+        snapshot = self._copied()
+        self.kill(signal.SIGCONT)
+        return snapshot
+
     def back_up(self) -> Path:
         assert self.process is None, "it runs"
+        return self._copied()
+
+    def _copied(self) -> Path:
         backup = self.path / "backup"
         shutil.rmtree(backup, ignore_errors=True)
         shutil.copytree(self.directory, backup)
@@ -204,6 +214,11 @@ class SetOfBrokers:
             member.popen = subprocess.Popen
         self.members.append(member)
         return member
+
+    def rename(self, member: MemberProcess, node: str) -> None:
+        """From its next start on."""
+        member.node = node
+        member.configure(self.zookeeper_address, **self._replication)
 
     @property
     def zookeeper_address(self) -> str:

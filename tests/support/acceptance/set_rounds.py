@@ -6,6 +6,7 @@ Each round begins and ends with one master whom all others follow.
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import time
 from collections import Counter
@@ -200,6 +201,86 @@ def disk_restored(whole: SetOfBrokers, dice: random.Random) -> None:
     replaced(whole, member, lost)
 
 
+def snapshot_restored(whole: SetOfBrokers, dice: random.Random) -> None:
+    """Of the life that runs: it is let in, and votes again when it has what it had. Who leads knows how much that is,
+    another master does not."""
+    master, rest = whole.settled()
+    epoch = master.replication()["epoch"]
+    member = dice.choice(rest)
+    snapshot = member.snapshot()
+    before = member.replication()["position"]
+    wait_until(lambda: member.replication()["position"] > before, "it acknowledges more", SETTLED_SECONDS_MAX)
+    _moment(dice)
+    member.kill()
+    member.restore(snapshot)
+    found = "this disk has less than it had acknowledged"
+    times = member.log.read_text().count(found)
+    member.start()
+
+    def is_found() -> bool:
+        return member.log.read_text().count(found) > times or master.replication().get("epoch") != epoch
+
+    wait_until(is_found, f"{member.node} says so", SETTLED_SECONDS_MAX)
+
+
+def disk_cloned(whole: SetOfBrokers, dice: random.Random) -> None:
+    """Both run: nobody lets one of them in, until neither is what it was."""
+    cloned = dice.choice(whole.settled()[1])
+    others = whole.others(cloned)
+    store = str(cloned.replication()["store"])
+    cloned.kill()
+    clone = whole.add_member(f"clone-{dice.randrange(1 << 32):08x}")
+    whole.members.remove(clone)
+    shutil.copytree(cloned.directory, clone.directory)
+    try:
+        cloned.start()
+        clone.start()
+
+        def is_told_by_all() -> bool:
+            told = [str(other.replication().get("twins")) for other in others]
+            return all(f"store {store} is used" in each and f"{clone.node} at" in each for each in told)
+
+        wait_until(is_told_by_all, "all others say so", SETTLED_SECONDS_MAX)
+        for member in (cloned, clone):
+            wait_until(lambda: not member.replication()["links"], "nobody lets it in", SETTLED_SECONDS_MAX)  # noqa: B023
+        whole.settled(others)
+    finally:
+        clone.stop()
+    cloned.kill()
+    cloned.lose_promise()
+    cloned.start()
+    replaced(whole, cloned, store)
+
+
+# ---- names
+
+
+def all_renamed(whole: SetOfBrokers, dice: random.Random) -> None:
+    """All are killed, and come back with names that nobody had, or with each other's."""
+    whole.settled()
+    former = [(member.replication()["store"], member.node) for member in whole.members]
+    names = [name for _, name in former]
+    if dice.random() < 0.5:
+        names = [f"host-{dice.randrange(1 << 32):08x}" for _ in names]
+    for member in whole.members:
+        member.kill()
+    for member, name in zip(whole.members, [*names[1:], names[0]], strict=True):
+        whole.rename(member, name)
+        member.start()
+
+    def can_talk() -> bool:
+        return sum(bool(member.replication().get("links")) for member in whole.members) >= _quorum(whole)
+
+    wait_until(can_talk, "a quorum can talk", SETTLED_SECONDS_MAX)
+    began = time.monotonic()
+    whole.wait_master()
+    print(f"{', '.join(names)}: a master {time.monotonic() - began:.2f} s after they can talk, T {T:g} s", flush=True)
+    whole.settled()
+    found = [member.replication() for member in whole.members]
+    assert [(each["store"], each["was"]) for each in found] == former
+    assert all(each["is_voter"] for each in found)
+
+
 # ---- the network
 
 
@@ -332,6 +413,9 @@ ANYWHERE: dict[str, tuple[Round, int]] = {
     "disk replaced": (disk_replaced, 1),
     "promise lost": (promise_lost, 1),
     "disk restored": (disk_restored, 1),
+    "snapshot restored": (snapshot_restored, 1),
+    "disk cloned": (disk_cloned, 1),
+    "all renamed": (all_renamed, 1),
 }
 ON_A_BRIDGE: dict[str, tuple[Round, int]] = {
     "master cut off": (master_cut_off, 3),

@@ -40,6 +40,7 @@ class Node:
     def __init__(self, number: int, *, token: bytes = b"secret", tls: Tls | None = None, **changes: Any) -> None:
         self.said = hello_of(number)
         self.refuses: str | None = None
+        self.heard: list[tuple[str, int]] = []  # node and life of each that completed a handshake
         self.up: list[Link] = []
         self.events: list[tuple[str, Link, str]] = []
         self.messages: list[tuple[Link, Message]] = []
@@ -91,6 +92,7 @@ class Node:
         return self.said
 
     def admits(self, hello: Hello) -> str | None:
+        self.heard.append((hello.node, hello.life))
         return self.refuses
 
 

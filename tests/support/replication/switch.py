@@ -174,6 +174,10 @@ class Switch:
             if one.listener.admits(hello) is not None:
                 self.refused[refused.address] += 1
                 return
+        for one, hello in ((target, here), (source, there)):
+            for link in list(one.links):
+                if link.member.store == hello.store and link.member.life < hello.life:
+                    link.close("a newer link takes its place")
         ours = SwitchLink(source, _member(there), is_ours=True)
         theirs = SwitchLink(target, _member(here), is_ours=False)
         ours.other, theirs.other = theirs, ours

@@ -57,6 +57,7 @@ CAUSES: dict[str, dict[str, Any]] = {
     "a fault of the program in a node of a set": status("standby", part=WELL | {"problem": "BUG: KeyError()"}),
     "a node of a set has another history (FORK)": status("standby", part=WELL | {"problem": "FORK: db-3.log"}),
     "a node of a set lacks files": status("standby", part=WELL | {"is_whole": False}),
+    "two nodes of a set have copies of one disk": status(part=WELL | {"twins": "store 5e is used by two nodes"}),
     "a set without its directory": status(part=WELL | {"zookeeper": "no answer"}),
     "messages are damaged": status(damaged=1),
     "the disk is at its reserve": status(full="the disk is at its reserve"),

@@ -62,6 +62,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "needed": st.lists(files, max_size=5).map(tuple),
     "lacking": st.lists(files, max_size=5).map(tuple),
     "common": pairs,
+    "acknowledged": pairs,
     "final": pairs,
     "file": files,
     "data": st.binary(max_size=2_000),
@@ -100,6 +101,13 @@ def frame(code: int, content: object) -> bytes:
 
 PROMISE = {"id": 1, "set": None, "epoch": 1, "position": [1, 1, 1]}
 HELLO = m.Hello("b", None, "b1", "ab" * 16, 3, "b1:4000", "cd" * 32)
+
+
+def test_what_a_former_version_does_not_say_means_nothing() -> None:
+    begin = m.Begin(1, 2, "5e" * 16, (1, 2), (), (), (), (3, 4), (1, 2), True)
+    said = {field.name: getattr(begin, field.name) for field in dataclasses.fields(begin)}
+    del said["acknowledged"]
+    assert m.decode(frame(21, said)) == begin
 
 
 @given(messages)

@@ -101,7 +101,7 @@ def test_the_format(tmp_path: Path) -> None:
     slot = encode_slot(promise, 5)
     content = (
         f'{{"set":null,"store":"{A}","node":"bé","life":7,"epoch":12,"candidate":"{B}","founding":null,'
-        f'"lives":{{"{C}":3}},"boot":"","is_whole":true,"is_met":false}}'
+        f'"lives":{{"{C}":3}},"boot":"","is_whole":true,"is_met":false,"was":null}}'
     ).encode()
     assert len(slot) == SLOT_BYTES
     assert slot[:8] == b"TMQPROM1"
@@ -136,12 +136,30 @@ def test_what_cannot_be_read_is_another_store(tmp_path: Path) -> None:
     assert reopened(tmp_path) == (after, Origin.READ)
 
 
-def test_what_is_another_nodes_is_another_store(tmp_path: Path) -> None:
-    before, _ = reopened(tmp_path, "b1")
-    after, origin = reopened(tmp_path, "b2")
-    assert origin is Origin.COPIED
-    assert after.store != before.store
-    assert after.node == "b2"
+def test_a_node_that_is_called_otherwise_is_the_same_store(tmp_path: Path) -> None:
+    """The names of both may be as long as any, beside a founding of seven."""
+    short, long = "b1", "n" * 255
+    file = PromiseFile(str(tmp_path), long)
+    promised = replace(file.promise, epoch=5, candidate=A, founding=large_founding(), lives=MANY_LIVES, is_met=True)
+    file.write(promised)
+    file.close()
+    for node, was, expected in (
+        (short, long, Origin.RENAMED),
+        (short, long, Origin.READ),
+        (long, short, Origin.RENAMED),
+    ):
+        found, origin = reopened(tmp_path, node)
+        assert origin is expected
+        assert found == replace(promised, node=node, was=was, life=found.life, is_met=False)
+        assert start_of(found.life) == 2, "met once"
+
+
+def test_a_promise_of_a_version_that_knew_no_former_names_is_kept(tmp_path: Path) -> None:
+    first, _ = reopened(tmp_path)
+    checked = encode_slot(first, 9)[12:].replace(b',"was":null}', b"}".ljust(12), 1)
+    slot = b"TMQPROM1" + struct.pack(">I", zlib.crc32(checked)) + checked
+    (tmp_path / FILE_NAME).write_bytes(slot * 2)
+    assert reopened(tmp_path, "b2") == (replace(first, node="b2", was="b1"), Origin.RENAMED)
 
 
 def test_what_a_later_version_promised_is_not_forgotten(tmp_path: Path) -> None:
@@ -245,9 +263,14 @@ def test_what_does_not_fit_is_not_written(tmp_path: Path) -> None:
     assert reopened(tmp_path)[0].epoch == 1
 
 
-def test_a_founding_of_seven_with_long_names_fits(tmp_path: Path) -> None:
+def large_founding() -> Founding:
+    """Of seven with long names."""
     stores = [f"{n:032x}" for n in range(7)]
-    founding = Founding(C, Voters(tuple(stores), dict.fromkeys(stores, "n" * 255)))
+    return Founding(C, Voters(tuple(stores), dict.fromkeys(stores, "n" * 255)))
+
+
+def test_a_founding_of_seven_with_long_names_fits(tmp_path: Path) -> None:
+    founding = large_founding()
     lives = {f"{n:031x}a": 1_000_000 for n in range(LIVES_MAX)}
     file = PromiseFile(str(tmp_path), "n" * 255)
     file.write(replace(file.promise, set=A, epoch=1 << 40, candidate=B, founding=founding, lives=lives))

@@ -415,6 +415,22 @@ def test_a_node_that_lacks_a_file_counts_again_when_it_has_it(case: Case) -> Non
     assert texts_of(case.files) == ["a", "b", "x"]
 
 
+# proves: restored-disk-is-not-whole
+def test_a_disk_that_has_less_than_it_acknowledged_promises_nothing_until_it_has_it_again(case: Case) -> None:
+    """Also after a start; a master of a former version says nothing of it."""
+    later = case.later(5, case.end)
+    case.begin(case.two, 5, case.end, acknowledged=later.place, end=later.place)
+    assert not case.replica.state.promise.is_whole
+    case.restart()
+    assert case.ask(case.three, 7, Position(9, 9, 9)).reason == "this node does not vote"
+    case.begin(case.two, 5, case.end, end=later.place)
+    case.stream(case.two, later, 5)
+    assert case.replica.state.promise.is_whole
+    case.restart()
+    case.begin(case.two, 5, later.place, acknowledged=later.place, end=later.place)
+    assert case.replica.state.promise.is_whole, "it has as much"
+
+
 def test_a_damaged_copy_promises_nothing_until_it_has_caught_up(case: Case) -> None:
     with open(case.files.path(4), "r+b") as file:
         file.seek(case.middle[1] - 6)

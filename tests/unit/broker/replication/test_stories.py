@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 
 from tandemmq.broker.replication import follower as follower_module
 from tandemmq.broker.replication.copy import QUARANTINE
+from tandemmq.broker.replication.errors import ChangeRefused
 from tandemmq.broker.replication.promise import FILE_NAME
 from tandemmq.journal.errors import Deposed
 from tandemmq.store.writer.journal_end import NoProof
@@ -145,21 +147,85 @@ def _asks(node: SmallNode) -> bool:
     return node.replica.candidate.rounds >= 3
 
 
-@pytest.mark.parametrize("how", ["lost", "copied"])
-def test_a_promise_file_that_is_not_its_own_makes_a_learner(whole: SmallSet, how: str) -> None:
+def test_a_node_without_its_promise_file_is_a_learner(whole: SmallSet) -> None:
     a = whole.begun()
     b, c = whole.others(a)
     b.stop()
-    if how == "lost":
-        (b.directory / FILE_NAME).unlink()
-    else:
-        (b.directory / FILE_NAME).write_bytes((c.directory / FILE_NAME).read_bytes())
+    (b.directory / FILE_NAME).unlink()
     b.start()
     a.write("b")
     whole.until_same()
     assert not b.replica.is_voter
     c.stop()
     assert write_until_deposed(a) == 0, "a learner's disk does not count"
+
+
+# proves: a-promise-outlives-a-name
+def test_members_that_return_under_other_names_are_who_they_were(whole: SmallSet) -> None:
+    """All of them at once, two with each other's name and address: a node is its directory."""
+    master = whole.begun()
+    before = {node: (node.replica.store, node.name) for node in whole.nodes}
+    for node in whole.nodes:
+        node.kill()
+    for node, name in zip(whole.nodes, ("n1", "n0", "elsewhere"), strict=True):
+        node.name = name
+        node.start()
+    second = whole.begun("b")
+    assert second.content() == ["a", "b"]
+    for node in whole.nodes:
+        status = node.replica.status()
+        assert (status["store"], status["was"]) == before[node]
+        assert (status["node"], status["is_voter"]) == (node.name, True)
+        assert sorted(status["voters"].values()) == ["elsewhere", "n0", "n1"]
+    assert master.replica.status()["was"] != master.name
+
+
+@pytest.mark.parametrize("is_another_master", [False, True])
+def test_a_disk_that_was_restored_within_one_life_is_found(
+    whole: SmallSet, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_another_master: bool
+) -> None:
+    """Lives cannot tell: the one that runs is the next of that of the snapshot. Another master knows what all said."""
+    master = whole.begun()
+    victim, other = whole.others(master)
+    shutil.copytree(victim.directory, tmp_path / "snapshot")
+    master.write("b")
+    whole.until_same()
+    place = master.replica.position[1:]
+    whole.until(lambda: master.replica.term.marks.places().get(victim.replica.store) == place, "it is on its disk")
+    master.begin_file()
+
+    def is_known_to(node: SmallNode) -> bool:
+        said = next(each["said"] for each in node.replica.overview()["members"] if each["node"] == victim.name)
+        return bool(said and said["final_here"] > list(place))
+
+    whole.until(lambda: is_known_to(master) and is_known_to(other), "it said what is final there")
+    victim.kill()
+    if is_another_master:
+        master.leave()
+        whole.elect(master, other)
+    shutil.rmtree(victim.directory)
+    shutil.copytree(tmp_path / "snapshot", victim.directory)
+    victim.start()
+    whole.until_same()
+    whole.until(lambda: victim.replica.status()["is_whole"], "it is whole again")
+    assert "came back with less than its disk had" in caplog.text
+    assert "less than it had acknowledged" in caplog.text
+
+
+# proves: two-voters-of-one-name-are-told-apart
+def test_of_two_voters_by_one_name_none_is_removed_by_it(whole: SmallSet) -> None:
+    master = whole.begun()
+    gone, other = whole.others(master)
+    former = other.name
+    gone.kill()
+    other.kill()
+    other.name = gone.name
+    other.start()
+    whole.until(lambda: other.replica.store in master.replica.term.live_stores(), "it follows")
+    for name, reason in ((gone.name, "2 voters are called"), (former, "is no voter")):
+        with pytest.raises(ChangeRefused, match=reason):
+            master.replica.propose(remove=name)
+    master.replica.propose(remove=gone.replica.store)
 
 
 @pytest.mark.parametrize("starts_anew", [False, True], ids=["it goes on", "it starts anew"])

@@ -1,6 +1,6 @@
 """Members of a set over real sockets."""
 
-# proves: later-life-is-linked
+# proves: later-life-is-linked, an-older-life-is-heard
 
 from __future__ import annotations
 
@@ -147,6 +147,7 @@ def test_an_earlier_life_is_refused_and_a_later_one_takes_over(make: Make, peers
     peers(a.address, hello_of(2, life=4)).greet()
     with pytest.raises(AssertionError, match=r"life 4 of store .* is connected; this is life 3"):
         peers(a.address, hello_of(2, life=3)).greet()
+    assert a.heard == [("b2", 4), ("b2", 3)], "it is known that the earlier one lives"
     peers(a.address, hello_of(3, life=3)).greet()
     eventually(lambda: len(a.events) == 2)
     peers(a.address, hello_of(2, life=5)).greet()

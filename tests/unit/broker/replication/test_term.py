@@ -97,6 +97,28 @@ def case(tmp_path: Path) -> Iterator[Case]:
     made.term.end()
 
 
+def test_a_disk_that_comes_back_with_less_counts_for_what_it_has(case: Case) -> None:
+    """By a new link. A FOLLOW that comes late on a link says less than the HAVEs before it, and takes nothing back."""
+    place, less, more = (EPOCH, 200), (EPOCH, 150), (EPOCH, 300)
+    case.begin()
+    case.wrote(more)
+    assert case.term.returned(case.follow(2), NOWHERE, NOWHERE) == NOWHERE
+    case.have(TWO, place)
+    for common, acknowledged, counts, is_new in (
+        (less, NOWHERE, place, False),
+        (place, place, place, True),
+        (less, place, less, True),
+        (less, place, less, True),
+    ):
+        link = case.follow(2) if is_new else case.links[TWO]
+        assert case.term.returned(link, common, NOWHERE) == acknowledged
+        assert case.term.marks.places()[TWO] == counts
+    assert case.term.marks.final == place, "what was final stays so"
+    known = (EPOCH, 120)
+    assert case.term.returned(case.follow(3), FIRST, known) == known, "said in a former term"
+    assert case.term.returned(case.follow(4), FIRST, (EPOCH + 9, 1)) == FIRST, "that file was given up"
+
+
 # ---- the lease
 
 
