@@ -38,7 +38,7 @@ class Leg:
     root: Path = ROOT
 
 
-PLAIN: Final = Leg("plain", ("-m", "not service"), 2)
+PLAIN: Final = Leg("plain", ("-m", "not service"), 3)
 SERVICES: Final = Leg("services", ("-m", "service and not docker"), 3)
 DOCKER: Final = Leg("docker", ("-m", "docker", "tests/acceptance"), 0)
 COMPILED: Final = Leg("compiled", (), 2, is_required=False)
