@@ -31,7 +31,7 @@ SERVICES = "TANDEMMQ_SERVICES"
 SLOW = ("acceptance/", "contract/", "crash/", "interop/", "model/simulator/", "mutants/")
 MEASURED = measured()
 HOW_LONG = (
-    "on two quiet cores about: make test 26 s, pytest 2 min 15 s, .ci/run 30 min "
+    "on two quiet cores about: make test 26 s, pytest 2 min 15 s, .ci/run 25 min "
     f"({THOROUGH}=1 pytest --services is its larger part)"
 )
 # Spark; PostgreSQL and MariaDB; a JMS client and its broker; an image: each is started, or made, by one worker.
