@@ -276,7 +276,7 @@ BROKEN: dict[str, Broken] = {
     "acknowledgements are not synced": Broken(acknowledgements_are_not_synced, (), ("kill",), "came back", 14),
     "a fence without a header goes early": Broken(fence_without_a_header_goes_early, NO_LOCK, STORMS, HARM, 133),
     "fences without a proof": Broken(fences_without_a_proof, (), STORMS, "cannot prove", 6),
-    "what ends is not synced": Broken(what_ends_is_not_synced, NO_LOCK, ("promotion", "kill"), HARM, 55),
+    "what ends is not synced": Broken(what_ends_is_not_synced, NO_LOCK, ("promotion", "kill"), HARM, 66),
     "a header names no ends": Broken(header_names_no_ends, NO_LOCK, STORMS, HARM, 7),
     "the lock is granted by an old answer": Broken(
         lock_is_granted_by_an_old_answer, LEASE, ("kill",), "still proves", 18
