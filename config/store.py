@@ -89,6 +89,12 @@ class StoreOptions(Section):
     two files. False: one message that nobody takes keeps a whole file."""
     compaction_rate: Bytes = Field(32 * MIB, ge=64 * KIB)
     """So much is copied a second at most."""
+    scrub_rate: Bytes = 8 * MIB
+    """So much of sealed journal files is read a second at most, in the background and from the disk, and compared with
+    its checksums. 0: damage is found only where something is read for another reason."""
+    scrub_interval: MillisecondsOrNever = 3_600_000
+    """From the beginning of one such pass over all sealed files to the next one, if the pass is over by then; 0: one
+    pass after each start."""
     disk_reserve: Bytes | None = None
     """With less than this free on the volume, persistent messages are refused with the reason, until half as much again
     is free; acknowledgements, dead letters and the end of transactions go on. 0: until a journal file finds no room.
