@@ -157,9 +157,9 @@ class Parts:
         """Of the process. That of a set belongs to the replica, which begins and ends it."""
         if self.replica is not None:
             return self.replica.scrubber
-        options = store_settings(self.settings.store, self.settings)
+        options = self.settings.store
         return Scrubber(
-            partial(self._served_volumes, mastership), rate=options.scrub_rate, interval=options.scrub_interval
+            partial(self._served_volumes, mastership), rate=options.scrub_rate, interval=options.scrub_interval_seconds
         )
 
     def _served_volumes(self, mastership: Mastership) -> list[OwnVolume]:
@@ -349,7 +349,7 @@ class Parts:
             admin=self._admin_url,
             record=self.ring.record,
             scrub_rate=self.settings.store.scrub_rate,
-            scrub_interval=store_settings(self.settings.store, self.settings).scrub_interval,
+            scrub_interval=self.settings.store.scrub_interval_seconds,
         )
 
 

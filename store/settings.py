@@ -36,8 +36,6 @@ class StoreSettings:
     purge_recovered_xa_transaction_strategy: str = "never"  # never | commit | rollback
     enable_compaction: bool = True
     compaction_rate: int = 32 * MIB  # bytes copied a second at most
-    scrub_rate: int = 8 * MIB  # bytes read a second at most; 0: none
-    scrub_interval: float = 3600.0  # between the beginnings of two passes
     cleanup_on_stop: bool = True
     disk_reserve: int = 64 * MIB  # free on the volume: below it producers are refused
     index_cache_size: int = 2048  # pages
