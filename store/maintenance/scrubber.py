@@ -32,7 +32,8 @@ from tandemmq.store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
 
-#: Looks again whether there is a journal to read: a standby of a pair reads none.
+#: Looks again whether there is something to read: a standby of a pair reads nothing, and a node of a set nothing
+#: before it knows what is final.
 IDLE_SECONDS: Final = 5.0
 #: A file that could not be mended is not read again for a caller within this.
 RETRY_SECONDS: Final = 0.5
@@ -170,8 +171,7 @@ class Scrubber:
         return dict(self._counts)
 
     def check(self, file: int) -> Future[bool]:
-        """Read this file of the first journal now, and mend it. The result: all of it verifies; cancelled by ``end``.
-        """
+        """Read this file of the first journal now, and mend it. The result: all of it verifies; cancelled by ``end``."""
         with self._guard:
             asked = self._asked.get(file)
             if asked is None:
@@ -187,10 +187,10 @@ class Scrubber:
         try:
             while True:
                 began = self._clock()
-                journals = self._journals() if self._rate else ()
-                for journal in journals:
+                before = self._counts["scrub_bytes_total"]
+                for journal in self._journals() if self._rate else ():
                     self._guarded(journal, partial(self._pass, journal))
-                if journals:
+                if self._counts["scrub_bytes_total"] > before:
                     self._counts["scrub_passes_total"] += 1
                     self._wait_until(began + self._interval)
                 else:
