@@ -171,7 +171,7 @@ class Scrubber:
         return dict(self._counts)
 
     def check(self, file: int) -> Future[bool]:
-        """Read this file of the first journal now, and mend it. The result: all of it verifies; cancelled by ``end``."""
+        """Read this file of the first journal now, and mend it. True: all of it verifies; cancelled by ``end``."""
         with self._guard:
             asked = self._asked.get(file)
             if asked is None:

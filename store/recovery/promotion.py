@@ -209,6 +209,7 @@ class Promotion:
     def _mends(self, files: Sequence[int], before: set[int]) -> bool:
         """Whether all of these verify now, by the copies of others. A file is mended once: what verifies and cannot be
         read all the same is no better in another copy."""
+        # prove: promotion-mends-a-file-once " if file not in before"
         new = [file for file in files if file not in before]
         before.update(new)
         return bool(new) and all(
