@@ -68,13 +68,13 @@ class OwnCopy:
             if found is None:
                 break
             batch, node = found
-            if not self._act(partial(self._write, fd, file, at, batch, lineage)):
+            if not self._act(partial(self.write, fd, file, at, batch, lineage)):
                 break
             at += len(batch)
             batches += 1
         return Repaired(start, at, batches, node)
 
-    def _write(self, fd: int, file: int, offset: int, batch: bytes, lineage: Lineage) -> bool:
+    def write(self, fd: int, file: int, offset: int, batch: bytes, lineage: Lineage) -> bool:
         """On the replica's thread. ``lineage``: the own, as it was sent. Whether it was written; it is not synced."""
         state = self._state
         common = common_point(state.lineage, lineage)

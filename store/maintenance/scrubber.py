@@ -127,7 +127,7 @@ class Scrubber:
     def __init__(
         self, journals: Callable[[], Sequence[Sealed]], *, rate: int, interval: float, threads: Threads = OS_THREADS
     ) -> None:
-        self._journals = journals
+        self.journals = journals
         self._rate = rate
         self._interval = interval
         self._clock = threads.monotonic
@@ -188,7 +188,7 @@ class Scrubber:
             while True:
                 began = self._clock()
                 before = self._counts["scrub_bytes_total"]
-                for journal in self._journals() if self._rate else ():
+                for journal in self.journals() if self._rate else ():
                     self._guarded(journal, partial(self._pass, journal))
                 if self._counts["scrub_bytes_total"] > before:
                     self._counts["scrub_passes_total"] += 1
@@ -213,7 +213,7 @@ class Scrubber:
         files = list(journal.headers.refresh())
         for left in range(len(files), 0, -1):
             self._counts["scrub_files_left"] = left
-            if journal not in self._journals():
+            if journal not in self.journals():
                 return
             self._is_sound(journal, files[-left], self._pause)
         self._counts["scrub_files_left"] = 0
@@ -241,7 +241,7 @@ class Scrubber:
 
     def _answer(self, file: int) -> None:
         outcome = False
-        journals = self._journals()
+        journals = self.journals()
         if journals and self._clock() - self._failed_at.get(file, -math.inf) >= RETRY_SECONDS:
 
             def check() -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tandemmq.broker.replication.known import Known
 from tandemmq.broker.replication.member_copies import KNOWS_FETCH, MemberCopies
 from tandemmq.broker.replication.messages import Fetch, Message, Piece
 from tandemmq.broker.replication.positions import Lineage
@@ -30,9 +32,12 @@ def begun(whole: SmallSet) -> tuple[SmallNode, int]:
     whole.until_same()
     whole.until(lambda: all(node.replica.final[0] > master.epoch for node in whole.others(master)), "it is final")
     for node in whole.nodes:
-        heard = node.replica._known._heard
-        whole.until(lambda heard=heard: sum(KNOWS_FETCH in said for _, said in heard.values()) == 2, "all are known")  # type: ignore[misc]
+        whole.until(lambda node=node: knows_all(node), "what the others say of themselves")  # type: ignore[misc]
     return master, master.epoch
+
+
+def knows_all(node: SmallNode) -> bool:
+    return all(KNOWS_FETCH in (each["said"] or ()) for each in node.replica.overview()["members"])
 
 
 def rot(node: SmallNode, file: int, *places: int) -> bytes:
@@ -57,7 +62,7 @@ def content(node: SmallNode, file: int) -> bytes:
 
 
 def copy_of(node: SmallNode) -> OwnCopy:
-    (own,) = node.replica.scrubber._journals()
+    (own,) = node.replica.scrubber.journals()
     assert isinstance(own, OwnCopy)
     return own
 
@@ -117,13 +122,16 @@ def test_a_repair_that_counts_survives_the_loss_of_power(make: NewSet) -> None:
 # ---- who may be given what
 
 
+NOBODY: Any = (SimpleNamespace(ours={}), Known(lambda: 0.0))
+
+
 class Member:
     """What MemberCopies sees of a node."""
 
     def __init__(self, node: SmallNode) -> None:
         self.node, self.state = node, node.replica.state
         self.link = NotedLink()
-        self.copies = MemberCopies(self.state, node.replica._links, node.replica._known)
+        self.copies = MemberCopies(self.state, *NOBODY)
 
     def answer(self, file: int, offset: int, lineage: Lineage, set_id: str = "") -> list[Piece]:
         del self.link.sent[:]
@@ -153,14 +161,18 @@ def test_a_member_gives_whole_sound_batches_of_the_common_history(whole: SmallSe
     assert member.answer(file, first.offset, lineage)[0].length == first.end
 
 
+NEW = {KNOWS_FETCH: {}}
+
+
 class Answering:
-    """A link to a member that answers FETCH with what it is told to."""
+    """A link to a member that answers FETCH with ``data``, at once."""
 
     def __init__(self, copies: MemberCopies, member: Any, data: bytes, length: int) -> None:
         self.member, self._copies, self._data, self._length = member, copies, data, length
 
     def send(self, message: Message) -> None:
         assert isinstance(message, Fetch)
+        assert self.member.node != "n1"
         at, end = message.offset, message.offset + len(self._data)
         stranger = Answering(self._copies, self.member, b"", 0)
         self._copies.came(stranger, Piece(message.id, 1, at, 0, 0, b""))  # type: ignore[arg-type]  # another link's
@@ -174,14 +186,18 @@ def test_what_comes_is_verified_before_it_is_used(whole: SmallSet) -> None:
     master, file = begun(whole)
     batch = next(iter(scan(master.files, file)))
     good = content(master, file)[: batch.end]
-    copies = MemberCopies(master.replica.state, master.replica._links, master.replica._known)
-    links = dict(master.replica._links.ours)
-    for data, is_taken in ((good, True), (good[:-1] + b"?", False), (good[:-1], False), (b"", False)):
-        answering = {store: Answering(copies, link.member, data, len(good)) for store, link in links.items()}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(copies._links, "ours", answering)
-            found = copies.fetch(file, 0, ())
-        assert found == ((good, next(iter(links.values())).member.node) if is_taken else None)
+    links: Any = SimpleNamespace(ours={})
+    known = Known(lambda: 0.0)
+    copies = MemberCopies(master.replica.state, links, known)
+    for number, (data, status) in enumerate(
+        ((good, {}), (good[:-1] + b"?", NEW), (good[:-1], NEW), (b"", NEW), (good, NEW), (good, NEW)), start=1
+    ):
+        member = NotedLink(number).member
+        known.note(member.store, status)
+        links.ours[member.store] = Answering(copies, member, data, len(good))
+    assert copies.fetch(file, 0, ()) == (good, "n5"), "the first is of an older version, and is not asked"
+    copies.end()
+    assert copies.fetch(file, 0, ()) is None
 
 
 # ---- where it is written
@@ -210,17 +226,17 @@ def test_a_write_is_refused_where_anything_has_changed(whole: SmallSet) -> None:
     path = node.files.path(file)
     fd = os.open(path, os.O_RDWR)
     try:
-        assert own._write(fd, file, 0, good, lineage)
+        assert own.write(fd, file, 0, good, lineage)
         epoch = lineage[-1][0]
-        assert not own._write(fd, file, 0, good, ((epoch, file, batch.end - 1),)), "the question was about less"
-        assert own._write(fd, file, 0, good, ((epoch, file, batch.end),))
-        assert not own._write(fd, file, 0, good, ((99, 99, 1),)), "it has another history by now"
+        assert not own.write(fd, file, 0, good, ((epoch, file, batch.end - 1),)), "the question was about less"
+        assert own.write(fd, file, 0, good, ((epoch, file, batch.end),))
+        assert not own.write(fd, file, 0, good, ((99, 99, 1),)), "it has another history by now"
         tail = os.open(node.files.path(open_file), os.O_RDWR)
-        assert not own._write(tail, open_file, 0, good[:10], lineage), "the open tail"
+        assert not own.write(tail, open_file, 0, good[:10], lineage), "the open tail"
         os.close(tail)
         shutil.copy(path, f"{path}.new")
         os.replace(f"{path}.new", path)
-        assert not own._write(fd, file, 0, good, lineage), "the name leads to another file"
+        assert not own.write(fd, file, 0, good, lineage), "the name leads to another file"
         with closing(FileSource(node.files, file)) as source:
             shutil.copy(path, f"{path}.new")
             os.replace(f"{path}.new", path)
