@@ -143,7 +143,7 @@ class StoreSettings(StoreOptions, StorePlaces):
     filtered_persistence_adapters: Annotated[tuple[FilteredStoreSettings, ...], AfterValidator(_no_twins)] = ()
     """Several stores in one broker, a table each, as ActiveMQ's mKahaDB has them."""
 
-    scrub_rate: Bytes = 8 * MIB
+    scrub_rate: Bytes = 4 * MIB
     """So much of sealed journal files is read a second at most, in the background and from the disk, and compared with
     its checksums. 0: damage is found only where something is read for another reason."""
     scrub_interval: MillisecondsOrNever = 3_600_000

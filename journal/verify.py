@@ -35,10 +35,10 @@ def damage_in(files: JournalFiles, file: int, end: int | None) -> Ranges:
         source.close()
 
 
-def damage_of(source: Source, file: int, end: int | None) -> Ranges:
-    """As ``damage_in``, of a file that the caller holds open."""
+def damage_of(source: Source, file: int, end: int | None, chunk_bytes: int = CHUNK_BYTES) -> Ranges:
+    """As ``damage_in``, of a file that the caller holds open. So much is read at a time."""
     limit = source.size() if end is None else end
-    good = _good_until(source, limit)
+    good = _good_until(source, limit, chunk_bytes)
     if good >= limit:
         return ()
     # Rare: a bad batch, or the end. The scan tells which, and where it goes on.
@@ -90,11 +90,11 @@ def good_bytes(data: bytes, limit: int) -> int:
     return at
 
 
-def _good_until(source: Source, limit: int) -> int:
+def _good_until(source: Source, limit: int, chunk_bytes: int) -> int:
     """Where the first batch begins that is not whole and right; ``limit`` or more when there is none."""
     position = 0  # of the next batch in the file
     while position + CONTROL_SIZE <= limit:
-        buffer = source.read(position, CHUNK_BYTES)
+        buffer = source.read(position, chunk_bytes)
         good = good_bytes(buffer, limit - position)
         if not good:  # a batch that is longer than a chunk, or the file ends before it does
             if len(buffer) < CONTROL_SIZE:
@@ -102,18 +102,18 @@ def _good_until(source: Source, limit: int) -> int:
             mark, length, _ = CONTROL.unpack_from(buffer)
             good = CONTROL_SIZE + int(length)
             is_long = mark == CONTROL_MARK and len(buffer) < good <= limit - position
-            if not is_long or not _is_long_batch_good(source, position):
+            if not is_long or not _is_long_batch_good(source, position, chunk_bytes):
                 return position
         position += good
     return position
 
 
-def _is_long_batch_good(source: Source, position: int) -> bool:
+def _is_long_batch_good(source: Source, position: int, chunk_bytes: int) -> bool:
     _, length, checksum = CONTROL.unpack(source.read(position, CONTROL_SIZE))
     sum_so_far = 1
     at, stop = position + CONTROL_SIZE, position + CONTROL_SIZE + length
     while at < stop:
-        piece = source.read(at, min(CHUNK_BYTES, stop - at))
+        piece = source.read(at, min(chunk_bytes, stop - at))
         if not piece:
             return False
         sum_so_far = adler32(piece, sum_so_far)

@@ -25,7 +25,7 @@ class ReplicaSettings:
     version: str = ""
     admin: str | None = None
     connectors: tuple[str, ...] = ()
-    scrub_rate: int = 8 << 20
+    scrub_rate: int = 4 << 20
     scrub_interval: float = 3600.0
 
     @property

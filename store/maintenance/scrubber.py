@@ -32,6 +32,10 @@ from tandemmq.store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
 
+#: Read at a time: a sync of the writer waits behind it.
+CHUNK_BYTES: Final = 64 << 10
+#: Shorter pauses are added up.
+PAUSE_SECONDS_MIN: Final = 0.001
 #: Looks again whether there is something to read: a standby of a pair reads nothing, and a node of a set nothing
 #: before it knows what is final.
 IDLE_SECONDS: Final = 5.0
@@ -102,6 +106,7 @@ class _Paced:
     nothing."""
 
     def __init__(self, source: FileSource, pause: Callable[[int], object]) -> None:
+        source.read_nothing_ahead()
         self._source = source
         self._pause = pause
         self.data_from, self.size, self.close = source.data_from, source.size, source.close
@@ -230,7 +235,7 @@ class Scrubber:
 
     def _wait_until(self, due: float) -> None:
         """What is asked for meanwhile is done at once."""
-        while (left := due - self._clock()) > 0:
+        while (left := due - self._clock()) >= PAUSE_SECONDS_MIN:
             try:
                 item = self._inbox.get(timeout=None if math.isinf(left) else left)
             except Empty:
@@ -274,7 +279,7 @@ class Scrubber:
             except JournalMissing:
                 return False
             with closing(source):
-                ranges = self._undeclared(journal, file, damage_of(_Paced(source, pause), file, end))
+                ranges = self._undeclared(journal, file, damage_of(_Paced(source, pause), file, end, CHUNK_BYTES))
                 if not self._note(journal, file, source, ranges):
                     return False
                 self._count(journal, file, repaired, ranges)
