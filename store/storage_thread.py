@@ -40,8 +40,8 @@ from tandemmq.store.writer.submissions import Submissions
 
 log = logging.getLogger(__name__)
 
-#: For so long everybody waits for a damaged file that others may have whole.
-MEND_SECONDS: Final = 1.0
+#: For so long everybody waits for a damaged file that others may have whole: one of them may not answer.
+MEND_SECONDS: Final = 3.0
 
 T = TypeVar("T")
 

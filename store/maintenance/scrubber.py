@@ -81,6 +81,10 @@ class Sealed(Protocol):
         it."""
         ...
 
+    def restore(self, file: int, end: int) -> Sequence[Repaired]:
+        """Write a file that is missing and needed, and ends there; all of it or nothing. Durable on return."""
+        ...
+
 
 class OwnVolume:
     """The journal of a broker without a set: one writer, one copy."""
@@ -94,6 +98,9 @@ class OwnVolume:
         return max(self.headers.epoch_history.headers, default=0)
 
     def mend(self, damaged: Damaged) -> Sequence[Repaired]:
+        return ()
+
+    def restore(self, file: int, end: int) -> Sequence[Repaired]:
         return ()
 
 
@@ -142,6 +149,7 @@ class Scrubber:
         self._is_ended = False
         self._thread = threads.thread(self._run, "tandemmq-scrubber")
         self._due = 0.0  # when what was read is paid for
+        self._losses: dict[str, DeclaredLosses] = {}  # by directory; kept, for later files are read to find them
         self._failed_at: dict[int, float] = {}
         self._damaged: dict[str, tuple[Identity, Ranges]] = {}  # by path
         self._counts = dict.fromkeys(
@@ -251,6 +259,9 @@ class Scrubber:
 
             def check() -> None:
                 nonlocal outcome
+                if not journals[0].files.exists(file):
+                    # Somebody needs it. A pass restores none: what it does not find was given up.
+                    self._restore(journals[0], file)
                 outcome = self._is_sound(journals[0], file, lambda size: None)
 
             self._guarded(journals[0], check)
@@ -262,6 +273,12 @@ class Scrubber:
             asked = self._asked.pop(file)
         if asked.set_running_or_notify_cancel():
             asked.set_result(outcome)
+
+    def _restore(self, journal: Sealed, file: int) -> None:
+        journal.headers.refresh()
+        end = journal.headers.epoch_history.ends.get(file)
+        if end and file < journal.below:
+            self._count(journal, file, journal.restore(file, end), ())
 
     def _is_sound(self, journal: Sealed, file: int, pause: Callable[[int], object]) -> bool:
         """Whether all of the file verifies, in the end. False also for one that is not sealed, or not there."""
@@ -296,7 +313,7 @@ class Scrubber:
             return ranges
         ends = journal.headers.epoch_history.ends
         later = {other: ends.get(other) for other in journal.headers.ids if other > file}
-        losses = DeclaredLosses(journal.files)
+        losses = self._losses.setdefault(journal.files.directory, DeclaredLosses(journal.files))
         return tuple(each for each in ranges if not losses.covers(file, *each, later))
 
     def _note(self, journal: Sealed, file: int, source: FileSource, ranges: Ranges) -> bool:

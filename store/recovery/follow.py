@@ -220,7 +220,8 @@ class Follower:
         except (JournalCorrupt, JournalMissing) as reason:
             if is_final:
                 raise
-            self._mend(reason.file)
+            if isinstance(reason, JournalCorrupt):  # a file that is missing may have been given up
+                self._mend(reason.file)
             self._wait(str(reason))
             return {}
 

@@ -87,6 +87,23 @@ def test_damaged_batches_are_got_from_another(
     whole.until_same()
 
 
+def test_a_file_that_is_missing_and_needed_is_restored_whole_or_not_at_all(whole: SmallSet) -> None:
+    master, file = begun(whole)
+    before = content(master, file)
+    os.unlink(master.files.path(file))
+    first, second = whole.others(master)
+    rot(first, file, 40_000)
+    rot(second, file, 40_000)
+    assert not is_sound(whole, master, file)
+    assert not master.files.exists(file)
+    with open(first.files.path(file), "r+b") as good:
+        good.write(before)
+    whole.until(lambda: is_sound(whole, master, file), "it is restored")
+    assert content(master, file).rstrip(b"\0") == before.rstrip(b"\0")
+    assert not list(master.directory.glob("*.restored"))
+    assert master.replica.scrubber.figures["repaired_batches_total"] > 5
+
+
 def test_the_scrubber_finds_it_on_every_node_by_itself(make: NewSet) -> None:
     whole = make(3)
     _, file = begun(whole)
