@@ -50,6 +50,7 @@ class MemberCopies:
         self._asked: _Asked | None = None
         self._came = state.threads.event()
         self._is_ended = False
+        self.without: set[str] = set()  # members that have no such file, of those asked in the last ``fetch``
 
     def end(self) -> None:
         """Nothing more is asked for. Any thread; at once."""
@@ -62,6 +63,7 @@ class MemberCopies:
         """The batch at ``offset`` of ``file`` as another member has it, and the member's name; None: nobody who answers
         has a sound one. ``lineage``: of the own journal."""
         set_id = self._state.set
+        self.without = set()
         if set_id is None:
             return None
         for link in list(self._links.ours.values()):
@@ -95,6 +97,8 @@ class MemberCopies:
         asked = self._asked
         if asked is None or asked.link is not link or asked.message.id != piece.id:
             return
+        if not piece.length and piece.end:
+            self.without.add(link.member.store)
         if piece.length and piece.offset == asked.message.offset + len(asked.batch):
             asked.batch += piece.data
         asked.is_answered = not piece.length or bool(piece.end)
@@ -106,7 +110,8 @@ class MemberCopies:
         """Another node has damage at this place."""
         batch = self._sound(message)
         if batch is None:
-            link.send(Piece(message.id, message.file, message.offset, 0, 0, b""))
+            is_gone = not self._state.files.exists(message.file)
+            link.send(Piece(message.id, message.file, message.offset, int(is_gone), 0, b""))
             return
         length, end = len(batch), message.offset + len(batch)
         for at in range(0, length, CHUNK_BYTES):

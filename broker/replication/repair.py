@@ -58,6 +58,8 @@ class OwnCopy:
                 return ()
             found = [self._mend(fd, damaged.file, *each) for each in damaged.ranges]
             repaired = [each for each in found if each.batches]
+            if any(each.stop < stop for each, (_, stop) in zip(found, damaged.ranges, strict=True)):
+                self._act(self._leave_if_given_up)
             if repaired:
                 disk.fsync(fd)  # prove: repair-is-durable-before-it-counts
             return repaired
@@ -71,6 +73,15 @@ class OwnCopy:
             return self._act(lambda: self.write(fd, file, at, batch, lineage))
 
         return self._fetch(file, start, stop, lineage, write)
+
+    def _leave_if_given_up(self) -> bool:
+        """On the replica's thread. What the master has given up is repaired by nobody; when this node begins to follow
+        anew, it removes what the master does not have."""
+        master = self._follower.master
+        if master is None or master.link.member.store not in self._copies.without:
+            return False
+        self._follower.leave("a damaged file was given up")
+        return True
 
     def restore(self, file: int, end: int) -> Sequence[Repaired]:
         """Under another name until all of it is there: a part of a file is never taken for the file."""

@@ -294,6 +294,8 @@ class Scrubber:
             try:
                 source = FileSource(journal.files, file)
             except JournalMissing:
+                self._damaged.pop(journal.files.path(file), None)
+                self._counts["damaged_journal_files"] = len(self._damaged)
                 return False
             with closing(source):
                 ranges = self._undeclared(journal, file, damage_of(_Paced(source, pause), file, end, CHUNK_BYTES))

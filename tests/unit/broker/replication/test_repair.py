@@ -104,6 +104,21 @@ def test_a_file_that_is_missing_and_needed_is_restored_whole_or_not_at_all(whole
     assert master.replica.scrubber.figures["repaired_batches_total"] > 5
 
 
+def test_a_damaged_file_that_the_master_gave_up_goes(whole: SmallSet) -> None:
+    """Nobody can repair it, and nobody needs it: the follower has what the master has."""
+    master, file = begun(whole)
+    node, other = whole.others(master)
+    rot(node, file, 4_000)
+    os.unlink(other.files.path(file))
+    assert is_sound(whole, node, file), "the master has it"
+    rot(node, file, 4_000)
+    os.unlink(master.files.path(file))
+    assert not is_sound(whole, node, file)
+    whole.until(lambda: not node.files.exists(file), "it is removed when it follows anew")
+    master.write("b")
+    whole.until_same()
+
+
 def test_the_scrubber_finds_it_on_every_node_by_itself(make: NewSet) -> None:
     whole = make(3)
     _, file = begun(whole)
