@@ -5,6 +5,8 @@ checkpoints  one each second, over 200,000 messages that nobody takes
 rotation     journal files of 1 MiB, so that one ends every second
 compaction   20 files of 32 MiB with one message in each that nobody takes
 standby      a standby starts, over a journal of 500 MB
+unscrubbed   a journal of 250 MB that nobody reads
+scrub        the same, read from the disk by the scrubber, at its default rate
 drain        1,000,000 messages of another queue are taken meanwhile, as fast as can be
 
 Latencies count from the moment at which a message was due (bench.plan); each case has a broker of its own.
@@ -76,6 +78,8 @@ CASES: Mapping[str, Case] = {
     "rotation": Case((RARELY, "store.journal_max_file_length=1mb")),
     "compaction": Case((), stored=COMPACTED_FILES * _PER_FILE, live_every=_PER_FILE),
     "standby": Case((RARELY,), stored=FOLLOWED_BYTES // RECORD_BYTES, meanwhile=_stand_by),
+    "unscrubbed": Case((RARELY, "store.scrub_rate=0"), stored=WAITING_MESSAGES),
+    "scrub": Case((RARELY, "store.scrub_interval=1ms"), stored=WAITING_MESSAGES),
     "drain": Case((RARELY,), filled=DRAINED_MESSAGES, meanwhile=_drain),
 }
 

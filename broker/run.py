@@ -107,7 +107,8 @@ class Broker:
         self._last_life = time.monotonic()
         self._awaited: set[str] = set()  # what is noted once a term
         self._mastership = parts.mastership(self, self._on_role)
-        self._report = parts.report(self._mastership, lambda: self._engine)
+        self._scrubber = parts.scrubber(self._mastership)
+        self._report = parts.report(self._mastership, lambda: self._engine, self._scrubber)
         self._admin = parts.admin(self._report, self._mastership)
         if isinstance(parts.access, Logins):
             parts.access.on_removed = self._hang_up_users
@@ -144,6 +145,8 @@ class Broker:
         if replica is not None:
             replica.on_yield = lambda: loop.call_soon_threadsafe(self._yield)
             await loop.run_in_executor(None, replica.start)
+        else:
+            self._scrubber.start()
         helpers = [asyncio.create_task(self._live(), name="life")]
         period = watchdog_period_seconds()
         if period is not None:
@@ -158,8 +161,7 @@ class Broker:
         finally:
             for helper in helpers:
                 helper.cancel()
-            if replica is not None:
-                await loop.run_in_executor(None, replica.end)
+            await loop.run_in_executor(None, self._scrubber.end if replica is None else replica.end)
             await self._parts.server.lingered()
             if self._admin is not None:
                 await self._admin[0].stop()

@@ -53,8 +53,10 @@ from tandemmq.broker.settings.policies import policies_of
 from tandemmq.broker.settings.store import store_settings
 from tandemmq.config.errors import RefusedSetting
 from tandemmq.config.settings import Settings
+from tandemmq.journal.files import JournalFiles
 from tandemmq.locker.contract import Holder, Locker, LockRequest
 from tandemmq.store.maintenance.archive import DEFAULT_NAME
+from tandemmq.store.maintenance.scrubber import OwnVolume, Scrubber
 from tandemmq.store.several.filters import FilteredStore, Filters
 from tandemmq.store.several.layout import ROOT, has_several
 from tandemmq.store.several.standbys import SeveralStandbys
@@ -130,6 +132,7 @@ class Parts:
         self._admin_url = _admin_url(settings)
         self.ring = EventRing(self.node, os.path.join(self.index_root, f"{self.node}{EVENTS_SUFFIX}"))
         self.replica = self._make_replica()
+        self._volumes: dict[str, OwnVolume] = {}
         if self.replica is not None:
             from tandemmq.broker.replication.locker import SetLocker
 
@@ -150,7 +153,25 @@ class Parts:
             back_off_seconds_max=self.settings.locker.retry_interval / 1000,
         )
 
-    def report(self, mastership: Mastership, engine: Callable[[], Engine | None]) -> Report:
+    def scrubber(self, mastership: Mastership) -> Scrubber:
+        """Of the process. That of a set belongs to the replica, which begins and ends it."""
+        if self.replica is not None:
+            return self.replica.scrubber
+        options = self.settings.store
+        return Scrubber(
+            partial(self._served_volumes, mastership), rate=options.scrub_rate, interval=options.scrub_interval_seconds
+        )
+
+    def _served_volumes(self, mastership: Mastership) -> list[OwnVolume]:
+        """The journals that this broker writes: those of a standby are the master's. Any thread."""
+        store = mastership.store
+        if store is None:
+            return []
+        names = store.members() if isinstance(store, SeveralStores) else (ROOT,)
+        directories = [os.path.normpath(os.path.join(self.directory, name)) for name in names]
+        return [self._volumes.setdefault(each, OwnVolume(JournalFiles(each))) for each in directories]
+
+    def report(self, mastership: Mastership, engine: Callable[[], Engine | None], scrubber: Scrubber) -> Report:
         """``engine``: that of this term."""
         return Report(
             self.node,
@@ -162,6 +183,7 @@ class Parts:
             engine,
             self.ring,
             None if self.replica is None else self.replica.status,
+            scrubbed=lambda: scrubber.figures,
             log=self.log,
             mqtt=lambda: self.mqtt.counts,
             bridges=self.bridges.status,
@@ -326,6 +348,8 @@ class Parts:
             connectors=urls_of(self.settings),
             admin=self._admin_url,
             record=self.ring.record,
+            scrub_rate=self.settings.store.scrub_rate,
+            scrub_interval=self.settings.store.scrub_interval_seconds,
         )
 
 

@@ -6,6 +6,7 @@ destinations go there, and the keys in which that store differs from [store].
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -141,6 +142,17 @@ def _no_twins(adapters: tuple[FilteredStoreSettings, ...]) -> tuple[FilteredStor
 class StoreSettings(StoreOptions, StorePlaces):
     filtered_persistence_adapters: Annotated[tuple[FilteredStoreSettings, ...], AfterValidator(_no_twins)] = ()
     """Several stores in one broker, a table each, as ActiveMQ's mKahaDB has them."""
+
+    scrub_rate: Bytes = 4 * MIB
+    """So much of sealed journal files is read a second at most, in the background and from the disk, and compared with
+    its checksums. 0: damage is found only where something is read for another reason."""
+    scrub_interval: MillisecondsOrNever = 3_600_000
+    """From the beginning of one such pass over all sealed files to the next one, if the pass is over by then; 0: one
+    pass after each start."""
+
+    @property
+    def scrub_interval_seconds(self) -> float:
+        return self.scrub_interval / 1_000 or math.inf
 
     def of(self, adapter: FilteredStoreSettings) -> StoreSettings:
         """[store] with what ``adapter`` says laid over it."""

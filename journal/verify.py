@@ -10,7 +10,7 @@ from zlib import adler32
 
 from tandemmq.journal.errors import JournalCorrupt
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.format import CONTROL, CONTROL_MARK, CONTROL_SIZE
+from tandemmq.journal.format import CONTROL, CONTROL_MARK, CONTROL_SIZE, decode_records
 from tandemmq.journal.scan import FileSource, Scan, Source
 
 # Read at a time: it stays in the processor's cache while its checksums are added up.
@@ -30,21 +30,45 @@ def damage_in(files: JournalFiles, file: int, end: int | None) -> Ranges:
     """
     source = FileSource(files, file)
     try:
-        limit = source.size() if end is None else end
-        good = _good_until(source, limit)
-        if good >= limit:
-            return ()
-        # Rare: a bad batch, or the end. The scan tells which, and where it goes on.
-        found: list[tuple[int, int]] = []
-
-        def note(damage: JournalCorrupt) -> None:
-            found.append((damage.start, damage.stop))
-
-        for _ in Scan(lambda: Borrowed(source), file, good, end, on_corrupt=note):
-            pass
-        return tuple(found)
+        return damage_of(source, file, end)
     finally:
         source.close()
+
+
+def damage_of(source: Source, file: int, end: int | None, chunk_bytes: int = CHUNK_BYTES) -> Ranges:
+    """As ``damage_in``, of a file that the caller holds open. So much is read at a time."""
+    limit = source.size() if end is None else end
+    good = _good_until(source, limit, chunk_bytes)
+    if good >= limit:
+        return ()
+    # Rare: a bad batch, or the end. The scan tells which, and where it goes on.
+    found: list[tuple[int, int]] = []
+
+    def note(damage: JournalCorrupt) -> None:
+        found.append((damage.start, damage.stop))
+
+    for _ in Scan(lambda: Borrowed(source), file, good, end, on_corrupt=note):
+        pass
+    return tuple(found)
+
+
+def batch_length(head: bytes) -> int:
+    """How long the batch is that begins with ``head``, its control record included. 0: no batch with a checksum begins
+    there."""
+    if len(head) < CONTROL_SIZE:
+        return 0
+    mark, length, checksum = CONTROL.unpack_from(head)
+    return CONTROL_SIZE + int(length) if mark == CONTROL_MARK and length > 0 and checksum > 0 else 0
+
+
+def is_sound_batch(data: bytes) -> bool:
+    """Whether ``data`` is one whole batch that has a checksum, and verifies. Batches without one prove nothing."""
+    length = batch_length(data)
+    if not length or length != len(data):
+        return False
+    checksum = int(CONTROL.unpack_from(data)[2])
+    is_summed = adler32(memoryview(data)[CONTROL_SIZE:]) == checksum
+    return is_summed and decode_records(data, CONTROL_SIZE, length, 0) is not None
 
 
 def good_bytes(data: bytes, limit: int) -> int:
@@ -66,11 +90,11 @@ def good_bytes(data: bytes, limit: int) -> int:
     return at
 
 
-def _good_until(source: Source, limit: int) -> int:
+def _good_until(source: Source, limit: int, chunk_bytes: int) -> int:
     """Where the first batch begins that is not whole and right; ``limit`` or more when there is none."""
     position = 0  # of the next batch in the file
     while position + CONTROL_SIZE <= limit:
-        buffer = source.read(position, CHUNK_BYTES)
+        buffer = source.read(position, chunk_bytes)
         good = good_bytes(buffer, limit - position)
         if not good:  # a batch that is longer than a chunk, or the file ends before it does
             if len(buffer) < CONTROL_SIZE:
@@ -78,18 +102,18 @@ def _good_until(source: Source, limit: int) -> int:
             mark, length, _ = CONTROL.unpack_from(buffer)
             good = CONTROL_SIZE + int(length)
             is_long = mark == CONTROL_MARK and len(buffer) < good <= limit - position
-            if not is_long or not _is_long_batch_good(source, position):
+            if not is_long or not _is_long_batch_good(source, position, chunk_bytes):
                 return position
         position += good
     return position
 
 
-def _is_long_batch_good(source: Source, position: int) -> bool:
+def _is_long_batch_good(source: Source, position: int, chunk_bytes: int) -> bool:
     _, length, checksum = CONTROL.unpack(source.read(position, CONTROL_SIZE))
     sum_so_far = 1
     at, stop = position + CONTROL_SIZE, position + CONTROL_SIZE + length
     while at < stop:
-        piece = source.read(at, min(CHUNK_BYTES, stop - at))
+        piece = source.read(at, min(chunk_bytes, stop - at))
         if not piece:
             return False
         sum_so_far = adler32(piece, sum_so_far)

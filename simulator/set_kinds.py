@@ -8,6 +8,7 @@ disk-hang          all calls of one disk hang for a while
 partition          a host, or a pair of hosts, is cut off: both ways, or one way only
 links              connections are reset, ways become slow
 directory          ZooKeeper is out of reach of one host, or gone; it comes back empty, or as it was at some time
+rot                a disk changes a byte of a sealed file that all others have
 handover           an operator asks the master to hand over
 renamed            all members come back with their disks, under other names and at other addresses
 disk-lost          a host comes back with an empty disk; the operator removes the old store and adds the new one
@@ -215,6 +216,26 @@ def renamed(faults: Faults) -> None:
         node.rename(faults.restart_seconds())
 
 
+def rot(faults: Faults) -> None:
+    site, node, chance = _site(faults), _node(faults), faults.world.random
+    copies = [each.journal for each in site.members]
+    mine = node.journal
+    common = sorted(set.intersection(*({*files} for files in copies)))[:-1]
+    if site.lost or not common:
+        return
+    name = chance.choice(common)
+    file = mine[name]
+    used = len(file.data.rstrip(b"\0"))
+    at = chance.randrange(max(1, used))
+    # Nothing of it is damaged elsewhere, or not on a disk yet.
+    if file.unstable or any(files[name].data[:used] != file.data[:used] for files in copies):
+        return
+    faults.happened("rot", f"a byte of {name} of {node.host.name} changes")
+    node.rotten.append((name, file, at, file.data[at]))
+    file.data[at] ^= 1 << chance.randrange(8)
+    file.version += 1
+
+
 def disk_lost(faults: Faults) -> None:
     site, node = _site(faults), _node(faults)
     if node.name in site.lost or not site.may_lose_a_vote or node.replica is None:
@@ -248,7 +269,7 @@ def vote(faults: Faults) -> None:
 
 _ALL: Final = (
     *(kill, power, disk_error, disk_full, disk_hang, partition, links, directory, handover),
-    *(renamed, disk_lost, promise_restored, vote),
+    *(renamed, rot, disk_lost, promise_restored, vote),
 )
 SET_KINDS: Final[dict[str, Callable[[Faults], None]]] = {kind.__name__.replace("_", "-"): kind for kind in _ALL}
 #: Where receipts do not wait for disks, no more than one host may lose what it has not synced.

@@ -24,7 +24,7 @@ from tandemmq.simulator.loop import SimulatedLoop
 from tandemmq.simulator.member_directory import Registry, SimulatedDirectory
 from tandemmq.simulator.member_network import MemberNetwork, Wires
 from tandemmq.simulator.node import Node, Parts
-from tandemmq.simulator.server import Server
+from tandemmq.simulator.server import File, Server
 from tandemmq.simulator.steps import Traps
 from tandemmq.simulator.threads import SimulatedThreads
 from tandemmq.store.standby import Standby
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 BROKER: Final = "set"
 PORT: Final = 61619
+#: Between the beginnings of two passes over the sealed files.
+SCRUB_SECONDS: Final = 5.0
 #: Clocks of two machines differ by so much at most, where leases are measured by them.
 CLOCK_DRIFT_MAX: Final = 0.08
 
@@ -88,10 +90,23 @@ class SetNode(Node):
         self.disks = self.identities = 0
         self.called = name
         self._renames = 0
+        self.rotten: list[tuple[str, File, int, int]] = []  # file, place and byte of what its disk has changed
         self._boots = 0
         host = Host(world, f"host-{name}", _disk(world, parts, options), Link(world), attribute_seconds=0.0)
         super().__init__(world, host, name, parts, watcher, traps)
         self._clock_rate = 1 + CLOCK_DRIFT_MAX * (world.random.random() - 0.5)
+
+    @property
+    def journal(self) -> dict[str, File]:
+        """Its files on this node's disk, by name."""
+        entries = self.host.server.entries(self._parts.directory)
+        return {name: file for name, file in entries.items() if name.startswith("db-") and name.endswith(".log")}
+
+    @property
+    def unrepaired(self) -> set[str]:
+        """Names of its files that are not what they were."""
+        journal = self.journal
+        return {name for name, file, at, byte in self.rotten if journal.get(name) is file and file.data[at] != byte}
 
     # ---- a process
 
@@ -126,6 +141,7 @@ class SetNode(Node):
                 options.prefer_weight,
                 has_token=True,
                 boot_id=f"{self.host.name}-{self._boots}",
+                scrub_interval=SCRUB_SECONDS,
             ),
             network=self._network,
             members=SimulatedDirectory(self._registry, process, self.host.name),

@@ -322,7 +322,7 @@ class SetSimulation(Simulation):
         if term is None or self._set_site.lost:
             return False
         written = term.marks.written
-        return all(
+        return not any(each.unrepaired for each in self.members) and all(
             each is master or (each.replica is not None and each.replica.final >= written) for each in self.members
         )
 

@@ -6,6 +6,7 @@ the same, for another process may have come to this directory.
 
     first_file       promotion: the number of the file that begins the epoch
     check_promotion  promotion: may it still go on?
+    mend             a file is damaged: is there another copy?
     begin            promotion: all was read, the header comes next
     wrote            each batch, before its sync: so that others sync while this broker does
     synced           this broker's own disk has it
@@ -19,10 +20,15 @@ The order of one batch: write, ``wrote``, sync, ``synced``, fence check, ``settl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Final, Protocol
 
 from tandemmq.journal.writer import OnWritten
 from tandemmq.store.records.headers import SetHeader
+from tandemmq.store.threads import Threads
+
+#: Who waits for a file to be mended shows this often that it lives.
+PATIENCE_SECONDS: Final = 0.1
 
 
 class Authority(Protocol):
@@ -74,9 +80,15 @@ class Authority(Protocol):
         behind it. Does not wait."""
         ...
 
+    def mend(self, file: int) -> Future[bool] | None:
+        """Somebody met damage in this file: have it read and repaired, from others who have it. Does not wait. The
+        result is whether all of the file verifies now; the Future is cancelled when the broker ends. None: there is no
+        other copy. Any thread."""
+        ...
+
     def damaged(self, files: Sequence[int]) -> None:
-        """A promotion finds these files damaged or missing. Raises Deposed where others have them whole: then one of
-        them is to lead, and this broker gets the files from it."""
+        """A promotion finds these files damaged or missing, and they could not be mended. Raises Deposed where others
+        may have them whole: then one of them is to lead."""
         ...
 
     @property
@@ -119,6 +131,9 @@ class SharedVolume:
     def check_promotion(self) -> None:
         pass
 
+    def mend(self, file: int) -> None:
+        return None
+
     def damaged(self, files: Sequence[int]) -> None:
         pass
 
@@ -142,3 +157,23 @@ class SharedVolume:
 
 
 SHARED_VOLUME: Authority = SharedVolume()
+
+
+def is_mended(
+    authority: Authority, file: int, *, seconds: float, alive: Callable[[], object], threads: Threads
+) -> bool:
+    """Whether ``file``, in which damage was met, verifies now. Waits so long at most, and calls ``alive`` meanwhile:
+    another copy may be out of reach for a moment."""
+    deadline = threads.monotonic() + seconds
+    while (mending := authority.mend(file)) is not None:
+        while not threads.wait([mending], PATIENCE_SECONDS):
+            alive()
+            if threads.monotonic() > deadline:
+                return False
+        if mending.cancelled() or mending.result():
+            return not mending.cancelled()
+        alive()
+        if threads.monotonic() > deadline:
+            return False
+        threads.sleep(PATIENCE_SECONDS)
+    return False

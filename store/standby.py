@@ -133,6 +133,7 @@ class Standby:
             audit=ProducerAudit(depth, producers) if depth and producers else None,
             has_foreign_index=self._has_foreign_index,
             horizon=lambda: self._authority.horizon,
+            mend=self._authority.mend,
             threads=self._threads,
         )
 

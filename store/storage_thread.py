@@ -16,9 +16,10 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tandemmq.journal.errors import JournalError, JournalMissing
+from tandemmq.store.authority import is_mended
 from tandemmq.store.maintenance.compaction import CompactionReport
 from tandemmq.store.maintenance.upkeep import CheckpointDone, Failed, Upkeep
 from tandemmq.store.operations import AddMessage, CountDeliveries, Operation, Page
@@ -38,6 +39,9 @@ from tandemmq.store.writer.space import Space
 from tandemmq.store.writer.submissions import Submissions
 
 log = logging.getLogger(__name__)
+
+#: For so long everybody waits for a damaged file that others may have whole: one of them may not answer.
+MEND_SECONDS: Final = 3.0
 
 T = TypeVar("T")
 
@@ -98,6 +102,7 @@ class StorageThread:
         self._has_let_go = False
         self._has_ended = False  # the thread takes nothing more from the inbox
         self._threads = threads
+        self._authority = promoted.authority
         # Of list[Operation | NewQueue], _Stop, CheckpointDone, _Question and Failed
         self._inbox: Inbox = threads.inbox()
         # Hands over operations, in order, behind what was submitted. Never blocks; the caller bounds what waits. Any
@@ -122,7 +127,7 @@ class StorageThread:
             background=background,
             threads=threads,
         )
-        self._pages = Pages(follower.files, state, follower.epoch_history, figures)
+        self._pages = Pages(follower.files, state, follower.epoch_history, figures, self._mends, threads.monotonic)
         self._upkeep = Upkeep(
             follower,
             self._end,
@@ -247,6 +252,9 @@ class StorageThread:
         if self._is_dropped:
             raise _Dropped("nobody waits any more for what is being confirmed")
         self.figures.last_seen_alive = self._clock()
+
+    def _mends(self, file: int) -> bool:
+        return is_mended(self._authority, file, seconds=MEND_SECONDS, alive=self._show_life, threads=self._threads)
 
     def _run(self) -> None:
         try:

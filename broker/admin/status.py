@@ -50,6 +50,7 @@ class Report:
     engine: Callable[[], Engine | None]
     ring: EventRing
     member: Callable[[], Mapping[str, Any]] | None = None  # what it says of its part in a set, if it has one
+    scrubbed: Callable[[], Mapping[str, int]] = dict  # what the scrubber has read, found and repaired
     warnings: Sequence[str] = ()
     log: Log | None = None
     mqtt: Callable[[], Mapping[str, int]] = dict  # figures of its MQTT clients, as master
@@ -114,6 +115,7 @@ class Report:
             "loop_pause_max_ms": round(self.loop_lag.max_seconds * 1000, 1),
             "overlong_steps_total": self.server.overlong_steps,
             "log_lines_dropped_total": 0 if self.log is None else self.log.dropped,
+            **self.scrubbed(),
         }
         store, engine = mastership.store, self.engine()
         if store is not None and engine is not None:
@@ -181,6 +183,11 @@ class Report:
     def _warnings(self, store: AnyStore | None) -> list[str]:
         """What an operator should know, and a restart by a supervisor would not repair."""
         warnings = list(self.warnings)
+        if damaged := self.scrubbed().get("damaged_journal_files"):
+            warnings.append(
+                f"bytes of {damaged} sealed journal files are damaged, and no other node that answers has a sound "
+                "copy; the log names the places"
+            )
         if store is not None and store.figures.damaged:
             warnings.append(
                 f"{store.figures.damaged} messages are damaged and are not delivered; the log names them, and "

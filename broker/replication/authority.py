@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from tandemmq.broker.replication.replica import Replica
 from tandemmq.broker.replication.term import Term
@@ -38,11 +39,14 @@ class SetAuthority:
         if not term.has_lease:
             raise Deposed(term.epoch, "another node was promised a later epoch, or may have been")
 
+    def mend(self, file: int) -> Future[bool]:
+        return self._replica.scrubber.check(file)
+
     def damaged(self, files: Sequence[int]) -> None:
         term = self._elected
         if len(term.marks.voters.ids) > 1:
-            self._replica.give_up_files(files)
-            raise Deposed(term.epoch, f"files {', '.join(map(str, files))} are damaged; another node is to lead")
+            damaged = ", ".join(map(str, files))
+            raise Deposed(term.epoch, f"no member that answers has sound copies of files {damaged}")
 
     @property
     def free_bytes(self) -> int | None:

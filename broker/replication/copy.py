@@ -197,14 +197,6 @@ class JournalCopy:
         self.standing = Standing(cut, lineage, self._newest_set())
         self.synced = common
 
-    def set_aside(self, files: Collection[int]) -> None:
-        """Take files that are no use out of the journal, newest first, into ``quarantine/``. ``scan`` comes next."""
-        self._close()
-        there = [file for file in self._files.list() if file in files]
-        self._set_aside(there, (0, 0))
-        for file in reversed(there):
-            self._files.remove([file])
-
     def _newest_set(self) -> SetHeader | None:
         self._headers.refresh()
         headers = self._headers.epoch_history.headers

@@ -35,6 +35,8 @@ def make_replica(
     connectors: Sequence[str],
     admin: str | None,
     record: Callable[..., object],
+    scrub_rate: int,
+    scrub_interval: float,
 ) -> Replica:
     """Of the store in ``directory``, which is made if it is not there. Nothing is begun. ``tls``: for those who dial
     this node, and for those whom it dials; None: links are not encrypted.
@@ -61,6 +63,8 @@ def make_replica(
             tandemmq.__version__,
             admin,
             tuple(connectors),
+            scrub_rate,
+            scrub_interval,
         ),
         network=TcpNetwork(
             TcpSettings(

@@ -55,7 +55,7 @@ HMAC_BYTES: Final = 32
 
 _PREFIX: Final = struct.Struct(">II")
 _TYPE_BYTES: Final = 1
-# epoch, file, offset, end, length
+# epoch (PIECE: id), file, offset, end, length
 _BYTES_HEAD: Final = struct.Struct(">QIQQQ")
 DATA_BYTES_MAX: Final = FRAME_BYTES_MAX - _TYPE_BYTES - _BYTES_HEAD.size
 
@@ -249,6 +249,31 @@ class Resign:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetch:
+    """Send me the batch that begins there: mine is damaged. ``lineage``: of my journal."""
+
+    id: int
+    set: str
+    lineage: Lineage
+    file: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some of the batch that FETCH ``id`` asked for. ``end``: as of BYTES; ``length``: of the whole batch, 0: I have no
+    sound one."""
+
+    id: int
+    file: int
+    offset: int
+    end: int
+    length: int
+    data: bytes | bytearray | memoryview
+    _head: bytes | None = field(default=None, init=False, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """What do you know?"""
 
@@ -280,6 +305,8 @@ Message = (
     | AliveAnswer
     | Have
     | Resign
+    | Fetch
+    | Piece
     | Status
     | StatusAnswer
 )
@@ -287,6 +314,7 @@ Message = (
 _pair: Final = row_of(file_number, number)
 
 _BYTES: Final = 23
+_PIECE: Final = 32
 # Type, name on the wire, and what each key may be. What is not named here is left alone: a later version may say more.
 _TABLE: Final[tuple[tuple[int, str, type[Message], dict[str, Check]], ...]] = (
     (
@@ -381,6 +409,13 @@ _TABLE: Final[tuple[tuple[int, str, type[Message], dict[str, Check]], ...]] = (
         {"epoch": number, "file": file_number, "end": number, "on": one_of("memory", "disk"), "free": number},
     ),
     (30, "RESIGN", Resign, {"epoch": number, "to": or_null(identity)}),
+    (
+        31,
+        "FETCH",
+        Fetch,
+        {"id": number, "set": identity, "lineage": lineage, "file": file_number, "offset": number},
+    ),
+    (_PIECE, "PIECE", Piece, {}),
     (40, "STATUS", Status, {}),
     (41, "STATUS_ANSWER", StatusAnswer, {"status": mapping}),
 )
@@ -390,6 +425,8 @@ _BY_TYPE: Final = {code: (name, kind, tuple(keys.items())) for code, name, kind,
 _BY_CLASS: Final[dict[type[Message], tuple[int, tuple[str, ...]]]] = {
     kind: (code, tuple(keys)) for code, _, kind, keys in _TABLE
 }
+#: With a head of fixed fields before the bytes of the journal.
+_WITH_DATA: Final[dict[int, type[Bytes] | type[Piece]]] = {_BYTES: Bytes, _PIECE: Piece}
 _NAMES: Final = {kind: name for _, name, kind, _ in _TABLE}
 
 
@@ -408,11 +445,11 @@ def encode(message: Message) -> bytes:
 
 
 def encode_parts(message: Message) -> tuple[bytes, bytes | bytearray | memoryview]:
-    """The frame in two parts, to be sent one after the other; the second is the data of BYTES itself, not a copy.
+    """The frame in two parts, to be sent one after the other; the second is the data of BYTES or PIECE, not a copy.
 
     Of a BYTES that goes to several members the first part, with the checksum, is made once.
     """
-    if isinstance(message, Bytes):
+    if isinstance(message, Bytes | Piece):
         return message._head or _encode_head(message), message.data
     code, keys = _BY_CLASS[type(message)]
     content = {key: getattr(message, key) for key in keys}
@@ -428,11 +465,12 @@ def content_of(hello: Hello) -> bytes:
     return hello.as_sent if hello.as_sent is not None else encode(hello)[_PREFIX.size + _TYPE_BYTES :]
 
 
-def _encode_head(message: Bytes) -> bytes:
+def _encode_head(message: Bytes | Piece) -> bytes:
     data = message.data
-    assert len(data) <= DATA_BYTES_MAX, f"BYTES with {len(data)}"
-    fields = (message.epoch, message.file, message.offset, message.end, message.length)
-    covered = b"%c%b" % (_BYTES, _BYTES_HEAD.pack(*fields))
+    assert len(data) <= DATA_BYTES_MAX, f"{name_of(message)} with {len(data)}"
+    first = message.epoch if isinstance(message, Bytes) else message.id
+    fields = (first, message.file, message.offset, message.end, message.length)
+    covered = b"%c%b" % (_BY_CLASS[type(message)][0], _BYTES_HEAD.pack(*fields))
     checksum = zlib.crc32(data, zlib.crc32(covered))
     head = _PREFIX.pack(len(covered) + len(data), checksum) + covered
     object.__setattr__(message, "_head", head)
@@ -569,8 +607,8 @@ def decode(frame: memoryview | bytes, *, is_own: bool = False) -> Message:
     code = body[0]
     if code not in _BY_TYPE:
         raise FrameError(f"a message of type {code}, which nobody knows")
-    if code == _BYTES:
-        return _decode_bytes(body, is_own)
+    if code in _WITH_DATA:
+        return _decode_bytes(body, _WITH_DATA[code], is_own)
     name, kind, checks = _BY_TYPE[code]
     content = body[_TYPE_BYTES:]
     key = ""
@@ -589,12 +627,13 @@ def decode(frame: memoryview | bytes, *, is_own: bool = False) -> Message:
     return build(**values)
 
 
-def _decode_bytes(body: memoryview, is_own: bool) -> Bytes:
+def _decode_bytes(body: memoryview, kind: type[Bytes] | type[Piece], is_own: bool) -> Bytes | Piece:
     begin = _TYPE_BYTES + _BYTES_HEAD.size
+    name = _NAMES[kind]
     if len(body) < begin:
-        raise FrameError(f"BYTES of {len(body)} bytes, less than its head")
-    epoch, file, offset, end, length = _BYTES_HEAD.unpack_from(body, _TYPE_BYTES)
-    if max(epoch, offset, end, length) > NUMBER_MAX or file > FILE_MAX:
-        raise FrameError(f"BYTES of epoch {epoch}, file {file}, offset {offset}, end {end}, length {length}")
+        raise FrameError(f"{name} of {len(body)} bytes, less than its head")
+    first, file, offset, end, length = _BYTES_HEAD.unpack_from(body, _TYPE_BYTES)
+    if max(first, offset, end, length) > NUMBER_MAX or file > FILE_MAX:
+        raise FrameError(f"{name} of epoch {first}, file {file}, offset {offset}, end {end}, length {length}")
     data = body[begin:]
-    return Bytes(epoch, file, offset, end, length, data if is_own else bytes(data))
+    return kind(first, file, offset, end, length, data if is_own else bytes(data))

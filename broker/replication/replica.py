@@ -8,6 +8,7 @@ The lock thread asks for the mastership through ``try_acquire`` and lets it go w
     links        who is there                                    candidate        asks for votes, founds
     follower     follows a master                                voter            gives votes
     leader       leads; the lock thread takes it and lets go     status           what people are told
+    repair       writes damaged batches of the journal again     member_copies    asks others for them, and answers
 """
 
 # proofs: replication-rules
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from queue import Empty
 from typing import Any, Final
@@ -30,17 +32,20 @@ from tandemmq.broker.replication.known import Known
 from tandemmq.broker.replication.leader import Leader
 from tandemmq.broker.replication.links import Links
 from tandemmq.broker.replication.marks import NOWHERE, Place
+from tandemmq.broker.replication.member_copies import MemberCopies
 from tandemmq.broker.replication.messages import (
     Alive,
     AliveAnswer,
     Begin,
     Bytes,
+    Fetch,
     FinalUpTo,
     Follow,
     Have,
     Hello,
     Message,
     NotLeading,
+    Piece,
     Promise,
     PromiseAnswer,
     Resign,
@@ -54,6 +59,7 @@ from tandemmq.broker.replication.messages import (
 from tandemmq.broker.replication.network import Link, Network
 from tandemmq.broker.replication.positions import Position
 from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older
+from tandemmq.broker.replication.repair import OwnCopy
 from tandemmq.broker.replication.settings import ReplicaSettings
 from tandemmq.broker.replication.state import PROMISE_LOST, NodeState
 from tandemmq.broker.replication.status import StatusReport
@@ -62,6 +68,7 @@ from tandemmq.broker.replication.twins import Twins
 from tandemmq.broker.replication.voter import Voter
 from tandemmq.broker.replication.voters import Voters
 from tandemmq.journal.files import JournalFiles
+from tandemmq.store.maintenance.scrubber import Scrubber
 from tandemmq.store.threads import Threads
 
 log = logging.getLogger(__name__)
@@ -103,10 +110,15 @@ class Replica:
         self._known = known = Known(threads.boottime)
         self._follower = follower = Follower(state, links, free_bytes)
         self._leader = leader = Leader(state, links, known, lambda: self.on_yield())
+        self._copies = copies = MemberCopies(state, links, known)
+        own = OwnCopy(state, follower, copies, self._act)
+        self.scrubber = scrubber = Scrubber(
+            lambda: (own,), rate=settings.scrub_rate, interval=settings.scrub_interval, threads=threads
+        )
         self.candidate = candidate = Candidate(state, links, follower, leader)
         voter = Voter(state, follower, candidate)
         self._twins = twins = Twins(threads.monotonic)
-        self._report = report = StatusReport(state, links, follower, leader, known, twins)
+        self._report = report = StatusReport(state, links, follower, leader, known, twins, scrubber)
         # Verbs of its roles that others call, on any thread.
         self.try_acquire = leader.try_acquire
         self.propose, self.give_up_change = leader.propose, leader.give_up_change
@@ -114,6 +126,7 @@ class Replica:
         self.members, self.leader, self.others = links.entries, report.leader, report.others
         self.status, self.overview = report.status, report.overview
         self._remember = remember
+        self._threads = threads
         self._now = threads.boottime
         self._status_at = float("-inf")
         self._paused_until = 0.0
@@ -135,6 +148,7 @@ class Replica:
             Skipped: follower.file_sealed,
             FinalUpTo: follower.final_told,
             Resign: voter.resigned,
+            Fetch: copies.answer,
             Status: lambda link, message: link.send(StatusAnswer(self.status())),
             StatusAnswer: lambda link, message: known.note(link.member.store, message.status),
         }
@@ -148,9 +162,12 @@ class Replica:
         self._links.watch(lambda: self._inbox.put(self._links.dial))
         self._thread.start()
         self._alive_thread.start()
+        self.scrubber.start()
 
     def end(self, *, resigns: bool = True) -> None:
         """On return nothing goes on. A master has let go before (``release``), and says so, if it may."""
+        self._copies.end()
+        self.scrubber.end()  # before the thread that it has repairs written by
         self._is_ended = True
         self._inbox.put(None)
         self._end.set()
@@ -222,11 +239,6 @@ class Replica:
         if term is not None:
             self._inbox.put(lambda: self._leader.resign(term))
 
-    def give_up_files(self, files: Sequence[int]) -> None:
-        """Some of the own journal is damaged or missing: until it was got from others this node neither stands nor
-        promises. Any thread; at once."""
-        self._inbox.put(lambda: self.state.give_up_files(files))
-
     # ---- the network's thread (network.Listener)
 
     def hello(self) -> Hello:
@@ -274,6 +286,8 @@ class Replica:
         elif isinstance(message, Have):
             if term is not None and message.epoch == term.epoch:  # prove: have-of-this-epoch
                 term.have(link, message)
+        elif isinstance(message, Piece):
+            self._copies.came(link, message)
         else:
             self._inbox.put((link, message))
 
@@ -327,6 +341,20 @@ class Replica:
             return
         link, message = item
         self._guarded(lambda: self._handlers[type(message)](link, message))
+
+    def _act(self, work: Callable[[], bool]) -> bool:
+        """What ``work`` returns or raises, called on the replica's thread. Of another thread that ends before it."""
+        done: Future[bool] = Future()
+
+        def act() -> None:
+            try:
+                done.set_result(work())
+            except Exception as error:
+                done.set_exception(error)
+
+        self._inbox.put(act)
+        self._threads.wait([done])
+        return done.result()
 
     def _guarded(self, work: Callable[[], object]) -> None:
         """A disk that fails ends the stream, never the thread."""

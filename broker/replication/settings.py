@@ -9,7 +9,8 @@ from tandemmq.config.replication import Sync
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """``timeout_seconds``: T. ``catch_up_rate``: bytes a second, 0 for no bound."""
+    """``timeout_seconds``: T. ``catch_up_rate``: bytes a second, 0 for no bound. ``scrub_rate`` and
+    ``scrub_interval``: of the store, in bytes a second and seconds."""
 
     broker: str
     node: str
@@ -24,6 +25,8 @@ class ReplicaSettings:
     version: str = ""
     admin: str | None = None
     connectors: tuple[str, ...] = ()
+    scrub_rate: int = 4 << 20
+    scrub_interval: float = 3600.0
 
     @property
     def timeout_milliseconds(self) -> int:

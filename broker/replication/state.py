@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from tandemmq.broker.replication.copy import JournalCopy
 from tandemmq.broker.replication.election_timer import ElectionTimer
-from tandemmq.broker.replication.positions import BEFORE_ALL, Position
+from tandemmq.broker.replication.positions import BEFORE_ALL, Lineage, Position
 from tandemmq.broker.replication.promise import Origin, Promise, PromiseFile
 from tandemmq.broker.replication.settings import ReplicaSettings
 from tandemmq.broker.replication.term import Term
@@ -53,7 +53,6 @@ class NodeState:
         self.problem = ""  # why this node does not take part as it should
         self.waiting = ""  # why it founds no set
         self._promises = promises
-        self._damaged: set[int] = set()  # files of the own journal that are no use
 
     def start(self) -> None:
         if self._promises.origin is Origin.RENAMED:
@@ -150,6 +149,12 @@ class NodeState:
         return self.copy.position
 
     @property
+    def lineage(self) -> Lineage:
+        """Where each epoch of the own journal ended, the newest so far."""
+        term = self.term
+        return term.lineage() if term is not None and term.marks.first is not None else self.copy.standing.lineage
+
+    @property
     def highest(self) -> int:
         """Of the epochs and file numbers that it has or promised."""
         return max(self.promise.epoch, self.position.epoch, *self.files.list(), 0)
@@ -201,17 +206,7 @@ class NodeState:
         if header is not None and promise.founding is not None:
             self.note(replace(promise, set=header.id, founding=None))
 
-    def give_up_files(self, files: Sequence[int]) -> None:
-        """Some of the own journal is damaged or missing: until it was got from others this node neither stands nor
-        promises."""
-        self._damaged.update(files)
-        self.set_whole(False)
-        self.say_problem(f"files {', '.join(map(str, files))} are damaged: they are fetched from another node")
-
     def end_term(self) -> None:
         """Be a follower again. The store writes no more."""
         self.term = None
-        if self._damaged:
-            self.copy.set_aside(self._damaged)
-            self._damaged.clear()
         self.scan()

@@ -15,13 +15,22 @@ from tandemmq.broker.replication.known import Known
 from tandemmq.broker.replication.leader import Leader
 from tandemmq.broker.replication.links import Links
 from tandemmq.broker.replication.marks import NOWHERE
+from tandemmq.broker.replication.member_copies import KNOWS_FETCH
 from tandemmq.broker.replication.state import NodeState
 from tandemmq.broker.replication.twins import Twins
+from tandemmq.store.maintenance.scrubber import Scrubber
 
 
 class StatusReport:
     def __init__(
-        self, state: NodeState, links: Links, follower: Follower, leader: Leader, known: Known, twins: Twins
+        self,
+        state: NodeState,
+        links: Links,
+        follower: Follower,
+        leader: Leader,
+        known: Known,
+        twins: Twins,
+        scrubber: Scrubber,
     ) -> None:
         self._state = state
         self._links = links
@@ -29,6 +38,7 @@ class StatusReport:
         self._leader = leader
         self._known = known
         self._twins = twins
+        self._scrubber = scrubber
         self._lags: dict[str, int] = {}  # of followers, in bytes
 
     def measure_lags(self) -> None:
@@ -130,4 +140,5 @@ class StatusReport:
             "elections": self._leader.elections,
             "quorum_losses": self._leader.quorum_losses,
             "zookeeper": self._links.problem,
+            KNOWS_FETCH: self._scrubber.figures,
         }

@@ -87,7 +87,8 @@ class Follower:
     they matter to ``advance(is_final=True)`` only. ``index_root`` is where other brokers' indexes may tell of batches
     that are not there any more. ``is_trial``: nothing is copied into quarantine, and no repairs are worked out.
     ``on_read`` is called after each batch with how far the journal was read. ``horizon`` says how far a standby may
-    read (``store.authority``); it bounds no promotion. Raises IndexNotOfThisJournal.
+    read (``store.authority``); it bounds no promotion. ``mend`` is told, again and again, of a file that a standby
+    cannot read; it does not wait. Raises IndexNotOfThisJournal.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Follower:
         has_foreign_index: Callable[[], bool] = lambda: False,
         on_read: Callable[[Position], None] | None = None,
         horizon: Callable[[], tuple[int, int] | None] = _no_horizon,
+        mend: Callable[[int], object] = lambda file: None,
         threads: Threads = OS_THREADS,
     ) -> None:
         self.files = files
@@ -130,6 +132,7 @@ class Follower:
         self.speed = ReplaySpeed()
         self._seen = Horizon()
         self._horizon = horizon
+        self._mend = mend
         self._at_end = (0, 0, 0)  # the live file, its visible end, the records that are not settled there
         self._headers = HeaderReader(files)
         self._sealed = SealedFiles(files, self._headers, checks_all=checks_all)
@@ -221,6 +224,8 @@ class Follower:
         except (JournalCorrupt, JournalMissing) as reason:
             if is_final:
                 raise
+            if isinstance(reason, JournalCorrupt):  # a file that is missing may have been given up
+                self._mend(reason.file)
             self._wait(str(reason))
             return {}
 

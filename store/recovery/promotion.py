@@ -19,7 +19,7 @@ from typing import TypeVar
 from tandemmq.journal.errors import Deposed, JournalError, JournalMissing
 from tandemmq.journal.files import JournalFiles, OwnFile
 from tandemmq.journal.writer import JournalWriter
-from tandemmq.store.authority import SHARED_VOLUME, Authority
+from tandemmq.store.authority import SHARED_VOLUME, Authority, is_mended
 from tandemmq.store.damage.report import JournalLost, encode_next, files_of
 from tandemmq.store.records.commands import encode_commit, encode_rollback
 from tandemmq.store.records.headers import Header, encode_header
@@ -37,6 +37,8 @@ FIRST_FILE_BYTES = 64 << 10
 BATCH_BYTES = 4 << 20
 # So many times a file may go while it is read; a deposed master removes a few at most.
 REMOVED_MAX = 100
+# For so long a file with damage may be got from others; nobody serves meanwhile.
+MEND_SECONDS = 5.0
 
 T = TypeVar("T")
 
@@ -103,6 +105,7 @@ class Promotion:
         self._broker = broker
         self._max_file_length = max_file_length
         self._sync = sync
+        self._threads = threads
         self._clock = threads.monotonic
         self._last = 0
         self._first = 0
@@ -162,7 +165,7 @@ class Promotion:
         started = self._clock()
         before = follower.replay.records
         self._ends = self.undisturbed(lambda: follower.advance(is_final=True))
-        describe_subscriptions(follower.state, self._files)
+        self.undisturbed(lambda: describe_subscriptions(follower.state, self._files))
         # A successor may have put up its fence before we came to read: what it has is none of our header's business.
         earlier = {file: end for file, end in self._ends.items() if file < self._first}
         self._ends = earlier  # prove: ends-of-earlier-files
@@ -183,6 +186,7 @@ class Promotion:
         """What ``read`` returns, which reads journal files. What others remove meanwhile is no damage: a successor of
         ours (Deposed is raised), or one whom our fence deposed and who still removes what it gave up before."""
         removed = 0
+        mended: set[int] = set()
         try:
             while True:
                 try:
@@ -195,10 +199,23 @@ class Promotion:
                     self._prepare()  # so that the directory is listed anew
                 except (JournalError, JournalLost) as error:
                     self._check_fence()  # prove: damage-while-reading-checks-fence
+                    if self._mends(files_of(error), mended):
+                        continue
                     self._authority.damaged(files_of(error))  # prove: damage-is-left-to-others
                     raise
         finally:
             self._files.abandon(self._broker)
+
+    def _mends(self, files: Sequence[int], before: set[int]) -> bool:
+        """Whether all of these verify now, by the copies of others. A file is mended once: what verifies and cannot be
+        read all the same is no better in another copy."""
+        # prove: promotion-mends-a-file-once " if file not in before"
+        new = [file for file in files if file not in before]
+        before.update(new)
+        return bool(new) and all(
+            is_mended(self._authority, file, seconds=MEND_SECONDS, alive=self._alive, threads=self._threads)
+            for file in new
+        )
 
     def next_epoch(self, follower: Follower) -> int:
         """The least that the new epoch can be; to be asked after ``read``."""

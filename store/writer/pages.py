@@ -1,13 +1,17 @@
 """Stored messages read back from the journal, for queues that page and for copies. Used by the storage thread alone.
 
 What is given out was compared with its checksum since it was read, also of files that this process writes
-(journal/checked.py). What does not verify is never delivered, and is reported.
+(journal/checked.py). What does not verify is mended by another copy, before anything behind it is given out, or it is
+never delivered, and is reported.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from tandemmq import log_events
 from tandemmq.journal.checked import CheckedReader
@@ -26,16 +30,31 @@ from tandemmq.store.writer.figures import Figures
 log = logging.getLogger(__name__)
 
 DAMAGED_IDS_SHOWN = 20
+# Of one file; while it is asked for, nobody is served.
+MEND_INTERVAL_SECONDS = 10.0
+
+T = TypeVar("T")
 
 
 class Pages:
-    """Reads stored messages."""
+    """Reads stored messages. ``mends`` waits until a file with damage was mended: whether it was."""
 
-    def __init__(self, files: JournalFiles, state: State, epoch_history: EpochHistory, figures: Figures) -> None:
+    def __init__(
+        self,
+        files: JournalFiles,
+        state: State,
+        epoch_history: EpochHistory,
+        figures: Figures,
+        mends: Callable[[int], bool] = lambda file: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._reader = CheckedReader(files, lambda file: epoch_history.ends.get(file))
         self._state = state
         self._epoch_history = epoch_history
         self._figures = figures
+        self._mends = mends
+        self._clock = clock
+        self._asked_at: dict[int, float] = {}  # when a file was to be mended last
 
     def fill(self, page: Page) -> None:
         """The next messages of the page's owner, but those that a prepared transaction removes."""
@@ -95,7 +114,7 @@ class Pages:
 
     def message_at(self, location: int, size: int) -> Message:
         """The message that the record at ``location`` stores."""
-        return _message_in(self._reader.read_many([(location, size)])[0], self.version_at(location >> 32))
+        return _message_in(self._read_many([(location, size)])[0], self.version_at(location >> 32))
 
     def tell_damage(self, entry: Entry) -> None:
         """It does not verify, and is given to nobody."""
@@ -117,12 +136,31 @@ class Pages:
     def read(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
         """Payloads of records, given as (location, size) in any order; neighbours are read together."""
         ascending = sorted(set(wanted))  # what was copied stands elsewhere than its neighbours in the order
-        found = dict(zip(ascending, self._reader.read_many(ascending), strict=True))
+        found = dict(zip(ascending, self._read_many(ascending), strict=True))
         return [found[place] for place in wanted]
 
     def read_record(self, location: int) -> bytes:
         """The payload of a record whose size is not known."""
-        return self._reader.read(location)
+        return self._mended(lambda: self._reader.read(location))
+
+    def _read_many(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
+        return self._mended(lambda: self._reader.read_many(wanted))
+
+    def _mended(self, read: Callable[[], T]) -> T:
+        """What ``read`` returns, once the files in which it meets damage were mended; raises what cannot be. Everybody
+        waits for it, so a file is asked for once in a while only."""
+        while True:
+            try:
+                return read()
+            except (JournalCorrupt, JournalMissing) as damage:
+                now, file = self._clock(), damage.file
+                # prove: file-is-mended-once "self._asked_at.get(file, -math.inf)" -> "-math.inf"
+                if now - self._asked_at.get(file, -math.inf) < MEND_INTERVAL_SECONDS:
+                    raise
+                self._asked_at[file] = now
+                if not self._mends(file):
+                    raise
+                self._reader.forget([file])  # prove: mended-file-is-read-anew
 
     def forget(self, files: Iterable[int]) -> None:
         """Those files are to be removed."""

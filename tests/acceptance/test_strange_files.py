@@ -314,3 +314,31 @@ def test_what_others_may_read_is_told(tmp_path: Path) -> None:
         os.system(warning.rpartition("to mend it: ")[2])
         broker.terminate()
         assert broker.start().wait_role("master")["warnings"] == []
+
+
+# ---- what nobody reads
+
+
+def test_the_master_of_a_pair_finds_damage_in_the_background(tmp_path: Path) -> None:
+    """The volume has one copy: it is reported, and the broker goes on."""
+    options = ("--set", "store.journal_max_file_length=64kb", "--set", "store.scrub_interval=100ms")
+    with serving(*(BrokerProcess(tmp_path / "data", name, *options) for name in "ab")) as pair:
+        master = wait_master(pair)
+        standby = next(each for each in pair if each is not master)
+        for number in range(20):
+            asyncio.run(confirm(master.stomp, "/queue/q", f"{number}".ljust(8_000, "x"), ANSWER_SECONDS_MAX))
+        wait_until(lambda: counted(master, "scrub_passes_total") > 1, "it reads again and again")
+        first = journal(master)[0]
+        good = first.read_bytes()
+        with open(first, "r+b") as rotten:
+            rotten.seek(30_000)
+            rotten.write(b"rotten")
+        wait_until(lambda: counted(master, "damaged_journal_files") == 1, "it is found")
+        assert any("1 sealed journal files are damaged" in each for each in (master.status() or {})["warnings"])
+        assert counted(standby, "scrub_bytes_total") == 0, "the volume is read once"
+        first.write_bytes(good)
+        wait_until(lambda: counted(master, "damaged_journal_files") == 0, "it is well again")
+
+
+def counted(broker: BrokerProcess, name: str) -> int:
+    return int((broker.status() or {}).get("counts", {}).get(name, -1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple
 
 from tandemmq.store.authority import Authority
@@ -66,6 +67,10 @@ class NotedAuthority:
         self.steps.append(f"sealed {file}")
         self.ends[file] = end
         self._other.sealed(file, end)
+
+    def mend(self, file: int) -> Future[bool] | None:
+        self.steps.append(f"mend {file}")
+        return self._other.mend(file)
 
     def damaged(self, files: Sequence[int]) -> None:
         self.steps.append(f"damaged {files}")

@@ -26,6 +26,7 @@ def status(
     is_overdue: bool = False,
     part: dict[str, Any] = WELL,
     damaged: int = 0,
+    damaged_files: int = 0,
     full: str = "",
     archive: str | None = None,
 ) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def status(
     store: Any = SimpleNamespace(
         is_full=bool(full), full_reason=full, archive_problem=archive, figures=SimpleNamespace(damaged=damaged)
     )
-    report: Any = SimpleNamespace(warnings=())
+    report: Any = SimpleNamespace(warnings=(), scrubbed=lambda: {"damaged_journal_files": damaged_files})
     warnings = Report._warnings(report, store) + set_metrics.warnings(part)
     found = problems(mastership, locker, NOW) + set_metrics.problems(part)
     return {"role": role, "epoch": 3, "problems": found, "warnings": warnings}
@@ -60,6 +61,7 @@ CAUSES: dict[str, dict[str, Any]] = {
     "two nodes of a set have copies of one disk": status(part=WELL | {"twins": "store 5e is used by two nodes"}),
     "a set without its directory": status(part=WELL | {"zookeeper": "no answer"}),
     "messages are damaged": status(damaged=1),
+    "a sealed journal file is damaged": status(damaged_files=1),
     "the disk is at its reserve": status(full="the disk is at its reserve"),
     "the archive cannot be written": status(archive="the archive cannot be written"),
 }

@@ -73,6 +73,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
 BY_KIND: dict[tuple[Any, str], st.SearchStrategy[Any]] = {
     (m.Would, "set"): ids,
     (m.Begin, "set"): ids,
+    (m.Fetch, "set"): ids,
     (m.Begin, "end"): pairs,
 }
 KINDS = [kind for _, _, kind, _ in m._TABLE]
@@ -186,6 +187,7 @@ def test_bytes_are_the_head_and_the_data_itself(message: m.Bytes) -> None:
 def test_the_format() -> None:
     message = m.Bytes(epoch=1, file=2, offset=3, end=4, length=5, data=b"abc")
     assert encode(message) == frame(23, struct.pack(">QIQQQ", 1, 2, 3, 4, 5) + b"abc")
+    assert encode(m.Piece(1, 2, 3, 4, 5, b"abc")) == frame(32, struct.pack(">QIQQQ", 1, 2, 3, 4, 5) + b"abc")
     assert encode(m.Alive(7, 9, 500)) == frame(27, b'{"epoch":7,"number":9,"milliseconds":500}')
     assert encode(m.Status()) == frame(40, b"{}")
 

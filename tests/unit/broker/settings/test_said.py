@@ -65,6 +65,8 @@ NOT_TOLD = {
     "index_directory": "broker.wiring",
     "file_mode": "broker.wiring",
     "ignore_unsafe_volume": "broker.wiring",
+    "scrub_rate": "broker.wiring",
+    "scrub_interval": "broker.wiring",
     "filtered_persistence_adapters": "broker.wiring",
 }
 

@@ -1,0 +1,145 @@
+"""Repairs sealed files of a node's own journal in place, and restores missing ones, with what other members have.
+
+The scrubber's thread finds damage, asks, and syncs; each write is done on the replica's thread, which also cuts and
+follows (docs/formats/replication.md, "Repair in place").
+"""
+
+# proofs: replication-repair
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tandemmq.broker.replication.follower import Follower
+from tandemmq.broker.replication.member_copies import MemberCopies
+from tandemmq.broker.replication.positions import Lineage, common_point
+from tandemmq.broker.replication.state import NodeState
+from tandemmq.disk import has_name, identity_of, open_with_status, opened, unlink_if_there, write_fully
+from tandemmq.journal.format import END_RECORD
+from tandemmq.store.maintenance.scrubber import Damaged, Repaired
+from tandemmq.store.recovery.header_reader import HeaderReader
+
+#: Behind the name of a journal file, until all of it is there.
+RESTORED_SUFFIX: Final = ".restored"
+
+
+class OwnCopy:
+    """A node's copy of the journal (store.maintenance.scrubber.Sealed). ``act`` calls a function on the replica's
+    thread, and returns what it returns."""
+
+    def __init__(
+        self,
+        state: NodeState,
+        follower: Follower,
+        copies: MemberCopies,
+        act: Callable[[Callable[[], bool]], bool],
+    ) -> None:
+        self.files = state.files
+        self.headers = HeaderReader(state.files)
+        self._state = state
+        self._follower = follower
+        self._copies = copies
+        self._act = act
+
+    @property
+    def below(self) -> int:
+        """What is final is not cut; and nobody cuts what the leader, or who was elected, has."""
+        # prove: only-final-files-are-scrubbed "self._follower.final[0]" -> "1 << 31"
+        return self._follower.final[0] if self._state.term is None else self._state.position.file
+
+    def mend(self, damaged: Damaged) -> Sequence[Repaired]:
+        disk = self.files.disk
+        fd, status = open_with_status(disk, self.files.path(damaged.file), os.O_RDWR)
+        try:
+            # prove: repair-of-the-file-that-was-read
+            if identity_of(status) != identity_of(damaged.source.status):
+                return ()
+            found = [self._mend(fd, damaged.file, *each) for each in damaged.ranges]
+            repaired = [each for each in found if each.batches]
+            if any(each.stop < stop for each, (_, stop) in zip(found, damaged.ranges, strict=True)):
+                self._act(self._leave_if_given_up)
+            if repaired:
+                disk.fsync(fd)  # prove: repair-is-durable-before-it-counts
+            return repaired
+        finally:
+            disk.close(fd)
+
+    def _mend(self, fd: int, file: int, start: int, stop: int) -> Repaired:
+        lineage = self._state.lineage
+
+        def write(at: int, batch: bytes) -> bool:
+            return self._act(lambda: self.write(fd, file, at, batch, lineage))
+
+        return self._fetch(file, start, stop, lineage, write)
+
+    def _leave_if_given_up(self) -> bool:
+        """On the replica's thread. What the master has given up is repaired by nobody; when this node begins to follow
+        anew, it removes what the master does not have."""
+        master = self._follower.master
+        if master is None or master.link.member.store not in self._copies.without:
+            return False
+        self._follower.leave("a damaged file was given up")
+        return True
+
+    def restore(self, file: int, end: int) -> Sequence[Repaired]:
+        """Under another name until all of it is there: a part of a file is never taken for the file."""
+        disk, path, lineage = self.files.disk, self.files.path(file) + RESTORED_SUFFIX, self._state.lineage
+        unlink_if_there(disk, path)
+        try:
+            with opened(disk, path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
+
+                def write(at: int, batch: bytes) -> bool:
+                    write_fully(disk, fd, batch, at)
+                    return True
+
+                found = self._fetch(file, 0, end, lineage, write)
+                write_fully(disk, fd, END_RECORD, found.stop)
+                disk.fsync(fd)  # prove: restored-file-is-durable-before-its-name
+            # prove: restored-file-is-whole "found.stop != end or "
+            if found.stop != end or not self._act(lambda: self._publish(path, file, end, lineage)):
+                return ()
+            return (found,)
+        finally:
+            unlink_if_there(disk, path)
+
+    def _fetch(
+        self, file: int, start: int, stop: int, lineage: Lineage, write: Callable[[int, bytes], bool]
+    ) -> Repaired:
+        """Batch by batch, until one cannot be had or written."""
+        at, batches, node = start, 0, ""
+        while at < stop and (found := self._copies.fetch(file, at, lineage)) is not None:
+            if not write(at, found[0]):
+                break
+            at += len(found[0])
+            batches, node = batches + 1, found[1]
+        return Repaired(start, at, batches, node)
+
+    def _publish(self, path: str, file: int, end: int, lineage: Lineage) -> bool:
+        """On the replica's thread: give a restored file its name, durably, unless another file has it."""
+        if not self._is_sealed_history(file, end, lineage):
+            return False
+        try:
+            self.files.disk.link(path, self.files.path(file))
+        except FileExistsError:
+            return False
+        self.files.sync_directory()
+        return True
+
+    def _is_sealed_history(self, file: int, end: int, lineage: Lineage) -> bool:
+        """Whether all up to there is what it was when ``lineage`` was sent, and stands before the open tail."""
+        state = self._state
+        common = common_point(state.lineage, lineage)
+        if common is None or (file, end) > common:  # prove: repair-of-what-was-not-cut
+            return False
+        return file < state.position.file  # prove: open-tail-is-not-repaired
+
+    def write(self, fd: int, file: int, offset: int, batch: bytes, lineage: Lineage) -> bool:
+        """On the replica's thread. ``lineage``: the own, as it was sent. Whether it was written; it is not synced."""
+        if not self._is_sealed_history(file, offset + len(batch), lineage):
+            return False
+        if not has_name(self.files.disk, fd, self.files.path(file)):  # prove: repair-under-the-journals-name
+            return False
+        write_fully(self.files.disk, fd, batch, offset)
+        return True
