@@ -120,7 +120,9 @@ class SimulatedDirectory:
         registry = self._registry
         registry.world.after(registry.session_seconds * BEAT, self._beat)
         if self._can_ask:
-            if self._own is not None and not registry.heard_of(self._own.store):
+            own = self._own
+            # A process of before may have left an entry with another address.
+            if own is not None and (not registry.heard_of(own.store) or registry.entries().get(own.store) != own):
                 self._put()
             self.look()
 

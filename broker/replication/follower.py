@@ -105,17 +105,19 @@ class Follower:
         state.note(replace(promise, set=message.set))
         if message.epoch > promise.epoch:
             state.promise_epoch(message.epoch, None)  # prove: epoch-is-promised-before-its-first-byte
-        if message.acknowledged > message.common:
+        if copy.is_forked(message.common, self.final):
+            raise Forked(
+                f"db-{message.common[0]}.log parts from the master's at {message.common[1]}, before {self.final}"
+            )
+        # A node with all that it acknowledged is ahead of a master that lost some.
+        # prove: ahead-is-not-restored "copy.position[1:]" -> "message.common"
+        if message.acknowledged > copy.position[1:]:
             state.set_whole(False)  # prove: restored-disk-is-not-whole
             state.record("restored", has=list(message.common), acknowledged=list(message.acknowledged))
             log.warning(
                 "this disk has less than it had acknowledged: db-%d.log %d of db-%d.log %d. It was restored, or lost "
                 "what was synced. This node does not vote until it has all of it again",
                 *(*message.common, *message.acknowledged),
-            )
-        if copy.is_forked(message.common, self.final):
-            raise Forked(
-                f"db-{message.common[0]}.log parts from the master's at {message.common[1]}, before {self.final}"
             )
         if message.lacking or copy.standing.damage is not None:
             state.set_whole(False)  # prove: not-whole-until-caught-up

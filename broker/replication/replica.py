@@ -257,10 +257,14 @@ class Replica:
         header = self.state.header
         if header is not None and hello.set is not None and hello.set != header.id:
             return f"of the set {hello.set}; this node is of {header.id}"
-        refusal = self._twins.refusal(hello)
+        is_old = is_older(hello.life, self.state.promise.lives.get(hello.store, 0))
+        # An old backup that is started beside the set takes nobody's links away.
+        # prove: an-unknown-old-life-is-no-twin "not self._twins.knows(hello)" -> "False"
+        is_backup = is_old and not self._twins.knows(hello)
+        refusal = None if is_backup else self._twins.refusal(hello)
         if refusal is not None:  # prove: twins-are-refused "refusal is not None" -> "False"
             return refusal
-        if is_older(hello.life, self.state.promise.lives.get(hello.store, 0)):
+        if is_old:
             return (
                 f"a later life of store {hello.store} was seen: its directory was restored from a backup. Remove "
                 "its promise file; then it follows as a learner"

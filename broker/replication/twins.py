@@ -78,6 +78,10 @@ class Twins:
             _hang_up(silent, "another node has its store id")  # prove: a-linked-twin-comes-again
         return None
 
+    def knows(self, hello: Hello) -> bool:
+        """Whether this process was heard, and is not silent since."""
+        return (hello.life, hello.address) in self._heard.get(hello.store, {})
+
     def link_up(self, link: Link) -> None:
         heard = self._heard.get(link.member.store, {}).get((link.member.life, link.member.address))
         if heard is not None:

@@ -431,6 +431,12 @@ def test_a_disk_that_has_less_than_it_acknowledged_promises_nothing_until_it_has
     assert case.replica.state.promise.is_whole, "it has as much"
 
 
+# proves: ahead-is-not-restored
+def test_a_disk_that_is_ahead_of_a_master_that_was_restored_lacks_nothing(case: Case) -> None:
+    case.begin(case.two, 5, case.middle, acknowledged=case.end, end=case.middle)
+    assert case.replica.state.promise.is_whole
+
+
 def test_a_damaged_copy_promises_nothing_until_it_has_caught_up(case: Case) -> None:
     with open(case.files.path(4), "r+b") as file:
         file.seek(case.middle[1] - 6)

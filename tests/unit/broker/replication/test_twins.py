@@ -120,3 +120,22 @@ def test_of_a_cloned_disk_no_copy_is_let_in_until_one_is_stopped(whole: SmallSet
     cloned.start()
     whole.until_same(master, cloned)
     whole.until(lambda: not master.replica.status()["twins"], "it is over")
+
+
+# proves: an-unknown-old-life-is-no-twin
+def test_an_old_copy_that_starts_beside_a_set_takes_nobodys_links(whole: SmallSet) -> None:
+    """A backup that was put back for a drill, and reaches the set: the others have seen a later life."""
+    master = whole.begun()
+    follower = whole.others(master)[0]
+    for turn in range(3):
+        follower.stop()
+        if not turn:
+            shutil.copytree(follower.directory, whole.path / "copy")
+        follower.start()
+        whole.until(lambda: follower.replica.has_link_to(master.replica.store), "it is heard")
+        whole.until_same(master, follower)
+    whole.add("copy")
+    for _ in range(int(3 * TWIN_SECONDS)):
+        whole.threads.sleep(1.0)
+        assert master.replica.has_link_to(follower.replica.store)
+        assert not master.replica.status()["twins"]
