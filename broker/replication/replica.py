@@ -58,7 +58,7 @@ from tandemmq.broker.replication.messages import (
 )
 from tandemmq.broker.replication.network import Link, Network
 from tandemmq.broker.replication.positions import Position
-from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older
+from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older, start_of
 from tandemmq.broker.replication.repair import OwnCopy
 from tandemmq.broker.replication.settings import ReplicaSettings
 from tandemmq.broker.replication.state import PROMISE_LOST, NodeState
@@ -257,10 +257,12 @@ class Replica:
         header = self.state.header
         if header is not None and hello.set is not None and hello.set != header.id:
             return f"of the set {hello.set}; this node is of {header.id}"
-        is_old = is_older(hello.life, self.state.promise.lives.get(hello.store, 0))
-        # An old backup that is started beside the set takes nobody's links away.
+        seen = self.state.promise.lives.get(hello.store, 0)
+        is_old = is_older(hello.life, seen)
+        # An old backup that is started beside the set takes nobody's links away. Of a clone and its original both may
+        # have the later life.
         # prove: an-unknown-old-life-is-no-twin "not self._twins.knows(hello)" -> "False"
-        is_backup = is_old and not self._twins.knows(hello)
+        is_backup = start_of(hello.life) < start_of(seen) and not self._twins.knows(hello)
         refusal = None if is_backup else self._twins.refusal(hello)
         if refusal is not None:  # prove: twins-are-refused "refusal is not None" -> "False"
             return refusal
