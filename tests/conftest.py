@@ -31,7 +31,7 @@ SERVICES = "TANDEMMQ_SERVICES"
 SLOW = ("acceptance/", "contract/", "crash/", "interop/", "model/simulator/", "mutants/")
 MEASURED = measured()
 HOW_LONG = (
-    "on two quiet cores about: make test 26 s, pytest 2 min 15 s, .ci/run 30 min "
+    "on two quiet cores about: make test 26 s, pytest 2 min 15 s, .ci/run 25 min "
     f"({THOROUGH}=1 pytest --services is its larger part)"
 )
 # Spark; PostgreSQL and MariaDB; a JMS client and its broker; an image: each is started, or made, by one worker.
@@ -153,6 +153,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept, left_out = [], []
     for item in items:
         names = _names(item)
+        for mark in names & {"service", "docker"}:
+            if f"mark.{mark}" not in _text(item.path):
+                raise pytest.UsageError(f"{item.nodeid}: its file has no `mark.{mark}`, by which CI finds it")
         if not names & {"thorough", "service", "prove"} and _is_fast(_path(item)):
             item.add_marker(pytest.mark.fast)
         reason = next((unwanted[name] for name in unwanted if name in names), None)
@@ -207,6 +210,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def _path(item: pytest.Item) -> str:
     """Below this directory."""
     return _below(item.path)
+
+
+@functools.cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 @functools.cache

@@ -260,17 +260,6 @@ async def test_a_handover_keeps_every_promise_and_makes_no_false_one(brokers: St
     assert all("handed over: " in outage["cause"] for outage in explained["outages"])
 
 
-async def test_a_handover_that_nobody_takes_ends_with_the_same_master(brokers: Start) -> None:
-    only = brokers("a")
-    before = await asyncio.to_thread(only.wait_role, "master")
-    done = await asyncio.to_thread(tandemmq, "handover", "--admin", admin_of(only), "--wait", "30")
-    assert done.returncode == 1
-    assert "nobody took it, so a is master again" in done.stdout
-    assert (await asyncio.to_thread(only.wait_role, "master"))["epoch"] > before["epoch"]
-    await preload(only.stomp, "/queue/q", ["x"])
-    assert await drain(only.stomp, "/queue/q") == ["x"]
-
-
 @pytest.mark.promise("failover-is-explained")
 def test_a_kill_is_explained_with_both_rings_one_of_them_dead(brokers: Start) -> None:
     master = brokers("a")

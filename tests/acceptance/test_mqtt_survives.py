@@ -138,31 +138,6 @@ def test_a_session_ends_when_its_time_is_over_and_leaves_nothing(broker: MqttBro
         assert again.session_present
 
 
-def test_wills_and_ends_survive_a_failover(brokers: tuple[MqttBroker, ...]) -> None:
-    one, two = brokers
-    with PahoClient(one.mqtt, "watcher", expiry=LONG) as watcher:
-        watcher.subscribe("wills/#")
-    PahoClient(one.mqtt, "published", expiry=LONG, will=("wills/published", b"", 1, False)).drop()
-    lost = [PahoClient(one.mqtt, "lost", expiry=LONG, will=("wills/lost", b"", 1, True), will_delay=1)]
-    lost.append(PahoClient(one.mqtt, "old", version="3.1.1", clean=False, will=("wills/old", b"", 2, False)))
-    lost.append(PahoClient(one.mqtt, "back", expiry=LONG, will=("wills/back", b"", 1, False)))
-    lost.append(PahoClient(one.mqtt, "short", expiry=1))
-    lost[-1].subscribe("a/#", 1)
-    watcher = PahoClient(one.mqtt, "watcher", expiry=LONG, clean=False)
-    _wait_will(watcher, "wills/published")
-    one.kill()
-    for each in (*lost, watcher):
-        each.drop()
-    two.wait_role("master")
-    with PahoClient(two.mqtt, "back", expiry=LONG, clean=False, will=("wills/back", b"", 1, False)) as back:
-        assert back.session_present
-        with PahoClient(two.mqtt, "watcher", expiry=LONG, clean=False) as watcher:
-            _wait_will(watcher, "wills/lost")
-            _wait_will(watcher, "wills/old")
-            _ended(two, "short")
-            assert sorted(set(_wills(watcher)) - {"wills/published"}) == ["wills/lost", "wills/old"]
-
-
 RIGHTS = """\
 [[connectors]]
 uri = "mqtt://127.0.0.1:{mqtt}"

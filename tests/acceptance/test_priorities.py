@@ -84,30 +84,3 @@ async def test_a_queue_goes_by_priority_over_failovers(pair: tuple[BrokerProcess
     standby.kill()
     master.start().wait_role("master")
     assert await take(await Wire.open(master.stomp), len(left) - len(found)) == expected[len(found) :]
-
-
-async def test_the_policy_may_be_switched_on_and_off_between_two_starts(
-    pair: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
-) -> None:
-    master, standby = pair
-    settings = tmp_path / "settings.toml"
-    settings.write_text("")
-    standby.stop()
-    master.stop()
-    master.start().wait_role("master")
-    messages = mixed(0, MESSAGES // 2)
-    await store(await Wire.open(master.stomp), messages)
-    third = MESSAGES // 6
-    assert await take(await Wire.open(master.stomp), third, prefetch=1) == list(range(third))
-
-    master.stop()
-    settings.write_text(ON)
-    master.start().wait_role("master")
-    found = await take(await Wire.open(master.stomp), third, prefetch=1)
-    assert found == by_priority(messages[third:])[:third]
-
-    master.stop()
-    settings.write_text("")
-    master.start().wait_role("master")
-    left = [number for number, _ in messages[third:] if number not in found]
-    assert await take(await Wire.open(master.stomp), len(left)) == left

@@ -11,11 +11,11 @@ import aiomqtt
 import pytest
 
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.broker.protocols.mqtt.packets import Connect, Publish, Version, Will
+from tandemmq.broker.protocols.mqtt.packets import Connect, Publish, Version
 from tandemmq.broker.protocols.mqtt.properties import NONE
 from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.mqtt_wire import Mqtt
-from tests.support.acceptance.openwire_wire import OpenWire, Refused, queue
+from tests.support.acceptance.openwire_wire import OpenWire, Refused
 from tests.support.acceptance.stomp_wire import Wire
 from tests.support.security.authority import Authority
 from tests.support.security.passwords import cheap
@@ -67,7 +67,7 @@ queue = ">"
 read = ["shops"]
 write = ["shops"]
 """
-GROUPS = {"alice": "shops", "bob": "eu", "eve": "", "carol": ""}
+GROUPS = {"alice": "shops", "bob": "eu", "eve": ""}
 VERSIONS = (Version.V3_1, Version.V3_1_1, Version.V5)
 NOT_AUTHORIZED, FAILURE = 0x87, 0x80
 
@@ -136,18 +136,6 @@ def test_a_wrong_password_is_refused_and_what_follows_is_not_done(broker: Secure
         assert heard.payload == b"the only one"
 
 
-def test_who_guesses_is_shut_out_and_others_notice_nothing(broker: Secured) -> None:
-    for guess in range(5):
-        with Mqtt(broker.plain, source="127.0.8.1") as client:
-            assert client.connect("g", "carol", f"guess {guess}") == [0x86]
-    with Mqtt(broker.plain, source="127.0.8.1") as client:  # who has not shown it since the start learns nothing
-        assert client.connect("g", "carol", "carol secret") == [NOT_AUTHORIZED]
-        assert client.is_closed()
-    for name, source in (("bob", "127.0.8.1"), ("carol", "127.0.8.2")):
-        with Mqtt(broker.plain, source=source) as client:
-            assert client.connect("g", name, f"{name} secret") == [0]
-
-
 def test_a_certificate_is_a_user(broker: Secured) -> None:
     with Mqtt(broker.mqtts, tls=broker.context(broker.authority.certificate("orders"))) as client:
         assert client.connect("till") == [0]
@@ -213,15 +201,6 @@ def test_publishing_takes_the_right(broker: Secured, version: Version, qos: int,
                 break
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("lasts", [False, True])
-def test_subscribing_takes_the_right(broker: Secured, version: Version, lasts: bool) -> None:
-    refused = NOT_AUTHORIZED if version is Version.V5 else FAILURE
-    with broker.login("eve", f"eve-{version}-{lasts}", version=version, lasts=lasts) as eve:
-        for name in ("ORDERS/EU", "ORDERS/#", "ORDERS/+", "$share/g/ORDERS/EU", "$SYS/#", "$SYS/broker/version"):
-            assert eve.subscribe(name, "OPEN/a", qos=1) == [refused, 1], name
-
-
 @pytest.mark.promise("rights")
 def test_a_wildcard_gives_what_may_be_read(broker: Secured) -> None:
     with broker.login("alice", "shop") as alice:
@@ -262,48 +241,7 @@ def test_what_is_forged_below_sys_goes_nowhere(broker: Secured) -> None:
         assert all(each is not None and each.payload != b"forged" for each in heard)
 
 
-@pytest.mark.parametrize("topic", ["ORDERS/EU", "ActiveMQ/Advisory/Connection"])
-def test_a_will_to_a_topic_that_may_not_be_written_is_not_published(broker: Secured, topic: str) -> None:
-    with Mqtt(broker.plain) as eve:
-        will = Will(topic, b"forged", 1, True, NONE)
-        assert eve.connect(f"will {topic}", "eve", "eve secret", will=will) == [0]
-    broker.wait_log(f"the will of MQTT client will {topic} is not published")
-    with broker.login("bob", "heir") as bob:
-        assert bob.subscribe("ORDERS/EU", "OPEN/will") == [0, 0]
-        bob.publish("OPEN/will", b"end")
-        heard = bob.hear()
-        assert heard is not None
-        assert heard.payload == b"end"  # nothing was retained
-
-
 # ---- what is another's
-
-
-PRIVATE = ("Session.till-7", "Session.new", "Retained", "Session.>", "Session.*", ">")
-
-
-@pytest.mark.parametrize("name", PRIVATE)
-async def test_what_the_broker_keeps_of_mqtt_is_nobodys_queue(broker: Secured, name: str) -> None:
-    """Alice may do everything with all queues."""
-    broker.login("bob", "till-7", lasts=True).socket.close()
-    wire = await Wire.open(broker.stomp, login="alice", passcode="alice secret")
-    for command, headers in (("SEND", {}), ("SUBSCRIBE", {"id": "0"}), ("SUBSCRIBE", {"id": "1", "browser": "true"})):
-        wire.send(command, {"destination": f"/queue/ActiveMQ.MQTT.{name}", "receipt": "r", **headers})
-        answer = await wire.read()
-        own = "has wildcards" if command == "SEND" and name[-1] in ">*" else "is the broker's own"
-        assert own in answer.headers["message"], answer
-    # A pattern that is wider does not mean them.
-    wire.send("SUBSCRIBE", {"id": "2", "destination": "/queue/ActiveMQ.>", "browser": "true"})
-    wire.send("SUBSCRIBE", {"id": "3", "destination": "/queue/>", "receipt": "end"})
-    assert (await wire.read()).command == "MESSAGE"  # that is all, says the browser
-    assert (await wire.read()).headers["receipt-id"] == "end"
-    wire.close()
-    client = OpenWire(broker.openwire).connect("alice", "alice secret")
-    with pytest.raises(Refused, match=r"is the broker's own|is not one destination"):
-        client.delete(queue(f"ActiveMQ.MQTT.{name}"))
-    client.close()
-    with broker.login("bob", "till-7", lasts=True) as bob:
-        assert bob.session_present
 
 
 @pytest.mark.promise("ids-have-owners")

@@ -11,22 +11,18 @@ from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Disconnect, PacketType, Publish, Version, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.session import CONNECT_BYTES_MAX
-from tandemmq.broker.protocols.mqtt.subscribing import SUBSCRIPTIONS_MAX
 from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.dripping import is_let_drip
 from tests.support.acceptance.mqtt_wire import Mqtt
 
 MIB = 1 << 20
 PACKET_MAX = 2 * MIB
-CONNECTIONS_MAX = 3
 SETTINGS = f"""\
 [[connectors]]
 uri = "mqtt://127.0.0.1:{{mqtt}}?wireFormat.maxFrameSize={PACKET_MAX}&transport.connectAttemptTimeout=1000"
-[[connectors]]
-uri = "mqtt://127.0.0.1:{{few}}?maximumConnections={CONNECTIONS_MAX}"
 """
 OLD_AND_NEW = pytest.mark.parametrize("version", [Version.V3_1_1, Version.V5])
-PACKET_TOO_LARGE, QUOTA_EXCEEDED = 0x95, 0x97
+PACKET_TOO_LARGE = 0x95
 
 
 class Bounded(BrokerProcess):
@@ -36,8 +32,8 @@ class Bounded(BrokerProcess):
         settings = directory / "tandemmq.toml"
         super().__init__(directory / "data", "a", "--config", str(settings))
         self.leaves_stomp_to_settings = True
-        self.plain, self.few = free_port(), free_port()
-        settings.write_text(SETTINGS.format(mqtt=self.plain, few=self.few))
+        self.plain = free_port()
+        settings.write_text(SETTINGS.format(mqtt=self.plain))
 
     @property
     def memory(self) -> int:
@@ -104,35 +100,6 @@ def test_a_packet_is_as_long_as_the_connector_says(broker: Bounded, version: Ver
             assert end is not None
             assert end.codes == [PACKET_TOO_LARGE]
         assert client.is_closed()
-
-
-def test_a_connection_too_many_is_closed_and_its_place_is_free_again(broker: Bounded) -> None:
-    held = [Mqtt(broker.few) for _ in range(CONNECTIONS_MAX)]
-    for number, each in enumerate(held):
-        assert each.connect(f"few-{number}") == [0]
-    with Mqtt(broker.few) as client:
-        assert client.is_closed()
-    held.pop().socket.close()
-    wait_until(lambda: _is_welcome(broker.few), "the place is free again")
-    for each in held:
-        each.socket.close()
-
-
-def _is_welcome(port: int) -> bool:
-    with Mqtt(port) as client:
-        try:
-            return client.connect("one-more") == [0]
-        except (AssertionError, ConnectionError):
-            return False
-
-
-@pytest.mark.parametrize("lasts", [False, True])
-def test_subscriptions_have_a_bound(broker: Bounded, lasts: bool) -> None:
-    with Mqtt(broker.plain) as client:
-        assert client.connect(f"subscribes-{lasts}", lasts=lasts) == [0]
-        filters = [f"s/{number}" for number in range(SUBSCRIPTIONS_MAX)]
-        assert client.subscribe(*filters, qos=1) == [1] * SUBSCRIPTIONS_MAX
-        assert client.subscribe("s/0", "one/more", qos=1) == [1, QUOTA_EXCEEDED]
 
 
 def test_a_client_that_acknowledges_nothing_gets_so_many(broker: Bounded) -> None:

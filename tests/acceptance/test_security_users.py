@@ -268,16 +268,6 @@ def test_anothers_temporary_queue_is_neither_read_nor_deleted_nor_taken_before(b
         each.close()
 
 
-def test_a_client_id_that_is_in_use_is_refused(broker: Secured) -> None:
-    alice = broker.login("alice", client_id="till-1")
-    eve = OpenWire(broker.openwire)
-    with pytest.raises(Refused, match="till-1"):
-        eve.connect("eve", "eve secret", client_id="till-1")
-    assert eve.is_closed()
-    alice.send(queue("OPEN.d"), b"goes on")
-    alice.close()
-
-
 @pytest.mark.promise("ids-have-owners")
 def test_a_connection_is_taken_over_by_its_own_user_only(broker: Secured) -> None:
     alice = broker.login("alice", connection="ID:alice-1")
@@ -419,20 +409,6 @@ def test_nobody_guesses_the_name_of_a_stomp_clients_temporary_queue(broker: Secu
     }
     assert len(names) == 2
     assert all(re.fullmatch(rb".*-[0-9a-f]{32}\\c1", name) for name in names)
-
-
-def test_messages_that_advisories_show_have_readers_of_their_own(broker: Secured) -> None:
-    eve = broker.login("eve")
-    with pytest.raises(Refused, match="not authorized"):
-        eve.consume(topic("ActiveMQ.Advisory.NoConsumer.Queue.ORDERS.EU"))
-    eve.close()
-
-
-def test_what_waits_for_its_time_is_not_shown_to_everybody(broker: Secured) -> None:
-    eve = broker.login("eve")
-    with pytest.raises(Refused, match="not authorized to"):
-        eve.send(topic("ActiveMQ.Scheduler.Management"), reply_to=queue("OPEN.g"))
-    eve.close()
 
 
 # ---- the log

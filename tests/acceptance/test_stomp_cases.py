@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
-import struct
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.acceptance.broker_process import BrokerProcess, serving
-from tests.support.acceptance.openwire_wire import OpenWire, queue
 from tests.support.acceptance.stomp_wire import Frame, Wire, send
 
 SECONDS_MAX = 10.0
@@ -108,30 +105,3 @@ async def test_1_0_unsubscribes_by_destination(broker: BrokerProcess) -> None:
     assert await held(new, "/queue/old") == ["x"]
     for wire in (old, new):
         wire.close()
-
-
-async def test_an_advisory_has_a_body(broker: BrokerProcess) -> None:
-    wire = await Wire.open(broker.stomp)
-    await subscribe(wire, "/topic/ActiveMQ.Advisory.Consumer.Queue.advised")
-    wire.send("SUBSCRIBE", {"id": "b", "destination": "/queue/advised"})
-    told = await hear(wire)
-    assert told.headers["transformation"] == "jms-advisory-json"
-    assert re.match(r'\{"ConsumerInfo":\{.*"advised"', told.body.decode())
-    wire.close()
-
-
-async def test_a_java_text_that_is_damaged_is_a_dead_letter_with_the_cause(broker: BrokerProcess) -> None:
-    wire = await Wire.open(broker.stomp)
-    await subscribe(wire, "/queue/damaged")
-    assert broker.openwire is not None
-    java = OpenWire(broker.openwire).connect()
-    java.send(queue("damaged"), content=struct.pack(">i", 9) + b"x")
-    await send(wire, "/queue/damaged", "next")
-    heard = [await hear(wire) for _ in range(2)]
-    assert {(frame.command, frame.body) for frame in heard} == {("RECEIPT", b""), ("MESSAGE", b"next")}
-    java.consume(queue("ActiveMQ.DLQ.Queue.damaged"))
-    properties = java.next_message().marshalled_properties or b""
-    assert b"dlqDeliveryFailureCause" in properties
-    assert b"has 1" in properties
-    wire.close()
-    java.close()

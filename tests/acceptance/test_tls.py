@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pty
@@ -123,12 +122,6 @@ def test_an_expired_certificate_is_none(broker: Encrypted) -> None:
         broker.ask(broker.context(made), broker.need_stomp)
 
 
-def test_a_client_that_trusts_another_authority_hangs_up(broker: Encrypted) -> None:
-    with pytest.raises(ssl.SSLCertVerificationError):
-        broker.ask(ssl.create_default_context())
-    broker.wait_log("UNKNOWN_CA")
-
-
 @pytest.mark.promise("tls")
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 def test_an_old_version_is_refused(broker: Encrypted) -> None:
@@ -138,19 +131,6 @@ def test_an_old_version_is_refused(broker: Encrypted) -> None:
     with pytest.raises(OSError):  # noqa: PT011
         broker.ask(context)
     broker.wait_log("UNSUPPORTED_PROTOCOL")
-
-
-def test_plain_text_is_told_in_the_log_and_costs_no_place(broker: Encrypted) -> None:
-    for _ in range(2 * CONNECTIONS_MAX):
-        with socket.create_connection(("127.0.0.1", broker.stomp), 20) as client:
-            client.sendall(CONNECT)
-            try:
-                while client.recv(1 << 16):
-                    pass
-            except ConnectionError:
-                pass
-    broker.wait_log("connector stomp+ssl: no TLS with 127.0.0.1:", 2 * CONNECTIONS_MAX)
-    assert broker.ask(broker.context()).startswith(b"CONNECTED")
 
 
 def test_who_begins_no_handshake_has_a_time_and_a_bound(broker: Encrypted) -> None:
@@ -198,15 +178,6 @@ def _subject(broker: Encrypted) -> str:
         shown = client.getpeercert()
         assert shown is not None
         return dict(part for parts in shown["subject"] for part in parts)["commonName"]  # type: ignore[misc]
-
-
-def test_a_certificate_that_is_wrong_changes_nothing(broker: Encrypted) -> None:
-    right = broker.certificate.read_bytes()
-    before = _subject(broker)
-    broker.certificate.write_bytes(b"no certificate\n")
-    broker.wait_log("TLS stays as it was")
-    assert _subject(broker) == before
-    broker.certificate.write_bytes(right)
 
 
 def url_of(broker: Encrypted) -> str:
@@ -310,18 +281,6 @@ def test_it_says_what_is_wrong_with_the_address(broker: Encrypted) -> None:
     plain = tandemmq("status", "--admin", broker.admin_url.replace("https", "http"))
     assert plain.returncode == 3
     assert "Traceback" not in plain.stderr
-
-
-def test_who_does_not_finish_a_handshake_holds_up_nobody(broker: Encrypted) -> None:
-    async def story() -> None:
-        silent = [await asyncio.open_connection("127.0.0.1", broker.admin) for _ in range(70)]  # more than are let in
-        for _, writer in silent[1:]:
-            writer.close()
-        done = await asyncio.to_thread(tandemmq, "status", "--admin", broker.admin_url, "--ca-file", broker.ca)
-        assert done.returncode == 0, done.stderr
-        silent[0][1].close()
-
-    asyncio.run(story())
 
 
 @pytest.mark.parametrize("way", ["file", "fifo", "environment", "argument"])

@@ -28,11 +28,11 @@ from tests.support.crash.several_lives import SEVERAL_LIVES
 from tests.support.crash.short_lives import LIVES as LIVES_OF_ONE_OR_TWO
 from tests.support.crash.short_lives import SETTINGS, Life, ShortLife, killed_at
 from tests.support.crash.takeover_lives import TAKEOVER_LIVES
-from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED
+from tests.support.prove import IS_PROOF, SEED
 
 LIVES: dict[str, ShortLife] = {**LIVES_OF_ONE_OR_TWO, **PROMOTION_LIVES, **TAKEOVER_LIVES, **SEVERAL_LIVES}
-# What the default run opens of each life.
-IMAGES = 12 if IS_THOROUGH else 8
+# What a run that is no proof opens of each life.
+IMAGES = 8
 RECOVERIES = 1
 IMAGES_OF_A_RECOVERY = 5
 KILLS = 2

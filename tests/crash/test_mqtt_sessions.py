@@ -26,7 +26,7 @@ from tests.support.prove import IS_FULL, IS_THOROUGH, SEED, rounds
 
 pytestmark = [pytest.mark.promise("mqtt-sessions-go-on"), pytest.mark.usefixtures("steps")]
 
-LIVES = rounds(60, 0, quick=5)
+LIVES = rounds(30, 0, quick=5)
 # A life has about so many writes and syncs.
 CALLS = 380
 # A term that only takes up what the one before left is over after fewer.

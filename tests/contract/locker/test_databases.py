@@ -111,7 +111,7 @@ class _OnMariaDB(_OnServer):
 
     # Each life of a lock connects anew, which takes a tenth of a second here.
     switches_of_three_max = 1 if IS_PROOF else 0
-    switches_of_many_max = 2 if IS_PROOF else 1
+    switches_of_asking_twice_max = switches_of_many_max = 2 if IS_PROOF else 1
 
     def anew(self) -> None:
         if IS_PROOF:

@@ -100,19 +100,6 @@ def test_a_group_that_is_closed_begins_anew(connection: JmsConnection, session: 
     assert firsts == [True, False, True]
 
 
-def test_a_group_that_was_closed_goes_to_the_idle_consumer(connection: JmsConnection, queue: str) -> None:
-    queue = queue
-    sender, first = connection.session(), connection.session().consumer(queue)
-    sender.send(queue, "1", properties={"JMSXGroupID": "g"})
-    assert first.receive().body == "1"
-    second = connection.session().consumer(queue)
-    sender.send(queue, "2", properties={"JMSXGroupID": "g"})
-    sender.send(queue, "3", properties={"JMSXGroupID": "g", "JMSXGroupSeq": -1})
-    assert first.bodies(2) == ["2", "3"]
-    sender.send(queue, "4", properties={"JMSXGroupID": "g"})
-    assert second.receive().body == "4"
-
-
 def test_a_browser_sees_all_in_order_and_takes_nothing(session: JmsSession, queue: str) -> None:
     bodies = [str(number) for number in range(300)]
     ids = session.send(queue, *bodies)
@@ -128,12 +115,6 @@ def test_a_browser_with_a_small_prefetch_sees_all(connect: Connect, queue: str, 
     session = connection.session()
     session.send(queue, *map(str, range(50)))
     assert [message.body for message in session.browse(queue)] == [str(n) for n in range(50)]
-
-
-def test_a_browser_has_a_selector(session: JmsSession, queue: str) -> None:
-    for number in range(10):
-        session.send(queue, str(number), properties={"n": number})
-    assert [message.body for message in session.browse(queue, "n >= 7")] == ["7", "8", "9"]
 
 
 def test_a_browser_sees_what_others_hold_and_have_not_acknowledged(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.jms.conftest import Connect
-from tests.support.interop.jms.jvm import JmsConnection, JmsError
+from tests.support.interop.jms.jvm import JmsConnection
 
 pytestmark = pytest.mark.service
 
@@ -35,16 +35,6 @@ def test_without_the_extension_a_transaction_holds_its_prefetch_and_no_more(conn
     session.commit()
 
 
-def test_a_queue_may_wait_for_its_consumers(connect: Connect, name: str) -> None:
-    connection = connect("jms.prefetchPolicy.queuePrefetch=1")
-    queue = f"queue://TOGETHER.{name}"
-    first = connection.session().consumer(queue)
-    connection.session().send(queue, *"ab")
-    assert first.take() is None
-    second = connection.session().consumer(queue)
-    assert sorted([first.receive().body, second.receive().body]) == ["a", "b"]
-
-
 BODY = "x" * 10_000
 
 
@@ -67,27 +57,6 @@ def test_a_blocked_producer_blocks_nobody_else(connect: Connect, queue: str, nam
     assert session.consumer(queue).receive().body == "free"
     assert session.consumer(f"queue://LIMITED.{name}").bodies(20) == [BODY] * 20
     assert len(sending.result()) == 20
-
-
-def test_a_client_may_give_up_sending(connect: Connect, name: str) -> None:
-    connection = connect("jms.alwaysSyncSend=true&jms.sendTimeout=500")
-    producer = connection.session().producer(f"queue://LIMITED.{name}")
-    with pytest.raises(JmsError) as raised:
-        producer.send(*[BODY] * 20, persistent=False)
-    assert "RequestTimedOutIOException" in raised.value.text
-
-
-def test_an_exclusive_consumer_is_given_everything(connect: Connect, queue: str) -> None:
-    connection = connect("jms.prefetchPolicy.queuePrefetch=1")
-    first = connection.session().consumer(f"{queue}?consumer.exclusive=true")
-    second = connection.session().consumer(f"{queue}?consumer.exclusive=true")
-    session = connection.session()
-    bodies = [str(number) for number in range(20)]
-    session.send(queue, *bodies)
-    assert first.bodies(20) == bodies
-    first.close()
-    session.send(queue, "for the next")
-    assert second.receive().body == "for the next"
 
 
 def test_an_exclusive_consumer_goes_before_others(connection: JmsConnection, queue: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.jms.conftest import Connect
-from tests.support.interop.jms.jvm import JmsConnection, JmsSession, Jvm
+from tests.support.interop.jms.jvm import JmsConnection, Jvm
 from tests.support.interop.jms.peers import TandemMQ
 
 pytestmark = pytest.mark.service
@@ -25,13 +25,6 @@ def test_a_pulling_consumer_takes_one_at_a_time(connection: JmsConnection, queue
     assert second.receive().body == "b"
     assert second.receive().body == "c"
     assert first.receive().body == "d"
-
-
-def test_receive_no_wait_asks_the_broker(connection: JmsConnection, session: JmsSession, queue: str) -> None:
-    consumer = connection.session().consumer(f"{queue}?{PULL}")
-    assert consumer.take(0) is None
-    session.send(queue, "a")
-    assert [consumer.receive().body, consumer.take(0)] == ["a", None]
 
 
 def test_a_pull_that_waits_is_served_when_a_message_comes(connection: JmsConnection, queue: str) -> None:

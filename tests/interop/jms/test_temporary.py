@@ -10,7 +10,7 @@ import pytest
 from tandemmq.broker.security.passwords import make
 from tests.interop.jms.conftest import Connect
 from tests.support.interop.jms.jvm import JmsConnection, JmsError, JmsSession, Jvm
-from tests.support.interop.jms.peers import Peer, TandemMQ
+from tests.support.interop.jms.peers import TandemMQ
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("temporary-destinations", "rights")]
 
@@ -49,27 +49,17 @@ def test_one_in_use_cannot_be_deleted(session: JmsSession) -> None:
     session.delete(queue)
 
 
-def test_sending_to_one_that_is_gone_is_refused(connect: Connect, broker: Peer) -> None:
+@pytest.mark.parametrize("hears_of_it", [False, True])
+def test_sending_to_one_that_is_gone_is_refused(connect: Connect, hears_of_it: bool) -> None:
     """The owner's end is told by an advisory; who did not hear it is told by the broker."""
-    owner, other = connect(), connect("jms.watchTopicAdvisories=false")
+    owner, other = connect(), connect("" if hears_of_it else "jms.watchTopicAdvisories=false")
     queue = owner.session().temporary_queue()
     session = other.session()
     session.send(queue, "while it is there")
     owner.close()
+    bodies = ["too late"] * (20_000 if hears_of_it else 1)  # until the advisory has come
     with pytest.raises(JmsError) as raised:
-        session.send(queue, "too late")
-    assert raised.value.kind in ("InvalidDestinationException", "DestinationDoesNotExistException"), raised.value
-
-
-def test_who_watches_the_advisories_knows_that_it_is_gone(connect: Connect) -> None:
-    owner, other = connect(), connect()
-    queue = owner.session().temporary_queue()
-    session = other.session()
-    session.send(queue, "while it is there")
-    owner.close()
-    bodies = ["too late"] * 20_000  # until the advisory has come
-    with pytest.raises(JmsError) as raised:
-        session.send(queue, *bodies, persistent=False)
+        session.send(queue, *bodies, persistent=not hears_of_it)
     assert raised.value.kind in ("InvalidDestinationException", "DestinationDoesNotExistException"), raised.value
 
 

@@ -270,25 +270,25 @@ BROKEN: dict[str, Broken] = {
     "a fence is a name": Broken(fence_is_a_name, (), LATE, HARM, 9),
     "a lease is held for ever": Broken(lease_is_held_for_ever, LEASE, FAULTS, f"{HARM}|still proves", 8),
     "reads before its fence": Broken(reads_before_its_fence, (), FAULTS, HARM, 13),
-    "nothing is synced": Broken(nothing_is_synced, (), ("kill",), HARM, 2),
+    "nothing is synced": Broken(nothing_is_synced, (), ("kill",), HARM, 3),
     "tells before it writes": Broken(tells_before_it_writes, (), ("kill",), HARM, 2),
-    "gives up what is needed": Broken(gives_up_what_is_needed, (), ("kill",), HARM, 2),
-    "acknowledgements are not synced": Broken(acknowledgements_are_not_synced, (), ("kill",), "came back", 11),
-    "a fence without a header goes early": Broken(fence_without_a_header_goes_early, NO_LOCK, STORMS, HARM, 106),
+    "gives up what is needed": Broken(gives_up_what_is_needed, (), ("kill",), HARM, 8),
+    "acknowledgements are not synced": Broken(acknowledgements_are_not_synced, (), ("kill",), "came back", 14),
+    "a fence without a header goes early": Broken(fence_without_a_header_goes_early, NO_LOCK, STORMS, HARM, 133),
     "fences without a proof": Broken(fences_without_a_proof, (), STORMS, "cannot prove", 6),
-    "what ends is not synced": Broken(what_ends_is_not_synced, NO_LOCK, ("promotion", "kill"), HARM, 54),
-    "a header names no ends": Broken(header_names_no_ends, NO_LOCK, STORMS, HARM, 5),
+    "what ends is not synced": Broken(what_ends_is_not_synced, NO_LOCK, ("promotion", "kill"), HARM, 66),
+    "a header names no ends": Broken(header_names_no_ends, NO_LOCK, STORMS, HARM, 7),
     "the lock is granted by an old answer": Broken(
-        lock_is_granted_by_an_old_answer, LEASE, ("kill",), "still proves", 9
+        lock_is_granted_by_an_old_answer, LEASE, ("kill",), "still proves", 18
     ),
     "waits for ever for its last look at the journal": Broken(
-        waits_for_ever(Wait.FOLLOW), LEASE, HANG, NOBODY_SERVES, 454
+        waits_for_ever(Wait.FOLLOW), LEASE, HANG, NOBODY_SERVES, 503
     ),
-    "waits for ever for its promotion": Broken(waits_for_ever(Wait.PROMOTE), LEASE, HANG, NOBODY_SERVES, 9),
-    "waits for ever for its storage": Broken(waits_for_ever(Wait.STORAGE), LEASE, HANG, NOBODY_SERVES, 92),
-    "waits for ever while it hands over": Broken(waits_for_ever(Wait.CLOSE), LEASE, HANG, NOBODY_SERVES, 45),
-    "follows nothing": Broken(follows_nothing, (), ("kill",), "are due", 3),
-    "cleans up in the end only": Broken(cleans_up_in_the_end_only, (), ("handover",), "while it runs", 2),
+    "waits for ever for its promotion": Broken(waits_for_ever(Wait.PROMOTE), LEASE, HANG, NOBODY_SERVES, 27),
+    "waits for ever for its storage": Broken(waits_for_ever(Wait.STORAGE), LEASE, HANG, NOBODY_SERVES, 138),
+    "waits for ever while it hands over": Broken(waits_for_ever(Wait.CLOSE), LEASE, HANG, NOBODY_SERVES, 98),
+    "follows nothing": Broken(follows_nothing, (), ("kill",), "are due", 10),
+    "cleans up in the end only": Broken(cleans_up_in_the_end_only, (), ("handover",), "while it runs", 55),
     "leaves what nobody knows": Broken(
         replaced(tandemmq.journal.files, "NEXT_PREFIX", "next-"), (), ("kill",), "nobody can say", 3
     ),

@@ -15,7 +15,7 @@ from tests.support.prove import IS_PROOF, rounds
 
 pytestmark = [pytest.mark.thorough, pytest.mark.prove, pytest.mark.promise("simulator-finds-nothing")]
 
-SEEDS = rounds(8, 600)
+SEEDS = rounds(6, 600)
 FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))
 
 

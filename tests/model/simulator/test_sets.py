@@ -173,8 +173,8 @@ BROKEN = {
     "receipts wait for nobody": of_set(
         replaced(Term, "_is_reached", lambda self, place, must_be_final: True), HARM, 50
     ),
-    "who is behind is not refused": of_set(who_is_behind_is_not_refused, HARM, 58),
-    "a lease holds nobody back": of_set(a_lease_holds_nobody_back, TWO, 1),
+    "who is behind is not refused": of_set(who_is_behind_is_not_refused, HARM, 65),
+    "a lease holds nobody back": of_set(a_lease_holds_nobody_back, TWO, 2),
     "nothing is synced": of_set(nothing_is_synced, f"{HARM}|no quorum of disks", 1, ("power",)),
     "a standby shows all that came": of_set(
         replaced(SetAuthority, "horizon", property(lambda self: self._replica.state.copy.position[1:])),
@@ -189,19 +189,19 @@ BROKEN = {
         VOTE,
     ),
     "who was restored is admitted": of_set(
-        replaced(replica, "is_older", lambda life, seen: False), "are elected for epoch", 7, VOTE
+        replaced(replica, "is_older", lambda life, seen: False), "are elected for epoch", 11, VOTE
     ),
-    "nothing is cut": of_set(nothing_is_cut, "goes on", 16),
+    "nothing is cut": of_set(nothing_is_cut, "goes on", 24),
     "the first batch need not be final": of_set(
-        changed(Marks, "_update", "if final >= first:", "if True:"), "on no quorum", 13, VOTE
+        changed(Marks, "_update", "if final >= first:", "if True:"), "on no quorum", 15, VOTE
     ),
     "bytes of an old epoch are taken": of_set(
         changed(Voter, "promise", 'self._follower.leave("a later epoch is promised", ends_link=False)', "pass"),
         "has promised",
-        1,
+        4,
         ("partition",),
     ),
-    "elections take their time": of_set(replaced(election, "WAIT", 4.0), "nobody is elected", 18, ("kill",)),
+    "elections take their time": of_set(replaced(election, "WAIT", 4.0), "nobody is elected", 57, ("kill",)),
     "files that were given up stay": of_set(
         replaced(Follower, "remove_given_up", lambda self: None), "was taken out", 2, ("kill", "handover")
     ),

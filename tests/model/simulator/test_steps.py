@@ -101,7 +101,7 @@ def test_storms_meet_every_step_of_a_promotion() -> None:
     parts = parts_of(load(None, {}, ("locker.use_lock=false",)))
     met: set[str] = set()
     wanted = {step.value for step in PROMOTION}
-    for seed in range(1, 61):
+    for seed in (3, 5, 9, 33, *range(1, 61)):  # the first ones met all of them when this was written
         if met == wanted:
             break
         counts = Simulation(seed, parts, MIXTURES["storms"], storm_seconds=10.0).run().counts

@@ -29,18 +29,20 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".git", ".venv", ".*_cache", "
 @dataclass(frozen=True, slots=True)
 class Leg:
     """``arguments`` of pytest for the whole leg; ``workers``: so many processes. Where ``is_required``, a program that
-    is not installed is a failure, and tests take their time."""
+    is not installed is a failure, and tests take their time. With a ``mark``, only files that have its name are read:
+    to read all of them costs each worker 16 s of CPU, and tests/conftest.py refuses a test that such a leg misses."""
 
     name: str
     arguments: tuple[str, ...]
     workers: int
+    mark: str = ""
     is_required: bool = True
     root: Path = ROOT
 
 
 PLAIN: Final = Leg("plain", ("-m", "not service"), 2)
-SERVICES: Final = Leg("services", ("-m", "service and not docker"), 3)
-DOCKER: Final = Leg("docker", ("-m", "docker", "tests/acceptance"), 0)
+SERVICES: Final = Leg("services", ("-m", "service and not docker"), 3, "mark.service")
+DOCKER: Final = Leg("docker", ("-m", "docker"), 0, "mark.docker")
 COMPILED: Final = Leg("compiled", (), 2, is_required=False)
 LEGS: Final[Mapping[str, Leg]] = {leg.name: leg for leg in (PLAIN, SERVICES, DOCKER, COMPILED)}
 
@@ -82,7 +84,8 @@ def compiled_wheel(directory: Path) -> Path:
 def arguments_of(leg: Leg, tree: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the arguments of pytest for the whole leg."""
     if leg is not COMPILED:
-        return leg.arguments
+        files = sorted((tree / "tests").rglob("test_*.py")) if leg.mark else []
+        return (*leg.arguments, *(str(file.relative_to(tree)) for file in files if leg.mark in file.read_text()))
     acceptance = _collected(tree, environment, "promise and not (service or thorough or prove)")
     return (*compiled_tests.files(tree), *compiled_tests.sample(acceptance, SEED))
 

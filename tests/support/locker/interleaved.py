@@ -35,6 +35,7 @@ class Interleaved(LockerContract):
     switches_max: ClassVar[int | None] = None
     #: With three of them every order is too many, and where each has many steps.
     switches_of_three_max: ClassVar[int] = 2
+    switches_of_asking_twice_max: ClassVar[int] = 2
     switches_of_many_max: ClassVar[int] = 2 if IS_THOROUGH else 1
 
     @abstractmethod
@@ -132,7 +133,10 @@ class Interleaved(LockerContract):
             return lambda: locker.try_acquire() or locker.try_acquire()
 
         self.orders(
-            lockers, lambda: {each.request.holder.name: polls(each) for each in lockers}, anew=False, switches_max=2
+            lockers,
+            lambda: {each.request.holder.name: polls(each) for each in lockers},
+            anew=False,
+            switches_max=self.switches_of_asking_twice_max,
         )
 
     @pytest.mark.thorough

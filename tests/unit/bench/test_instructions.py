@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tandemmq.bench.budget import FILE, Budget
 from tandemmq.bench.cpu import BASELINE, CANDIDATE
-from tandemmq.bench.instructions import CASES, counted, instructions, is_there, summary, table, total_in
+from tandemmq.bench.instructions import CASES, counted, summary, table, total_in
 
 DUMP = """# callgrind format
 version: 1
@@ -86,17 +84,3 @@ def test_what_is_beyond_the_budget_is_named_in_the_table() -> None:
 
     assert "100,000    120,000  1.200" in lines[-2]
     assert lines[-1] == "beyond the budget: stomp-waiting, 1.200"
-
-
-@pytest.mark.service
-@pytest.mark.thorough
-@pytest.mark.timeout(600)
-def test_a_broker_is_counted(require_service: Callable[[object, str], None]) -> None:
-    require_service(is_there(), "no valgrind: the Debian package valgrind")
-
-    figures = instructions("HEAD", ["stomp-windowed"], 1, 0.2, Budget(100.0, {}), lambda line: None)
-
-    told = figures["cases"]["stomp-windowed"]
-    assert told[CANDIDATE] > 10_000
-    assert told["ratio"] > 0
-    assert figures["beyond"] == []

@@ -106,6 +106,8 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
+@pytest.mark.prove
+@pytest.mark.proof_only
 def test_a_pipe_gets_json_and_nothing_else(store: Path, tmp_path: Path, marked: dict[str, str]) -> None:
     done = subprocess.run(
         command(store, tmp_path / "out", "--json"), cwd=TREE, env=marked, capture_output=True, text=True, check=False

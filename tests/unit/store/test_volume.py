@@ -46,10 +46,20 @@ def test_of_two_mounts_on_one_point_the_later_counts() -> None:
     assert mount.kind == "xfs"
 
 
-@pytest.mark.parametrize("options", ["vers=4.2,hard", "vers=4.2,hard,lookupcache=all"])
-def test_nfs_that_remembers_missing_names_is_refused(options: str) -> None:
-    with pytest.raises(UnsafeVolume, match="lookupcache=none"):
-        demand_safe(POINT, mountinfo=mounts("nfs4", options))
+@pytest.mark.parametrize(
+    ("text", "overrides", "reason"),
+    [
+        (mounts("nfs4", "vers=4.2,hard"), [], "lookupcache=none"),
+        (mounts("nfs4", "vers=4.2,hard,lookupcache=all"), [], "lookupcache=none"),
+        (mounts("ext4", of_mount="ro,relatime"), [], "read-only"),
+        (mounts("ext4"), ["nfs2"], r"'nfs2'.*nfs3"),
+        (mounts("nfs", "vers=3"), ["nfs3"], '= \\["nfs-lookup-cache"\\]'),
+    ],
+    ids=["remembers missing names", "too", "read-only", "an override of no such name", "an override of another reason"],
+)
+def test_a_volume_that_is_not_safe_is_refused_with_the_reason(text: str, overrides: list[str], reason: str) -> None:
+    with pytest.raises(UnsafeVolume, match=reason):
+        demand_safe(POINT, overrides, mountinfo=text)
 
 
 @pytest.mark.parametrize("cache", ["pos", "positive"])
@@ -129,24 +139,9 @@ def test_a_named_kind_of_fuse_is_not_called_unnamed() -> None:
     assert names("fuse.sshfs") == ["sshfs"]
 
 
-def test_a_read_only_mount_is_refused() -> None:
-    with pytest.raises(UnsafeVolume, match="read-only"):
-        demand_safe(POINT, mountinfo=mounts("ext4", of_mount="ro,relatime"))
-
-
 def test_where_the_lock_is_no_file_here_its_volume_need_not_keep_locks() -> None:
     text = mounts("nfs", "vers=3,hard,lookupcache=none")
     assert demand_safe(POINT, concerns={Concern.FENCE, Concern.DURABILITY}, mountinfo=text) == []
-
-
-def test_an_override_that_the_table_does_not_know_is_refused() -> None:
-    with pytest.raises(UnsafeVolume, match=r"'nfs2'.*nfs3"):
-        demand_safe(POINT, ["nfs2"], mountinfo=mounts("ext4"))
-
-
-def test_one_override_does_not_cover_another_objection() -> None:
-    with pytest.raises(UnsafeVolume, match='= \\["nfs-lookup-cache"\\]'):
-        demand_safe(POINT, ["nfs3"], mountinfo=mounts("nfs", "vers=3"))
 
 
 def test_each_objection_has_a_name_of_its_own() -> None:

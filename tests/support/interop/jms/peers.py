@@ -52,11 +52,6 @@ maximum_size = 2
 queue = "STRICT.>"
 use_prefetch_extension = false
 
-[[destinations]]
-queue = "TOGETHER.>"
-consumers_before_dispatch_starts = 2
-time_before_dispatch_starts = "1min"
-
 [[virtual_destinations]]
 composite_queue = "COMPOSITE.>"
 forward_to = [{queue = "FORWARDED"}, {topic = "FORWARDED", selector = "colour = 'red'"}]

@@ -67,9 +67,10 @@ def test_a_wrong_password_and_a_clever_name_are_nobody(plan: LdapPlan, login: st
     assert LdapDirectory(plan).find(login, passcode) is None
 
 
-def test_a_filter_that_two_fit_means_neither(plan: LdapPlan) -> None:
+def test_a_filter_that_two_fit_means_neither_and_what_is_searched_only_there_is_not_found_below(plan: LdapPlan) -> None:
     everybody = replace(plan, user_search_matching="(|(uid={0})(sn=*))")
-    assert LdapDirectory(everybody).find("dora", "d-pass") is None
+    shallow = replace(plan, user_base=BASE, user_search_subtree=False)
+    assert [LdapDirectory(each).find("dora", "d-pass") for each in (everybody, shallow)] == [None, None]
 
 
 def test_a_name_with_signs_of_filters_in_it_is_found(plan: LdapPlan) -> None:
@@ -77,11 +78,6 @@ def test_a_name_with_signs_of_filters_in_it_is_found(plan: LdapPlan) -> None:
     found = LdapDirectory(by_full_name).find("Dora (the first), O\\C", "d-pass")
     assert found is not None
     assert found.groups == {"ops", "shops"}
-
-
-def test_what_is_searched_only_there_is_not_found_below(plan: LdapPlan) -> None:
-    shallow = replace(plan, user_base=BASE, user_search_subtree=False)
-    assert LdapDirectory(shallow).find("dora", "d-pass") is None
 
 
 def test_a_directory_that_will_not_say_is_an_error_not_a_wrong_password(plan: LdapPlan) -> None:

@@ -134,14 +134,11 @@ def request(options: dict[str, object]) -> LockRequest:
     return LockRequest("/nowhere", Holder("a"), options=options)
 
 
-def test_zookeeper_is_asked_as_the_settings_say() -> None:
+def test_zookeeper_and_kubernetes_are_asked_as_the_settings_say() -> None:
     hosts = {"hosts": "127.0.0.1:2181"}
     options = LockerSettings.model_validate({"type": ZOOKEEPER, "zookeeper": hosts}).kind_options()
     assert options.keys() > hosts.keys()
     assert ZooKeeperSettings.of(request(dict(hosts))) == ZooKeeperSettings.of(request(options))
-
-
-def test_kubernetes_is_asked_as_the_settings_say() -> None:
     pod = {"server": "https://127.0.0.1:1", "namespace": "n"}
     options = LockerSettings.model_validate({"type": KUBERNETES, "kubernetes": pod}).kind_options()
     assert options.keys() > pod.keys()

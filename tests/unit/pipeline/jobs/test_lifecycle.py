@@ -101,29 +101,135 @@ def lives(spark: SparkSession) -> Mapping[str, list[Life]]:
     return found_in(spark, Journal.written)
 
 
-BETWEEN = Journal().batch(add("a", 1)).batch(add("b", 2)).batch(ack("a")).batch(add("c", 5)).batch(ack("b"))
+# (message, subscription, added, added at the latest, acknowledged, at the latest, state), or the state alone.
+STORIES: dict[str, tuple[Journal, list[Any]]] = {}
 
 
-def test_an_acknowledgement_lies_between_the_clocks_around_it(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[BETWEEN.store] == [
-        ("a", None, 1, 1, 2, 5, "acked"),
-        ("b", None, 2, 2, 5, None, "acked"),
-        ("c", None, 5, 5, None, None, "live"),
-    ]
+def story(name: str, journal: Journal, *lives: Any) -> None:
+    STORIES[name] = journal, list(lives)
 
 
-ACROSS = Journal().batch(add("a", 1)).next_file().batch(ack("a")).next_file().batch(add("b", 9))
+story(
+    "an acknowledgement lies between the clocks around it",
+    Journal().batch(add("a", 1)).batch(add("b", 2)).batch(ack("a")).batch(add("c", 5)).batch(ack("b")),
+    ("a", None, 1, 1, 2, 5, "acked"), ("b", None, 2, 2, 5, None, "acked"), ("c", None, 5, 5, None, None, "live"),
+)  # fmt: skip
+story(
+    "clocks count over the border of files",
+    Journal().batch(add("a", 1)).next_file().batch(ack("a")).next_file().batch(add("b", 9)),
+    ("a", None, 1, 1, 1, 9, "acked"), ("b", None, 9, 9, None, None, "live"),
+)  # fmt: skip
+story(
+    "what stands in the batch of a mark was written then",
+    Journal().batch(clock(1), add("a", 1)).batch(clock(700), ack("a")).batch(clock(4000), add("b", 4000)),
+    ("a", None, 1, 1, 700, 700, "acked"), ("b", None, 4000, 4000, None, None, "live"),
+)  # fmt: skip
+
+TWO_MASTERS = Journal().batch(clock(1), add("a", 1)).batch(clock(3), add("b", 3)).next_file()
+TWO_MASTERS.batch({**clock(100), "epoch": 2}, {**add("c", 100), "epoch": 2}).batch({**ack("c"), "epoch": 2})
+story(
+    "the interval of one master is not that of another",
+    TWO_MASTERS.next_file().batch(clock(9000), add("d", 9000)),
+    ("a", None, 1, 1, None, None, "live"), ("b", None, 3, 3, None, None, "live"),
+    ("c", None, 100, 100, 100, 9000, "acked"), ("d", None, 9000, 9000, None, None, "live"),
+)  # fmt: skip
+
+FIRST, SECOND, THIRD = ({"transaction": f"TX:{number}"} for number in (1, 2, 3))
+TRANSACTED = (
+    Journal().batch(clock(1), add("a", 1)).batch(add("b", 2, **FIRST), ack("a", **FIRST), add("c", 2, **SECOND))
+)
+TRANSACTED.batch(add("e", 5, **THIRD)).batch(clock(60), {"command": "COMMIT", **FIRST})
+story(
+    "what a transaction did counts at its commit; not what was rolled back, or is open",
+    TRANSACTED.batch({"command": "ROLLBACK", **SECOND}).batch(clock(90), ack("b")).batch(add("d", 95)),
+    ("a", None, 1, 1, 60, 60, "acked"), ("b", None, 60, 60, 90, 90, "acked"), ("d", None, 95, 95, None, None, "live"),
+)  # fmt: skip
+story(
+    "a copy is no second message",
+    Journal().batch(add("a", 1)).batch(copy("a", 1)).batch(clock(50), copy("b", 2)).batch(clock(60), ack("b")),
+    ("a", None, 1, 1, None, None, "live"), ("b", None, 2, 2, 60, 60, "acked"),
+)  # fmt: skip
+story(
+    "an acknowledgement of what is not there has no match",
+    Journal().batch(clock(1), ack("lost")).batch(add("a", 2)),
+    ("a", None, 2, 2, None, None, "live"), ("lost", None, None, None, 1, 1, "unmatched_ack"),
+)  # fmt: skip
+
+AGAIN = Journal().batch(clock(1), add("a", 1)).batch(clock(10), ack("a")).batch(clock(20), add("a", 20))
+story(
+    "a message that is stored again lives again",
+    AGAIN.batch(clock(35), ack("a")).batch(clock(40), ack("a")),
+    ("a", None, 1, 1, 10, 10, "acked"), ("a", None, 20, 20, 35, 35, "acked"),
+)  # fmt: skip
+story(
+    "a message that was stored twice waits once",
+    Journal().batch(clock(1), add("a", 1)).batch(clock(5), add("a", 5)).batch(clock(9), ack("a")),
+    ("a", None, 1, 1, 9, 9, "acked"),
+)
+
+KINDS = Journal().batch(clock(1), add("a", 1), add("b", 1), add("c", 1))
+story(
+    "only what a consumer took is acknowledged",
+    KINDS.batch(
+        clock(2), ack("a", ack_kind="expired"), ack("b", ack_kind="poison"), ack("c", ack_kind="individual")
+    ),
+    "expired", "poison", "acked",
+)  # fmt: skip
+
+REMOVED = Journal().batch(clock(1), add("a", 1)).batch(clock(7), {"command": "REMOVE_DESTINATION", **QUEUE})
+story(
+    "what went with its queue was deleted then",
+    REMOVED.batch(clock(9), add("b", 9)),
+    ("a", None, 1, 1, 7, 7, "deleted"), ("b", None, 9, 9, None, None, "live"),
+)  # fmt: skip
+
+TOPICS = Journal().batch(clock(1), add("before", 1, **TOPIC), {"command": "SUBSCRIPTION", **ONE})
+TOPICS.batch({"command": "SUBSCRIPTION", **TWO}).batch(clock(2), add("a", 2, **TOPIC))
+story(
+    "a topic has a life for each subscription",
+    TOPICS.batch(clock(5), ack("a", **ONE)).batch(clock(8), {"command": "UNSUBSCRIPTION", **TWO}),
+    ("a", "c:one", 2, 2, 5, 5, "acked"), ("a", "c:two", 2, 2, 8, 8, "deleted"),
+)  # fmt: skip
+
+SELECTED = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE})
+SELECTED.batch(add("ours", 2, **TOPIC), ack("ours", **ONE)).batch(add("theirs", 3, **TOPIC))
+SELECTED.batch(ack("theirs", ack_kind="unmatched", **ONE)).batch(add("a", 4, **TOPIC)).batch(clock(5), ack("a", **ONE))
+story("what a selector passed over was never for that subscription", SELECTED, ("a", "c:one", 4, 4, 5, 5, "acked"))
+
+COPIED_TOPIC = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE}).batch(clock(2), add("a", 2, **TOPIC))
+COPIED_TOPIC.next_file().batch(clock(50), {"command": "SUBSCRIPTION", **TWO})
+COPIED_TOPIC.batch(copy("a", 2, **TOPIC), ack("a", **TWO)).batch(clock(70), ack("a", **ONE))
+# A compaction writes a removal for each subscription without the message: they are no acknowledgements.
+story("a copy says who does not have the message", COPIED_TOPIC, ("a", "c:one", 2, 2, 70, 70, "acked"))
+story(
+    "a subscription whose first record is not there has its acknowledgements",
+    Journal().batch(clock(1), add("a", 1, **TOPIC)).batch(clock(4), ack("a", **ONE)).batch(ack("b", **ONE)),
+    ("a", "c:one", 1, 1, 4, 4, "acked"), ("b", "c:one", None, None, 4, 7.001, "unmatched_ack"),
+)  # fmt: skip
+
+MOVED_RECORD = Journal().batch(clock(1), add("a", 1, **TOPIC)).batch(clock(4), ack("a", **ONE))
+MOVED_RECORD.batch(clock(5), add("b", 5, **TOPIC)).next_file().batch(clock(9), {"command": "SUBSCRIPTION", **ONE})
+story(
+    "a subscription was there before its record was moved",
+    MOVED_RECORD.batch(copy("b", 5, **TOPIC)).batch(clock(12), ack("b", **ONE)),
+    ("a", "c:one", 1, 1, 4, 4, "acked"), ("b", "c:one", 5, 5, 12, 12, "acked"),
+)  # fmt: skip
+
+DISBELIEVED = Journal().batch(clock(1), add("a", 5000)).batch(add("b", 7000), add("c", 1.5)).batch(clock(3), ack("a"))
+story(
+    "a sender's clock is believed only where it agrees with the marks",
+    DISBELIEVED.batch(add("d", -4000)).batch(clock(5), ack("b"), add("e", 4.5), add("f", None)),
+    ("a", None, 1, 1, 3, 3, "acked"), ("b", None, 1, 1.5, 5, 5, "acked"), ("c", None, 1.5, 1.5, None, None, "live"),
+    ("d", None, 3, 5, None, None, "live"), ("e", None, 4.5, 4.5, None, None, "live"),
+    ("f", None, 5, 5, None, None, "live"),
+)  # fmt: skip
 
 
-def test_clocks_count_over_the_border_of_files(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[ACROSS.store][0] == ("a", None, 1, 1, 1, 9, "acked")
-
-
-MARKED = Journal().batch(clock(1), add("a", 1)).batch(clock(700), ack("a")).batch(clock(4000), add("b", 4000))
-
-
-def test_what_stands_in_the_batch_of_a_mark_was_written_then(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[MARKED.store][0] == ("a", None, 1, 1, 700, 700, "acked")
+@pytest.mark.parametrize("name", STORIES)
+def test_each_message_has_the_times_that_its_journal_tells(lives: Mapping[str, list[Life]], name: str) -> None:
+    journal, expected = STORIES[name]
+    found = lives[journal.store]
+    assert ([life[-1] for life in found] if isinstance(expected[0], str) else found) == expected
 
 
 UNMARKED = Journal().batch(clock(1), add("a", 1)).batch(ack("a")).batch(clock(3), add("b", 3))
@@ -138,137 +244,3 @@ def test_without_a_mark_less_than_the_interval_has_passed(spark: SparkSession, l
         ("c", None, 100, 100, 100, 102.001, "acked"),
     ]
     assert found_in(spark, [UNMARKED], mark_interval_ms=500)[UNMARKED.store][1][-3:] == (100, 100.501, "acked")
-
-
-TWO_MASTERS = Journal().batch(clock(1), add("a", 1)).batch(clock(3), add("b", 3)).next_file()
-TWO_MASTERS.batch({**clock(100), "epoch": 2}, {**add("c", 100), "epoch": 2}).batch({**ack("c"), "epoch": 2})
-TWO_MASTERS.next_file().batch(clock(9000), add("d", 9000))
-
-
-def test_the_interval_of_one_master_is_not_that_of_another(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[TWO_MASTERS.store][2] == ("c", None, 100, 100, 100, 9000, "acked")
-
-
-FIRST, SECOND, THIRD = ({"transaction": f"TX:{number}"} for number in (1, 2, 3))
-TRANSACTED = (
-    Journal().batch(clock(1), add("a", 1)).batch(add("b", 2, **FIRST), ack("a", **FIRST), add("c", 2, **SECOND))
-)
-TRANSACTED.batch(add("e", 5, **THIRD)).batch(clock(60), {"command": "COMMIT", **FIRST})
-TRANSACTED.batch({"command": "ROLLBACK", **SECOND}).batch(clock(90), ack("b")).batch(add("d", 95))
-
-
-def test_what_a_transaction_did_counts_at_its_commit(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[TRANSACTED.store] == [
-        ("a", None, 1, 1, 60, 60, "acked"),
-        ("b", None, 60, 60, 90, 90, "acked"),
-        ("d", None, 95, 95, None, None, "live"),
-    ], "neither what was rolled back nor what is open"
-
-
-COPIED = Journal().batch(add("a", 1)).batch(copy("a", 1)).batch(clock(50), copy("b", 2)).batch(clock(60), ack("b"))
-
-
-def test_a_copy_is_no_second_message(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[COPIED.store] == [("a", None, 1, 1, None, None, "live"), ("b", None, 2, 2, 60, 60, "acked")]
-
-
-LOST = Journal().batch(clock(1), ack("lost")).batch(add("a", 2))
-
-
-def test_an_acknowledgement_of_what_is_not_there_has_no_match(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[LOST.store][1] == ("lost", None, None, None, 1, 1, "unmatched_ack")
-
-
-AGAIN = Journal().batch(clock(1), add("a", 1)).batch(clock(10), ack("a")).batch(clock(20), add("a", 20))
-AGAIN.batch(clock(35), ack("a")).batch(clock(40), ack("a"))
-
-
-def test_a_message_that_is_stored_again_lives_again(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[AGAIN.store] == [("a", None, 1, 1, 10, 10, "acked"), ("a", None, 20, 20, 35, 35, "acked")]
-
-
-TWICE = Journal().batch(clock(1), add("a", 1)).batch(clock(5), add("a", 5)).batch(clock(9), ack("a"))
-
-
-def test_a_message_that_was_stored_twice_waits_once(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[TWICE.store] == [("a", None, 1, 1, 9, 9, "acked")]
-
-
-KINDS = Journal().batch(clock(1), add("a", 1), add("b", 1), add("c", 1))
-KINDS.batch(clock(2), ack("a", ack_kind="expired"), ack("b", ack_kind="poison"), ack("c", ack_kind="individual"))
-
-
-def test_only_what_a_consumer_took_is_acknowledged(lives: Mapping[str, list[Life]]) -> None:
-    assert [life[-1] for life in lives[KINDS.store]] == ["expired", "poison", "acked"]
-
-
-REMOVED = Journal().batch(clock(1), add("a", 1)).batch(clock(7), {"command": "REMOVE_DESTINATION", **QUEUE})
-REMOVED.batch(clock(9), add("b", 9))
-
-
-def test_what_went_with_its_queue_was_deleted_then(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[REMOVED.store] == [("a", None, 1, 1, 7, 7, "deleted"), ("b", None, 9, 9, None, None, "live")]
-
-
-TOPICS = Journal().batch(clock(1), add("before", 1, **TOPIC), {"command": "SUBSCRIPTION", **ONE})
-TOPICS.batch({"command": "SUBSCRIPTION", **TWO}).batch(clock(2), add("a", 2, **TOPIC))
-TOPICS.batch(clock(5), ack("a", **ONE)).batch(clock(8), {"command": "UNSUBSCRIPTION", **TWO})
-
-
-def test_a_topic_has_a_life_for_each_subscription(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[TOPICS.store] == [("a", "c:one", 2, 2, 5, 5, "acked"), ("a", "c:two", 2, 2, 8, 8, "deleted")]
-
-
-SELECTED = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE})
-SELECTED.batch(add("ours", 2, **TOPIC), ack("ours", **ONE)).batch(add("theirs", 3, **TOPIC))
-SELECTED.batch(ack("theirs", ack_kind="unmatched", **ONE)).batch(add("a", 4, **TOPIC)).batch(clock(5), ack("a", **ONE))
-
-
-def test_what_a_selector_passed_over_was_never_for_that_subscription(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[SELECTED.store] == [("a", "c:one", 4, 4, 5, 5, "acked")]
-
-
-COPIED_TOPIC = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE}).batch(clock(2), add("a", 2, **TOPIC))
-COPIED_TOPIC.next_file().batch(clock(50), {"command": "SUBSCRIPTION", **TWO})
-COPIED_TOPIC.batch(copy("a", 2, **TOPIC), ack("a", **TWO)).batch(clock(70), ack("a", **ONE))
-
-
-def test_a_copy_says_who_does_not_have_the_message(lives: Mapping[str, list[Life]]) -> None:
-    """A compaction writes a removal for each subscription without the message: they are no acknowledgements."""
-    assert lives[COPIED_TOPIC.store] == [("a", "c:one", 2, 2, 70, 70, "acked")]
-
-
-LATE_RECORD = Journal().batch(clock(1), add("a", 1, **TOPIC)).batch(clock(4), ack("a", **ONE)).batch(ack("b", **ONE))
-
-
-def test_a_subscription_whose_first_record_is_not_there_has_its_acknowledgements(
-    lives: Mapping[str, list[Life]],
-) -> None:
-    assert lives[LATE_RECORD.store] == [
-        ("a", "c:one", 1, 1, 4, 4, "acked"),
-        ("b", "c:one", None, None, 4, 7.001, "unmatched_ack"),
-    ]
-
-
-MOVED_RECORD = Journal().batch(clock(1), add("a", 1, **TOPIC)).batch(clock(4), ack("a", **ONE))
-MOVED_RECORD.batch(clock(5), add("b", 5, **TOPIC)).next_file().batch(clock(9), {"command": "SUBSCRIPTION", **ONE})
-MOVED_RECORD.batch(copy("b", 5, **TOPIC)).batch(clock(12), ack("b", **ONE))
-
-
-def test_a_subscription_was_there_before_its_record_was_moved(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[MOVED_RECORD.store] == [("a", "c:one", 1, 1, 4, 4, "acked"), ("b", "c:one", 5, 5, 12, 12, "acked")]
-
-
-DISBELIEVED = Journal().batch(clock(1), add("a", 5000)).batch(add("b", 7000), add("c", 1.5)).batch(clock(3), ack("a"))
-DISBELIEVED.batch(add("d", -4000)).batch(clock(5), ack("b"), add("e", 4.5), add("f", None))
-
-
-def test_a_senders_clock_is_believed_only_where_it_agrees_with_the_marks(lives: Mapping[str, list[Life]]) -> None:
-    assert lives[DISBELIEVED.store] == [
-        ("a", None, 1, 1, 3, 3, "acked"),
-        ("b", None, 1, 1.5, 5, 5, "acked"),
-        ("c", None, 1.5, 1.5, None, None, "live"),
-        ("d", None, 3, 5, None, None, "live"),
-        ("e", None, 4.5, 4.5, None, None, "live"),
-        ("f", None, 5, 5, None, None, "live"),
-    ]

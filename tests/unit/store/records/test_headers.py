@@ -38,6 +38,8 @@ def test_the_newest_header_that_names_a_file_says_where_it_ends() -> None:
     """Two promotions read file 1, and the late bytes of a zombie were there for one of them only."""
     told = epoch_history({1: header(1, {}), 2: header(2, {1: 300}), 3: header(3, {1: 80, 2: 500})}, 3)
     assert told.ends == {1: 80, 2: 500}
+    told = epoch_history({1: header(1, {}), 2: header(2, {1: 70}), 3: header(2, {2: 40}, reason="rotation")}, 3)
+    assert told.ends == {1: 70, 2: 40}, "one that nothing hides says what newer ones do not"
 
 
 def test_a_header_behind_an_end_does_not_exist() -> None:
@@ -46,11 +48,6 @@ def test_a_header_behind_an_end_does_not_exist() -> None:
     assert told.ends == {1: 50, 2: 60, 3: 0}
     assert sorted(told.headers) == [1, 4]
     assert told.epoch_at(3) == 1
-
-
-def test_a_header_that_nothing_hides_says_what_newer_ones_do_not() -> None:
-    told = epoch_history({1: header(1, {}), 2: header(2, {1: 70}), 3: header(2, {2: 40}, reason="rotation")}, 3)
-    assert told.ends == {1: 70, 2: 40}
 
 
 @pytest.mark.parametrize(("file", "is_first"), [(1, True), (2, False), (3, True), (4, True), (5, True)])

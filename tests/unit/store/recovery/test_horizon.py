@@ -268,22 +268,14 @@ def test_what_the_index_still_needs_stays(given_up: GivenUp) -> None:
     follower.close()
 
 
-def test_who_is_halted_removes_no_more(given_up: GivenUp) -> None:
+@pytest.mark.parametrize("is_halted", [True, False], ids=["halted", "without a horizon"])
+def test_who_is_halted_or_has_no_horizon_removes_nothing(given_up: GivenUp, is_halted: bool) -> None:
     directory, end, gone = given_up
-    follower = standby(directory, end)
+    follower = standby(directory, end if is_halted else None)
     follower.follow()
     follower.follower.checkpoint()
-    follower.halt()
-    follower.follow()
-    assert set(gone) <= set(JournalFiles(directory).list())
-    follower.close()
-
-
-def test_without_a_horizon_a_standby_removes_nothing(given_up: GivenUp) -> None:
-    directory, _, gone = given_up
-    follower = standby(directory, None)
-    follower.follow()
-    follower.follower.checkpoint()
+    if is_halted:
+        follower.halt()
     follower.follow()
     assert set(gone) <= set(JournalFiles(directory).list())
     follower.close()

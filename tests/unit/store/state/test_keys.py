@@ -142,23 +142,18 @@ def told(copies: Copies, *adds: AddMessage) -> list[bool]:
     return found
 
 
-def test_copies_for_several_queues_are_stored_each() -> None:
-    copies = Copies(lambda add: False, lambda add: False)
-    assert told(copies, add(1), add(2), add(3)) == [False, False, False]
-
-
-def test_the_second_for_a_queue_is_a_duplicate() -> None:
-    copies = Copies(lambda add: False, lambda add: False)
-    assert told(copies, add(1), add(1), add(2), add(2)) == [False, True, False, True]
-
-
-def test_a_further_one_that_its_queue_has_is_a_duplicate() -> None:
-    copies = Copies(lambda add: False, lambda add: add.owners == (2,))
-    assert told(copies, add(1), add(2), add(3)) == [False, True, False]
-
-
-def test_what_came_before_is_a_duplicate_in_all_queues() -> None:
-    assert told(Copies(lambda add: True, lambda add: False), add(1), add(2)) == [True, True]
+@pytest.mark.parametrize(
+    ("came_before", "stored_in", "queues", "duplicates"),
+    [
+        (False, 0, [1, 2, 3], [False, False, False]),
+        (False, 0, [1, 1, 2, 2], [False, True, False, True]),
+        (False, 2, [1, 2, 3], [False, True, False]),
+        (True, 0, [1, 2], [True, True]),
+    ],
+)
+def test_each_queue_has_one_copy(came_before: bool, stored_in: int, queues: list[int], duplicates: list[bool]) -> None:
+    copies = Copies(lambda add: came_before, lambda add: add.owners == (stored_in,))
+    assert told(copies, *map(add, queues)) == duplicates
 
 
 @pytest.mark.parametrize("came_before", [True, False])

@@ -79,10 +79,6 @@ public final class ActiveMQ {
         PolicyEntry strict = queue("STRICT.>");
         strict.setUsePrefetchExtension(false);
         entries.add(strict);
-        PolicyEntry together = queue("TOGETHER.>");
-        together.setConsumersBeforeDispatchStarts(2);
-        together.setTimeBeforeDispatchStarts(60_000);
-        entries.add(together);
         PolicyMap policies = new PolicyMap();
         policies.setPolicyEntries(entries);
         PolicyEntry all = new PolicyEntry();
