@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.mutants.changes import Mutant
 from tests.mutants.witness import BEGUN, FAILED, LATE, OVER, WITNESS
 from tests.support.journal.compiler import NoCompiler, compile_c
@@ -39,6 +41,8 @@ _LEFT_OUT = shutil.ignore_patterns(
     "tandemmq-data",
     "demo",
 )
+# With it pytest runs tests that need a service.
+SERVICES = "--services"
 # What would make the tests longer, or others.
 _UNSET = (
     *("CI", "TANDEMMQ_PROVE", "TANDEMMQ_REQUIRE_SERVICES"),
@@ -148,6 +152,8 @@ class Tree:
                 except ProcessLookupError:
                     pass
             printed = witness.read_text(encoding="utf-8").splitlines()
+            if code == pytest.ExitCode.NO_TESTS_COLLECTED and SERVICES not in arguments:
+                return self._pytest(SERVICES, *arguments)  # the mark is proved by tests with services alone
             if code is not None and code > 1 and not _lines_with(printed, FAILED):
                 output.seek(0)
                 raise TrialFailed(f"pytest ended with {code}: {' '.join(arguments)}\n{output.read()[-_SAID_MAX:]}")
