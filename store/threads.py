@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty
 from typing import Any, Final, Protocol
 
 
@@ -29,7 +30,7 @@ class Event(Protocol):
 
 
 class Inbox(Protocol):
-    """As ``queue.SimpleQueue``; both ways of taking raise ``queue.Empty``."""
+    """As ``queue.SimpleQueue``, for one thread that takes; both ways of taking raise ``queue.Empty``."""
 
     def put(self, item: Any) -> None: ...
 
@@ -95,6 +96,41 @@ class Threads(Protocol):
         ...
 
 
+class OsInbox:
+    """``SimpleQueue.get`` of CPython 3.11 waits for ever if its timeout passes before it looks again, which a short
+    timeout or a busy machine can bring about. This one does not."""
+
+    __slots__ = ("_came", "_items")
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        self._came = threading.Lock()  # held while nothing came that the taker does not know
+        self._came.acquire()
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        if self._came.locked():
+            try:
+                self._came.release()
+            except RuntimeError:  # another thread put something at this moment
+                pass
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        items = self._items
+        deadline = 0.0 if timeout is None else time.monotonic() + timeout
+        while not items:
+            if not block:
+                raise Empty
+            if timeout is None:
+                self._came.acquire()
+            elif not self._came.acquire(timeout=max(deadline - time.monotonic(), 0.0)) and not items:
+                raise Empty
+        return items.popleft()
+
+    def get_nowait(self) -> Any:
+        return self.get(block=False)
+
+
 # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: behind a thread's number, turned over, these make the clock of what it
 # computed. pthread_getcpuclockid(3) makes the same, but reads the memory of a thread that may have ended, which kills.
 _CLOCK_OF_A_THREAD: Final = 4 | 2
@@ -126,7 +162,7 @@ class OsThreads:
             return 0.0
 
     def inbox(self) -> Inbox:
-        return SimpleQueue()
+        return OsInbox()
 
     def wait(self, futures: Iterable[Future[Any]], timeout: float | None = None) -> bool:
         return not wait(tuple(futures), timeout).not_done

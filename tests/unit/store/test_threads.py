@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
+from queue import Empty
 
+import pytest
+
+from tandemmq.store.threads import OS_THREADS
 from tests.support.tree import ROOT
 
 # In a process of its own: what goes wrong here is not an exception.
@@ -23,3 +28,30 @@ assert {OS_THREADS.cpu_seconds(thread.native_id) for thread in threads} == {0.0}
 def test_a_thread_that_has_ended_may_be_asked_what_it_computed() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_short_wait_for_an_inbox_ends() -> None:
+    """That of ``SimpleQueue`` hangs after some thousand rounds: its time is over before it looks again."""
+    inbox = OS_THREADS.inbox()
+    for number in range(20_000):
+        inbox.put(number)
+        assert inbox.get(timeout=1.0) == number
+        with pytest.raises(Empty):
+            inbox.get(timeout=1e-7)
+
+
+def test_what_many_threads_put_into_an_inbox_comes_out_of_it() -> None:
+    inbox = OS_THREADS.inbox()
+
+    def put(first: int) -> None:
+        for number in range(first, first + 2_000):
+            inbox.put(number)
+
+    threads = [OS_THREADS.thread(partial(put, first), "puts") for first in (0, 2_000, 4_000)]
+    for thread in threads:
+        thread.start()
+    found = [inbox.get(timeout=10.0) for _ in range(6_000)]
+    assert sorted(found) == list(range(6_000))
+    assert [number for number in found if number < 2_000] == list(range(2_000)), "in order of each"
+    with pytest.raises(Empty):
+        inbox.get_nowait()
