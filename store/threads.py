@@ -128,7 +128,9 @@ class OsInbox:
         return items.popleft()
 
     def get_nowait(self) -> Any:
-        return self.get(block=False)
+        if not self._items:
+            raise Empty
+        return self._items.popleft()
 
 
 # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: behind a thread's number, turned over, these make the clock of what it
