@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from functools import partial
-from queue import Empty
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
 
@@ -96,41 +95,17 @@ class Threads(Protocol):
         ...
 
 
-class OsInbox:
-    """``SimpleQueue.get`` of CPython 3.11 waits for ever if its timeout passes before it looks again, which a short
-    timeout or a busy machine can bring about. This one does not."""
-
-    __slots__ = ("_came", "_items")
-
-    def __init__(self) -> None:
-        self._items: deque[Any] = deque()
-        self._came = threading.Lock()  # held while nothing came that the taker does not know
-        self._came.acquire()
-
-    def put(self, item: Any) -> None:
-        self._items.append(item)
-        if self._came.locked():
-            try:
-                self._came.release()
-            except RuntimeError:  # another thread put something at this moment
-                pass
+class OsInbox(SimpleQueue[Any]):
+    """In CPython 3.11 ``SimpleQueue.get`` waits for ever if it finds its lock free, the queue empty, and its time over:
+    after a short timeout, or on a busy machine. A look without waiting takes the lock first."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        items = self._items
-        deadline = 0.0 if timeout is None else time.monotonic() + timeout
-        while not items:
-            if not block:
-                raise Empty
-            if timeout is None:
-                self._came.acquire()
-            elif not self._came.acquire(timeout=max(deadline - time.monotonic(), 0.0)) and not items:
-                raise Empty
-        return items.popleft()
-
-    def get_nowait(self) -> Any:
-        if not self._items:
-            raise Empty
-        return self._items.popleft()
+        if timeout is not None:
+            try:
+                return self.get_nowait()
+            except Empty:
+                pass
+        return super().get(block, timeout)
 
 
 # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: behind a thread's number, turned over, these make the clock of what it

@@ -99,6 +99,8 @@ class Tree:
                 self._demand_compilable(file)
             self._forget_compiled(file)
             code, printed = self._pytest("-x", *tests)
+            if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+                code, printed = self._pytest("-x", SERVICES, *tests)
         finally:
             file.write_text(original, encoding="utf-8")
             self._forget_compiled(file)
@@ -152,9 +154,7 @@ class Tree:
                 except ProcessLookupError:
                     pass
             printed = witness.read_text(encoding="utf-8").splitlines()
-            if code == pytest.ExitCode.NO_TESTS_COLLECTED and SERVICES not in arguments:
-                return self._pytest(SERVICES, *arguments)  # the mark is proved by tests with services alone
-            if code is not None and code > 1 and not _lines_with(printed, FAILED):
+            if code not in (None, pytest.ExitCode.NO_TESTS_COLLECTED) and code > 1 and not _lines_with(printed, FAILED):
                 output.seek(0)
                 raise TrialFailed(f"pytest ended with {code}: {' '.join(arguments)}\n{output.read()[-_SAID_MAX:]}")
         return code, printed

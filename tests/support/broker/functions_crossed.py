@@ -28,7 +28,7 @@ from tandemmq.broker.net.transport import TransportLimits
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
-from tandemmq.store.threads import OsInbox, OsThreads
+from tandemmq.store.threads import OsThreads
 from tests.support.tree import DIRECTORIES, ROOT
 
 # Nothing but messages wakes the storage thread.
@@ -86,7 +86,7 @@ class Tracer:
         if thread.name == "tandemmq-storage":
             if event == "call" and self._is_recording:
                 self._storage[frame.f_code] = None
-            elif event.startswith("c_") and frame.f_code is OsInbox.get.__code__ and argument.__name__ == "acquire":
+            elif event.startswith("c_") and argument.__name__ == "get":
                 self._is_storage_idle = event == "c_call"  # it waits for more
         elif event == "call" and self._is_recording and thread is threading.main_thread():
             self._loop[frame.f_code] = None
