@@ -20,7 +20,7 @@ from tandemmq.store.records.marks import decode_connections, decode_gone, decode
 from tandemmq.store.records.message import Destination
 from tandemmq.store.records.message_ids import is_made_by_broker
 from tandemmq.store.state.keys import Entry, producer_key
-from tandemmq.store.state.open_transactions import PendingOperation, Transaction, operation_of
+from tandemmq.store.state.open_transactions import operation_of
 from tandemmq.store.state.state import State
 
 log = logging.getLogger(__name__)
@@ -309,10 +309,12 @@ class Replay:
     # ---- transactions
 
     def _commit(self, location: int, payload: bytes, command: commands.Commit) -> None:
-        transaction = self._state.end_transaction(command.transaction.key, location)
+        key = command.transaction.key
+        self._forget_former(key, location)
+        transaction = self._state.end_transaction(key, location)
         if transaction is None:
             return
-        for number, operation in enumerate(self._operations(transaction)):
+        for number, operation in enumerate(transaction.operations):
             if operation.kind == ADD:
                 self._note(operation.message_id)
                 self._add_to(
@@ -332,11 +334,20 @@ class Replay:
                     operation.location,
                 )
 
-    def _operations(self, transaction: Transaction) -> list[PendingOperation]:
-        """Its own. Those in a missing file are of a former transaction of that id, whose outcome is gone: each of its
-        own stands before its end, or a copy does."""
+    def _forget_former(self, key: str, location: int) -> None:
+        """Operations in a missing file are of a former transaction of that id, whose outcome is gone: each of its own
+        stands before its end, or a copy does. But where there are no others, the file may be lost, not given up: then
+        it is told which messages were in it, and it may be brought back."""
+        transaction = self._state.transactions.get(key)
+        if transaction is None:
+            return
         # prove: id-used-again-is-another "not in self.missing" -> "not in ()"
-        return [operation for operation in transaction.operations if operation.location >> 32 not in self.missing]
+        own = [operation for operation in transaction.operations if operation.location >> 32 not in self.missing]
+        own = own or [operation for operation in transaction.operations if operation.kind == ADD]
+        if len(own) < len(transaction.operations):
+            self._state.open.forget(key, location)
+            for operation in own:
+                self._state.enlist(key, operation)
 
     def _rollback(self, location: int, payload: bytes, command: commands.Rollback) -> None:
         transaction = self._state.end_transaction(command.transaction.key, location)
@@ -348,12 +359,8 @@ class Replay:
 
     def _prepare(self, location: int, payload: bytes, command: commands.Prepare) -> None:
         key = command.transaction.key
+        self._forget_former(key, location)  # prove: id-prepared-again-is-another
         transaction = self._state.transactions.get(key)
-        if transaction is not None and len(own := self._operations(transaction)) < len(transaction.operations):
-            self._state.open.forget(key, location)  # prove: id-prepared-again-is-another
-            for operation in own:
-                self._state.enlist(key, operation)
-            transaction = self._state.transactions.get(key)
         places: list[tuple[int, int] | None] = []
         for operation in () if transaction is None else transaction.operations:
             held = None

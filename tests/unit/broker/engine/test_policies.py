@@ -229,6 +229,15 @@ def test_a_browser_that_pulls_sees_all(harness):
     assert set(nothings) == {"b"}
 
 
+def test_a_pull_that_does_not_wait_is_answered_at_once(harness):
+    client = harness.consumer(prefetch=0)
+    for bodies, told in (([], ["s"]), (["a"], ["s"]), (["a"], ["s", "s"])):
+        client.handle(Pull("s", -1)).turn()
+        assert (client.bodies, client.session.nothings) == (bodies, told)
+        if not bodies:
+            harness.client().store("a")
+
+
 # ---- when a queue begins to give out
 
 

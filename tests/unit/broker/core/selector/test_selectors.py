@@ -291,6 +291,7 @@ def test_like_patterns_that_cost_much_are_bounded_together() -> None:
     assert says(f"color NOT LIKE '{'_' * 2000}' AND color NOT LIKE '{'%a' * 2000}'", BLUE)
     assert says(" OR ".join(["color LIKE '%_ue'"] * 170), BLUE)
     assert "1024 characters" in refused(" OR ".join(["color LIKE '%_ue'"] * 200))
+    assert says(f"long NOT LIKE '{'%a' * 30}%b'", {"long": "a" * 30_000}), "no way is tried twice"
 
 
 # ---- Selector
