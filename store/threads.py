@@ -29,7 +29,7 @@ class Event(Protocol):
 
 
 class Inbox(Protocol):
-    """As ``queue.SimpleQueue``, for one thread that takes; both ways of taking raise ``queue.Empty``."""
+    """As ``queue.SimpleQueue``, with one consumer thread; ``get`` and ``get_nowait`` raise ``queue.Empty``."""
 
     def put(self, item: Any) -> None: ...
 
@@ -96,8 +96,8 @@ class Threads(Protocol):
 
 
 class OsInbox(SimpleQueue[Any]):
-    """In CPython 3.11 ``SimpleQueue.get`` waits for ever if it finds its lock free, the queue empty, and its time over:
-    after a short timeout, or on a busy machine. A look without waiting takes the lock first."""
+    """A ``SimpleQueue`` whose ``get`` ends in time. That of CPython 3.11 waits for ever if its lock is free, the queue
+    is empty and the timeout is over at its second look. A call that does not wait takes the lock before."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         if timeout is not None:

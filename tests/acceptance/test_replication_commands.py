@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tandemmq.broker.replication.known import read_known
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
 from tests.support.acceptance.set_of_brokers import MemberProcess, SetOfBrokers, running_set
 
@@ -137,6 +138,12 @@ def test_what_is_left_of_a_set_goes_on_when_it_is_told_to(three: SetOfBrokers) -
     master, (first, second) = three.quiet()
     send(three, "before")
     three.quiet()
+
+    def knows_the_others() -> bool:
+        members, _ = read_known(first.data) or ({}, None)
+        return sum(said["node"] != first.node and said["is_voter"] for said in members.values()) == 2
+
+    wait_until(knows_the_others, "it heard of both since they are voters")
     first.stop()
     send(three, "after")
     master.stop()

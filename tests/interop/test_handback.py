@@ -311,18 +311,19 @@ def test_activemq_reads_how_often_messages_were_delivered(
         way.set(Way.CUT)
         wait_until(lambda: not (ours.process.status() or {})["queues"][0]["unacknowledged"], "it is back")
         if restarts:
+            jvm.connect(ours.url()).session().send("queue://Q", "c")  # behind the count
             ours.process.kill()
             ours.process.start()
             ours.wait()
     way.close()
-    jvm.connect(ours.url()).session().send("queue://Q", "c")  # behind the count of the last one
+    jvm.connect(ours.url()).session().send("queue://Q", "d")
     ours.process.kill()
 
     (queue,) = activemq("dump", directory)
 
     assert found == [(False, 1), (True, 2), (True, 3)]
     assert queue["messages"][0]["id"] == id, "it kept its place"
-    assert [each["redeliveryCounter"] for each in queue["messages"]][::2] == [3, 0]
+    assert [each["redeliveryCounter"] for each in queue["messages"]][::3] == [3, 0]
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ class Tree:
             self._forget_compiled(file)
             code, printed = self._pytest("-x", *tests)
             if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-                code, printed = self._pytest("-x", SERVICES, *tests)
+                code, printed = self._pytest("-x", SERVICES, "-m", "service", *tests)
         finally:
             file.write_text(original, encoding="utf-8")
             self._forget_compiled(file)

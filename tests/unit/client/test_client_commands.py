@@ -117,7 +117,7 @@ def test_a_reader_that_goes_away_ends_receive_quietly(broker: Server, options: t
     assert run("send", queue, "x", "--url", url(broker)).returncode == 0
     command = [*COMMAND, "receive", queue, "--quiet", "--url", url(broker), *options]
     reading, writing = os.pipe()
-    os.close(reading)  # before it starts: what it writes into a pipe that somebody may still read counts as received
+    os.close(reading)  # before the client starts: a message that it can write counts as received
     with forked.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True) as receiver:
         os.close(writing)
         assert receiver.stderr is not None

@@ -68,14 +68,15 @@ def is_refused(client: Any) -> bool:
     return [error.kind for error in client.session.errors] == [ErrorKind.SECURITY]
 
 
-@pytest.mark.parametrize("she", ["is there", "is away", "comes back after a failover"])
-def test_nobody_else_gets_it(harness: Secured, she: str) -> None:
-    """Else he stores messages under the ids of hers, and what she sends again is taken for that."""
+@pytest.mark.parametrize("owner", ["is there", "is away", "comes back after a failover"])
+def test_nobody_else_gets_it(harness: Secured, owner: str) -> None:
+    """Another user with that id could store messages under the owner's message ids. The broker would then take what
+    the owner sends again for a duplicate."""
     ann = harness.user("ann")
     harness.turn()
-    if she != "is there":
+    if owner != "is there":
         ann.vanish()
-    if she == "comes back after a failover":
+    if owner == "comes back after a failover":
         harness.fail_over()
     assert is_refused(harness.user("bob"))
     again = harness.user("ann")

@@ -69,7 +69,7 @@ def test_at_the_end_a_standby_is_behind_by_the_batch_that_is_not_settled(directo
 
 
 def test_a_standby_that_was_stopped_says_how_much_is_left(directory: str) -> None:
-    settings = StoreSettings(journal_max_file_length=64 * KIB, fence_check_interval=0.05)
+    settings = StoreSettings(journal_max_file_length=64 * KIB, fence_check_interval=0.05, checkpoint_interval=3600.0)
     master = Term(directory, settings=settings)
     master.add_durably(400, body=b"x" * KIB)
     follower = standby_of(directory, settings=settings)
