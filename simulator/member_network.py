@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from queue import Empty
 from typing import Final
 
@@ -360,7 +361,7 @@ class MemberNetwork:
         self._links[link] = None
         world = self.wires.world
         hello = replace(self._listens.hello(), nonce=world.random.randbytes(NONCE_BYTES).hex(), as_sent=None)
-        link.handshake = Handshake(hello, TOKEN, link.is_ours, lambda theirs: self._admits(link, theirs))
+        link.handshake = Handshake(hello, TOKEN, link.is_ours, partial(self._admits, link))
         for message in link.handshake.start():
             link.send(message)
 
@@ -370,10 +371,10 @@ class MemberNetwork:
 
         world.after(HANDSHAKE_SECONDS_MAX, give_up)
 
-    def _admits(self, link: MemberLink, hello: Hello) -> str | None:
+    def _admits(self, link: MemberLink, hello: Hello, is_proved: bool) -> str | None:
         if link.target not in (None, hello.store):
             return f"store {link.target} was dialed, and this is {hello.store}"
-        if (refusal := self._listens.admits(hello)) is not None:
+        if (refusal := self._listens.admits(hello, is_proved)) is not None:
             return refusal
         for other in self._up.values():
             if other.member.store == hello.store and other.member.life > hello.life:

@@ -24,12 +24,13 @@ _DIALER: Final = b"dialer"
 _LISTENER: Final = b"listener"
 
 
-def _admit_all(hello: Hello) -> str | None:
+def _admit_all(hello: Hello, is_proved: bool) -> str | None:
     return None
 
 
 class Handshake:
-    """One side of it. ``admits``: why this member is refused, None if it is not; asked before this side's own proof.
+    """One side of it. ``admits``: why this member is refused, None if it is not; asked before this side's own proof,
+    and when the other side has proved that it knows the token. Its second argument says whether it has.
 
     Over when ``peer`` or ``refused`` is there: the other side's HELLO, proved, or why the link has to end. Messages
     that were given out go first in both cases.
@@ -38,7 +39,7 @@ class Handshake:
     __slots__ = ("_admits", "_hello", "_is_dialer", "_theirs", "_token", "peer", "refused")
 
     def __init__(
-        self, hello: Hello, token: bytes, is_dialer: bool, admits: Callable[[Hello], str | None] = _admit_all
+        self, hello: Hello, token: bytes, is_dialer: bool, admits: Callable[[Hello, bool], str | None] = _admit_all
     ) -> None:
         self._hello = hello
         self._token = token
@@ -68,7 +69,7 @@ class Handshake:
     def _meet(self, theirs: Hello) -> list[Message]:
         wrong = self._wrong(theirs)
         if wrong is None and self._is_dialer:
-            wrong = self._admits(theirs)
+            wrong = self._admits(theirs, False)  # prove: a-hello-is-no-proof "False" -> "True"
         if wrong is not None:
             return self._refuse(wrong)
         self._theirs = theirs
@@ -78,10 +79,9 @@ class Handshake:
         expected = self._proof(theirs, _LISTENER if self._is_dialer else _DIALER)
         if not hmac.compare_digest(proof.hmac, expected):  # prove: peer-knows-the-token
             return self._refuse("the security tokens differ")
-        if not self._is_dialer:
-            wrong = self._admits(theirs)
-            if wrong is not None:
-                return self._refuse(wrong)
+        wrong = self._admits(theirs, True)
+        if wrong is not None:
+            return self._refuse(wrong)
         self.peer = theirs
         return [] if self._is_dialer else [self._prove(theirs)]
 

@@ -67,8 +67,9 @@ class Listener(Protocol):
         """What this node says of itself now: set, life and address may change. The nonce is drawn by the network."""
         ...
 
-    def admits(self, hello: Hello) -> str | None:
-        """Why this member is refused. None: it is not."""
+    def admits(self, hello: Hello, is_proved: bool) -> str | None:
+        """Why this member is refused. None: it is not. ``is_proved``: it knows the token, and completes a handshake;
+        else it only says this of itself, and nothing is noted."""
         ...
 
 

@@ -147,8 +147,8 @@ class PromiseFile:
         self._is_lost = False
         try:
             self._lock()
-            self._promise, self.origin = self._read()
-            self._put()
+            promise, self.origin = self._read()
+            self._put(promise)
             sync_directory(self._disk, directory)
         except BaseException:
             self._disk.close(self._fd)
@@ -169,13 +169,7 @@ class PromiseFile:
         assert promise.epoch > former.epoch or is_granted_again, "once an epoch"  # prove: one-candidate-an-epoch
         if self._is_lost:  # prove: nothing-after-a-failed-write
             raise PromiseLost(f"{self.path} could not be written before")
-        encode_slot(promise, 0)
-        self._promise = promise
-        try:
-            self._put()
-        except BaseException:
-            self._promise = former
-            raise
+        self._put(promise)
 
     @property
     def is_lost(self) -> bool:
@@ -189,12 +183,7 @@ class PromiseFile:
         promise, origin = self._read()
         if origin not in (Origin.READ, Origin.RENAMED):
             raise PromiseLost(f"{self.path} cannot be read any more")
-        former, self._promise = self._promise, promise
-        try:
-            self._put()
-        except BaseException:
-            self._promise = former  # nothing is answered by what may be in memory only
-            raise
+        self._put(promise)
 
     def close(self) -> None:
         """And let go of the lock."""
@@ -238,16 +227,29 @@ class PromiseFile:
     def _next(self, life: int) -> int:
         return next_life(life, self._disk.urandom(DRAWN_BITS // 8))
 
-    def _put(self) -> None:
+    def _put(self, promise: Promise) -> None:
+        promise = _that_fits(promise)
         self._is_lost = True
-        for slot in (self._first, 1 - self._first):
+        for slot in (self._first, 1 - self._first):  # prove: a-promise-is-synced-first order a-promise-is-said
             self._sequence += 1
-            write_fully(self._disk, self._fd, encode_slot(self._promise, self._sequence), slot * SLOT_BYTES)
+            write_fully(self._disk, self._fd, encode_slot(promise, self._sequence), slot * SLOT_BYTES)
             self._disk.fsync(self._fd)  # prove: each-slot-is-synced
         # prove: promise-is-in-the-file-of-that-name "not has_name(self._disk, self._fd, self.path)" -> "False"
         if not has_name(self._disk, self._fd, self.path):
             raise OSError(errno.ESTALE, "another file has its name", self.path)
+        # Not before: other threads say it to other members, and a sync that hangs may fail.
+        self._promise = promise  # prove: a-promise-is-said
         self._is_lost = False
+
+
+def _that_fits(promise: Promise) -> Promise:
+    """Without the former name, if the slot has no room for it. Raises PromiseTooLong."""
+    try:
+        encode_slot(promise, 0)
+    except PromiseTooLong:
+        promise = replace(promise, was=None)
+        encode_slot(promise, 0)
+    return promise
 
 
 def encode_slot(promise: Promise, sequence: int) -> bytes:

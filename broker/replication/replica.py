@@ -253,7 +253,7 @@ class Replica:
             nonce="",
         )
 
-    def admits(self, hello: Hello) -> str | None:
+    def admits(self, hello: Hello, is_proved: bool) -> str | None:
         header = self.state.header
         if header is not None and hello.set is not None and hello.set != header.id:
             return f"of the set {hello.set}; this node is of {header.id}"
@@ -263,9 +263,12 @@ class Replica:
         # have the later life.
         # prove: an-unknown-old-life-is-no-twin "not self._twins.knows(hello)" -> "False"
         is_backup = start_of(hello.life) < start_of(seen) and not self._twins.knows(hello)
-        refusal = None if is_backup else self._twins.refusal(hello)
-        if refusal is not None:  # prove: twins-are-refused "refusal is not None" -> "False"
-            return refusal
+        if not is_backup:
+            if is_proved:
+                self._twins.heard(hello)
+            refusal = self._twins.refusal(hello.store)
+            if refusal is not None:  # prove: twins-are-refused "refusal is not None" -> "False"
+                return refusal
         if is_old:
             return (
                 f"a later life of store {hello.store} was seen: its directory was restored from a backup. Remove "

@@ -387,13 +387,13 @@ class TcpNetwork:
         for message in link.handshake.start():
             link.send(message)
 
-    def _admits(self, link: TcpLink, hello: Hello) -> str | None:
+    def _admits(self, link: TcpLink, hello: Hello, is_proved: bool) -> str | None:
         if link.target not in (None, hello.store):
             return f"store {link.target} was dialed, and this is {hello.store}"
         life = max((other.member.life for other in self._up.values() if other.member.store == hello.store), default=0)
         # The listener hears an older life, too, or it would not know that two processes live.
         # prove: an-older-life-is-heard order later-life-is-linked
-        if (refusal := self._listener.admits(hello)) is not None:
+        if (refusal := self._listener.admits(hello, is_proved)) is not None:
             return refusal
         if life > hello.life:  # prove: later-life-is-linked "life > hello.life" -> "False"
             return f"life {life} of store {hello.store} is connected; this is life {hello.life}"

@@ -61,22 +61,35 @@ class Twins:
         now = self._now()
         return "; ".join(told for told, at in list(self._told.values()) if now - at < SILENT_SECONDS)
 
-    def refusal(self, hello: Hello) -> str | None:
-        """Why this node, which completed a handshake now, is not let in. None: it is the only one of its store."""
+    def refusal(self, store: str) -> str | None:
+        """Why no node of this store is let in. None: one is heard of, or none."""
+        told, at = self._told.get(store, ("", 0.0))
+        return told if told and self._now() - at < SILENT_SECONDS else None
+
+    def heard(self, hello: Hello) -> None:
+        """This node completed a handshake now, and knows the token."""
         now, store = self._now(), hello.store
         heard = self._alive(store, now)
         one = heard.setdefault((hello.life, hello.address), _Heard(hello.node, now, now, now, []))
         one.last = now
         others = [each for each in heard.values() if each is not one]
+        # Of two that are known, the one that starts again is another process, at its address.
+        elsewhere = any(address != hello.address for _, address in heard)
+        # prove: a-known-twin-is-not-let-in-by-a-start "elsewhere" -> "False"
+        told = self.refusal(store) if elsewhere else None
         if any(_both_live(one, other) for other in others):
+            told = _told(store, heard)
+        if told is not None:
             _hang_up([one, *others], "two nodes have this store id")  # prove: twins-lose-their-links
-            return self._tell(store, heard, now)  # prove: twins-are-not-let-in
+            if self.refusal(store) is None:
+                log.error("%s", told)
+            self._told[store] = told, now  # prove: twins-are-not-let-in
+            return
         self._told.pop(store, None)
         if now > one.first + TWIN_SECONDS:
             # Whoever of them lives dials again, and is heard; whoever is gone is not missed.
             silent = [each for each in others if now > each.first + TWIN_SECONDS]
             _hang_up(silent, "another node has its store id")  # prove: a-linked-twin-comes-again
-        return None
 
     def knows(self, hello: Hello) -> bool:
         """Whether this process was heard, and is not silent since."""
@@ -103,18 +116,15 @@ class Twins:
                 del self._heard[each]
         return self._heard.setdefault(store, {})
 
-    def _tell(self, store: str, heard: dict[Process, _Heard], now: float) -> str:
-        live = [
-            f"{one.node} at {address}"
-            for (_, address), one in sorted(heard.items(), key=lambda each: each[0])
-            if any(_both_live(one, other) for other in heard.values() if other is not one)
-        ]
-        nodes = " and ".join(live)
-        told = f"store {store} is used by two nodes, {nodes}: none is let in. Stop one of them and empty its directory"
-        if now - self._told.get(store, ("", now - SILENT_SECONDS))[1] >= SILENT_SECONDS:
-            log.error("%s", told)
-        self._told[store] = told, now
-        return told
+
+def _told(store: str, heard: dict[Process, _Heard]) -> str:
+    live = [
+        f"{one.node} at {address}"
+        for (_, address), one in sorted(heard.items(), key=lambda each: each[0])
+        if any(_both_live(one, other) for other in heard.values() if other is not one)
+    ]
+    nodes = " and ".join(live)
+    return f"store {store} is used by two nodes, {nodes}: none is let in. Stop one of them and empty its directory"
 
 
 def _both_live(one: _Heard, other: _Heard) -> bool:

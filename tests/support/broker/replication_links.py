@@ -91,7 +91,7 @@ class Node:
     def hello(self) -> Hello:
         return self.said
 
-    def admits(self, hello: Hello) -> str | None:
+    def admits(self, hello: Hello, is_proved: bool) -> str | None:
         self.heard.append((hello.node, hello.life))
         return self.refuses
 

@@ -171,7 +171,7 @@ class Switch:
         here, there = source.listener.hello(), target.listener.hello()
         for one, hello, refused in ((target, here, source), (source, there, target)):
             assert one.listener is not None
-            if one.listener.admits(hello) is not None:
+            if one.listener.admits(hello, True) is not None:
                 self.refused[refused.address] += 1
                 return
         for one, hello in ((target, here), (source, there)):

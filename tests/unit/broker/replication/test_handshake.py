@@ -1,6 +1,6 @@
 """Two sides that find out whether they may talk, and what comes between them."""
 
-# proves: other-set-is-refused, own-store-is-refused, peer-knows-the-token
+# proves: a-hello-is-no-proof, other-set-is-refused, own-store-is-refused, peer-knows-the-token
 
 from __future__ import annotations
 
@@ -164,22 +164,28 @@ def test_a_proof_that_is_sent_back_is_none() -> None:
 
 def test_who_is_not_admitted_gets_no_proof() -> None:
     """The listener asks whom it admits only when the token was proved."""
-    asked: list[Hello] = []
+    asked: list[tuple[Hello, bool]] = []
+    refuses = [False, True]
 
-    def admits(hello: Hello) -> str | None:
-        asked.append(hello)
-        return "restored from a backup"
+    def admits(hello: Hello, is_proved: bool) -> str | None:
+        asked.append((hello, is_proved))
+        return "restored from a backup" if is_proved in refuses else None
 
     talk(Handshake(A, b"wrong", True), Handshake(B, TOKEN, False, admits))
     assert asked == []
     listener = Handshake(B, TOKEN, False, admits)
     said = talk(Handshake(A, TOKEN, True), listener)
     assert [type(message) for message in said] == [Hello, Hello, Proof, Refused]
-    assert (listener.refused, asked) == ("restored from a backup", [A])
+    assert (listener.refused, asked) == ("restored from a backup", [(A, True)])
     dialer, listener = Handshake(A, TOKEN, True, admits), Handshake(B, TOKEN, False)
     said = talk(dialer, listener)
     assert [type(message) for message in said] == [Hello, Hello, Refused]
     assert (dialer.refused, listener.peer) == ("restored from a backup", None)
+    refuses.remove(False)
+    asked.clear()
+    dialer, listener = Handshake(A, TOKEN, True, admits), Handshake(B, TOKEN, False)
+    assert isinstance(talk(dialer, listener)[-1], Refused)
+    assert (dialer.refused, asked) == ("restored from a backup", [(B, False), (B, True)])
 
 
 @pytest.mark.parametrize("wrong", [Status(), Proof("0" * 64)])

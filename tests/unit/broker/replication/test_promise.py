@@ -269,12 +269,14 @@ def large_founding() -> Founding:
     return Founding(C, Voters(tuple(stores), dict.fromkeys(stores, "n" * 255)))
 
 
-def test_a_founding_of_seven_with_long_names_fits(tmp_path: Path) -> None:
+def test_a_founding_of_seven_with_long_names_fits_also_under_another_name(tmp_path: Path) -> None:
     founding = large_founding()
     lives = {f"{n:031x}a": 1_000_000 for n in range(LIVES_MAX)}
     file = PromiseFile(str(tmp_path), "n" * 255)
     file.write(replace(file.promise, set=A, epoch=1 << 40, candidate=B, founding=founding, lives=lives))
     file.close()
+    renamed = reopened(tmp_path, "é" * 200)[0]
+    assert (renamed.founding, renamed.was) == (founding, None), "the former name has no room"
 
 
 def test_a_name_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
@@ -467,6 +469,31 @@ def test_a_start_keeps_what_is_synced_until_what_is_newer_is(
     disk.note(("did", said(newer)))
     assert said(file.promise) == said(newer)
     assert images_hold(disk, scratch / "images", said(last)) > 5
+
+
+def test_a_promise_is_said_when_it_is_on_the_disk(tmp_path: Path) -> None:
+    """Other threads say it to other members while the disk is still at work, and may fail."""
+    file = PromiseFile(str(tmp_path), "b1", disk := SimpleNamespace(**vars(os)))  # type: ignore[arg-type]
+    file.write(replace(file.promise, is_met=True))
+    said: list[Promise] = []
+
+    def noted(call: Any) -> Any:
+        def asked(*args: Any, **named: Any) -> Any:
+            said.append(file.promise)
+            return call(*args, **named)
+
+        return asked
+
+    vars(disk).update({name: noted(getattr(os, name)) for name in ("pwrite", "fsync", "fstat", "stat")})
+    former = file.promise
+    file.write(replace(former, epoch=1, candidate=A))
+    assert {*map(repr, said)} == {repr(former)}
+    former = file.promise
+    said.clear()
+    file.open_again()
+    assert {*map(repr, said)} == {repr(former)}
+    assert file.promise.life != former.life
+    file.close()
 
 
 @pytest.mark.parametrize("call", ["pwrite", "fsync"])

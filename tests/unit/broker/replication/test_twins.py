@@ -23,6 +23,7 @@ HELLOS = {
     "a": Hello("set", None, "a", STORE, 1, "one:1", ""),
     "b": Hello("set", None, "b", STORE, 2, "two:1", ""),
     "same life": Hello("set", None, "c", STORE, 1, "three:1", ""),
+    "a again": Hello("set", None, "a", STORE, 3, "one:1", ""),
 }
 S, E = TWIN_SECONDS, 0.5
 
@@ -38,7 +39,8 @@ class Witness:
 
     def come(self, name: str) -> bool:
         hello = HELLOS[name]
-        refusal = self.twins.refusal(hello)
+        self.twins.heard(hello)
+        refusal = self.twins.refusal(STORE)
         for other in [each for each, link in self.links.items() if link.closed]:
             self.go(other)
         if refusal is not None:
@@ -61,6 +63,11 @@ STORIES = {
     "both, by turns": ([(0, "a"), (1, "b"), (2, "a"), (3, "b"), (1 + S + E, "a"), (2 + S + E, "b")], False),
     "both in one life": ([(0, "a"), (9, "same life"), (9 + S + E, "a")], False),
     "one of them is gone": ([(0, "a"), (9, "b"), (20, "a"), (21, "b"), (20 + SILENT_SECONDS + E, "b")], True),
+    "a known one starts again": ([(0, "a"), (9, "b"), (20, "a"), (19 + SILENT_SECONDS, "a again")], False),
+    "a known one starts again when the other one is gone": (
+        [(0, "a"), (9, "b"), (20, "a"), (20 + SILENT_SECONDS + E, "a again")],
+        True,
+    ),
     "one of them is not gone for long": ([(0, "a"), (9, "b"), (20, "a"), (20 + SILENT_SECONDS - E, "b")], False),
 }
 
