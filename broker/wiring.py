@@ -130,7 +130,7 @@ class Parts:
         self._tracing = _tracing(settings)
         self.notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
         self._admin_url = _admin_url(settings)
-        self.ring = EventRing(self.node, os.path.join(self.index_root, f"{self.node}{EVENTS_SUFFIX}"))
+        self.ring = EventRing(self.node, os.path.join(self.index_root, f"{self.name}{EVENTS_SUFFIX}"))
         self.replica = self._make_replica()
         self._volumes: dict[str, OwnVolume] = {}
         if self.replica is not None:

@@ -4,7 +4,8 @@
 wall clock for people, and CLOCK_BOOTTIME with the id of the boot it counts from, which cannot be set and by which
 events are put in order.
 
-The file, ``<index root>/<broker>.events``, is the broker's own; no other broker writes to it:
+The file, ``<index root>/<broker.name>.events``, is the broker's own; no other broker writes to it. A node of a set says
+in it how it is called:
 
     offset 0      a frame  JSON: format, name of the broker, number and length of the slots
     offset 512    a frame  JSON: the sign of life (both clocks, pid, host, last receipt, did it end in order)
@@ -334,8 +335,10 @@ class EventRing:
         former = _read(descriptor)
         if former is None:
             os.ftruncate(descriptor, 0)
+        if former is None or former.name != self.name:  # a node of a set may have another name now
             header = {"format": FORMAT, "name": self.name, "slots": CAPACITY, "bytes": SLOT_BYTES}
             _put(self._disk, descriptor, 0, _json(header))
+        if former is None:
             return 0
         number = former.next_number
         events = former.events

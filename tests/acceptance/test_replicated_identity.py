@@ -55,3 +55,4 @@ def play(whole: SetOfBrokers, name: str, dice: random.Random, books: Books) -> N
         shown = tandemmq("replication", "status", "--admin", master.admin_url).stdout.split("\n")
         for member in whole.members:
             assert any(line.split()[:2] == [member.node, member.replication()["was"]] for line in shown), shown
+            assert len([*(member.directory / "index").glob("*.events")]) == 1, "its events go on in one file"
