@@ -181,22 +181,37 @@ class Term:
         links, and by what is ``known`` of former terms. If that was more, it counts for what it has now. The replica's
         thread."""
         store = link.member.store
-        with self._guard:
-            former, acknowledged = self._acknowledged.get(store, (None, known))
-            # A FOLLOW may come late. Before the first one of a link no HAVE came on it: all places are of former ones.
-            if former is not link:  # prove: own-haves-are-no-former-ones "former is not link" -> "True"
-                acknowledged = max(acknowledged, self.marks.places().get(store, NOWHERE))
-                if common < acknowledged and not self.files.exists(acknowledged[0]):
-                    acknowledged = common  # it was given up: who removed it stands further back, and lacks nothing
-                self._acknowledged[store] = link, acknowledged
-                if common < acknowledged:
-                    log.warning(
-                        "%s came back with less than its disk had: db-%d.log %d of db-%d.log %d. It does not vote "
-                        "until it has all of it again",
-                        *(link.member.node, *common, *acknowledged),
-                    )
-                    self.marks.has_less(store, common)  # prove: restored-disk-counts-for-what-it-has
+        former, acknowledged = self._acknowledged.get(store, (None, known))
+        # A FOLLOW may come late. Before the first one of a link no HAVE came on it: all places are of former ones.
+        if former is link:  # prove: own-haves-are-no-former-ones "former is link" -> "False"
             return acknowledged
+        with self._guard:
+            acknowledged = max(acknowledged, self.marks.places().get(store, NOWHERE))
+        if common < acknowledged:
+            acknowledged = max(common, self._still_there(common, acknowledged))
+        self._acknowledged[store] = link, acknowledged
+        if common < acknowledged:
+            log.warning(
+                "%s came back with less than its disk had: db-%d.log %d of db-%d.log %d. It does not vote until it "
+                "has all of it again",
+                *(link.member.node, *common, *acknowledged),
+            )
+            with self._guard:
+                self.marks.has_less(store, common)  # prove: restored-disk-counts-for-what-it-has
+        return acknowledged
+
+    def _still_there(self, common: Place, acknowledged: Place) -> Place:
+        """The last place up to ``acknowledged`` that this journal still has. Files that nobody needs are given up: who
+        removed them stands further back, and lacks nothing. NOWHERE: all behind ``common`` was given up."""
+        for file in reversed(self.files.list()):
+            if common[0] <= file <= acknowledged[0]:
+                try:
+                    end = self.end_of(file)
+                except FileNotFoundError:
+                    continue  # it is given up now
+                # prove: files-between-are-not-given-up "min(acknowledged, (file, end))" -> "NOWHERE"
+                return acknowledged if end is None else min(acknowledged, (file, end))
+        return NOWHERE
 
     def stream(self, link_store: str) -> Stream | None:
         return self.streams.get(link_store)

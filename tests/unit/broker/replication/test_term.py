@@ -116,7 +116,27 @@ def test_a_disk_that_comes_back_with_less_counts_for_what_it_has(case: Case) -> 
     assert case.term.marks.final == place, "what was final stays so"
     known = (EPOCH, 120)
     assert case.term.returned(case.follow(3), FIRST, known) == known, "said in a former term"
-    assert case.term.returned(case.follow(4), FIRST, (EPOCH + 9, 1)) == FIRST, "that file was given up"
+
+
+def test_a_disk_lacks_nothing_of_files_that_were_given_up(case: Case) -> None:
+    case.begin()
+    fifth, sixth, seventh = (EPOCH, 100), (EPOCH + 1, 80), (EPOCH + 2, 50)
+    for file, end in (fifth, sixth, seventh):
+        case.add_file(file)
+        case.wrote((file, end))
+        case.term.sealed(file, end)
+    case.add_file(EPOCH + 3)
+    case.wrote((EPOCH + 3, 10))
+    for gone, common, lacks in (
+        (None, sixth, seventh),
+        (seventh, fifth, sixth),
+        (seventh, sixth, sixth),
+        (sixth, fifth, fifth),
+        (fifth, NOWHERE, NOWHERE),
+    ):
+        if gone is not None:
+            Path(case.files.path(gone[0])).unlink(missing_ok=True)
+        assert case.term.returned(case.follow(4), common, seventh) == lacks
 
 
 # ---- the lease
