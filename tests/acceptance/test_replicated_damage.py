@@ -28,16 +28,16 @@ def rot(member: MemberProcess, file: int, at: int = 500_000) -> bytes:
     return before
 
 
-def filled(whole: SetOfBrokers) -> list[int]:
-    """Sealed files that are full of messages, and that all nodes have."""
+def filled(whole: SetOfBrokers) -> tuple[list[int], list[str]]:
+    """Sealed files that are full of messages, and that all nodes have; and the messages."""
     for member in whole.members:
         member.start()
     whole.settled()
-    send(whole, *BODIES)
+    again = send(whole, *BODIES)
     whole.settled()
     files = sorted(set.intersection(*({*member.content()} for member in whole.members)))
     assert len(files) >= 6
-    return files[1:-1]
+    return files[1:-1], sorted([*BODIES, *again], key=BODIES.index)
 
 
 def figure(member: MemberProcess, name: str) -> int:
@@ -48,7 +48,7 @@ def figure(member: MemberProcess, name: str) -> int:
 def test_a_different_file_is_damaged_on_each_node(make: MakeSet, case: str) -> None:
     """All are killed at once. Each batch is sound on two nodes; no node has a sound journal."""
     whole = make()
-    files = filled(whole)
+    files, stored = filled(whole)
     for member in whole.members:
         member.kill()
     before = {member: rot(member, file) for member, file in zip(whole.members, files, strict=False)}
@@ -67,13 +67,13 @@ def test_a_different_file_is_damaged_on_each_node(make: MakeSet, case: str) -> N
         if case != "the file is gone" or member is master:
             wait_until(lambda member=member: figure(member, "repaired_batches_total"), "it is counted")  # type: ignore[misc]
         assert figure(member, "damaged_journal_files") == 0
-    assert taken(whole) == BODIES
+    assert taken(whole) in (stored, BODIES)
     assert whole.problems() == []
 
 
 def test_a_master_repairs_what_it_reads_and_delivers_in_order(make: MakeSet) -> None:
     whole = make()
-    files = filled(whole)
+    files, stored = filled(whole)
     first, others = whole.settled()
     first.kill()
     first.start()  # who is master now has none of the messages in memory
@@ -82,7 +82,7 @@ def test_a_master_repairs_what_it_reads_and_delivers_in_order(make: MakeSet) -> 
     for file in files[-3:]:
         rot(master, file)
     rot(others[0], files[-3], 200_000)
-    assert taken(whole) == BODIES
+    assert taken(whole) in (stored, BODIES)
     assert figure(master, "damaged_messages_total") == 0
     assert figure(master, "repaired_batches_total") >= 1
     assert whole.settled()[0] is master

@@ -41,8 +41,10 @@ T_SECONDS = T_MILLISECONDS / 1_000
 SECONDS_MAX, QUIET_SECONDS = 60.0, 1.0
 
 
-def send(whole: SetOfBrokers, *bodies: str) -> None:
-    """Confirmed on return, by whoever is master."""
+def send(whole: SetOfBrokers, *bodies: str) -> list[str]:
+    """Confirmed on return, by the master of that moment. Those that were sent again, as a connection ended before their
+    receipt: they may be stored twice."""
+    again: list[str] = []
 
     async def sending() -> None:
         left = list(bodies)
@@ -55,10 +57,11 @@ def send(whole: SetOfBrokers, *bodies: str) -> None:
                         assert (await wire.read()).command == "RECEIPT"
                     left.pop(0)
             except LOST:
-                pass
+                again.extend(left[:1])
             wire.close()
 
     asyncio.run(sending())
+    return again
 
 
 def taken(whole: SetOfBrokers) -> list[str]:
