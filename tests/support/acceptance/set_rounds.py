@@ -203,14 +203,15 @@ def disk_restored(whole: SetOfBrokers, dice: random.Random) -> None:
 
 def snapshot_restored(whole: SetOfBrokers, dice: random.Random) -> None:
     """Of the life that runs: it is let in, and votes again when it has what it had. Who leads knows how much that is,
-    another master does not. Of what was acknowledged since the snapshot one message stays: files in which nothing is
+    another master does not. What was acknowledged since the snapshot fills files, and stays: files in which little is
     left are given up, and nobody lacks them."""
     master, rest = whole.settled()
     epoch = master.replication()["epoch"]
     member = dice.choice(rest)
     snapshot = member.snapshot()
     brokers = ",".join(f"stomp://{host}:{port}" for host, port in whole.addresses)
-    assert tandemmq("send", "kept", "x", "--url", f"failover:({brokers})").returncode == 0
+    sent = tandemmq("send", "kept", "x" * 20_000, "--count", "100", "--url", f"failover:({brokers})")
+    assert sent.returncode == 0, sent.stderr
     kept = master.replication()["position"][1:]
     wait_until(lambda: member.replication()["final_here"] >= kept, "it acknowledges more", SETTLED_SECONDS_MAX)
     _moment(dice)
