@@ -41,7 +41,12 @@ QUIET_SECONDS = 0.5
 STOMP, ADMIN, BIND, OPENWIRE, MQTT = 7001, 7002, 7003, 7004, 7005  # on a host of its own
 LOCALHOST = "127.0.0.1"
 # Small files and frequent checkpoints, so that a fault meets every kind of moment.
-STORE = {"journal_max_file_length": "1mb", "checkpoint_interval": "200ms", "cleanup_interval": "50ms"}
+STORE = {
+    "journal_max_file_length": "1mb",
+    "checkpoint_interval": "200ms",
+    "cleanup_interval": "50ms",
+    "scrub_interval": "2s",
+}
 
 
 class MemberProcess(BrokerProcess):

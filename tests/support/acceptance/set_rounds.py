@@ -210,7 +210,7 @@ def snapshot_restored(whole: SetOfBrokers, dice: random.Random) -> None:
     member = dice.choice(rest)
     snapshot = member.snapshot()
     brokers = ",".join(f"stomp://{host}:{port}" for host, port in whole.addresses)
-    sent = tandemmq("send", "kept", "x" * 20_000, "--count", "100", "--url", f"failover:({brokers})")
+    sent = tandemmq("send", "snapshots", "x" * 20_000, "--count", "100", "--url", f"failover:({brokers})")
     assert sent.returncode == 0, sent.stderr
     kept = master.replication()["position"][1:]
     wait_until(lambda: member.replication()["final_here"] >= kept, "it acknowledges more", SETTLED_SECONDS_MAX)
@@ -225,6 +225,31 @@ def snapshot_restored(whole: SetOfBrokers, dice: random.Random) -> None:
         return member.log.read_text().count(found) > times or master.replication().get("epoch") != epoch
 
     wait_until(is_found, f"{member.node} says so", SETTLED_SECONDS_MAX)
+
+
+def disks_rot(whole: SetOfBrokers, dice: random.Random) -> None:
+    """A byte changes on each of some disks, of another sealed file each. What the others have repairs it."""
+    whole.settled()
+    contents = {member: member.content() for member in whole.members}
+    files = sorted(set.intersection(*(set(content) for content in contents.values())))[:-1]
+    dice.shuffle(files)
+    rotten = dict(zip(dice.sample(whole.members, dice.randint(1, len(whole.members))), files, strict=False))
+    for member, file in rotten.items():
+        good, at = contents[member][file], dice.randrange(len(contents[member][file]))
+        print(f"{member.node}: db-{file}.log changes at {at} of {len(good)}", flush=True)
+        with open(member.directory / f"db-{file}.log", "r+b") as changed:
+            changed.seek(at)
+            changed.write(bytes([good[at] ^ 1 << dice.randrange(8)]))
+        if dice.random() < 0.5:
+            member.kill()
+    _moment(dice)
+    whole.restart_the_dead()
+
+    def is_repaired() -> bool:
+        now = {member: member.content().get(file) for member, file in rotten.items()}
+        return all(now[member] in (None, contents[member][file]) for member, file in rotten.items())
+
+    wait_until(is_repaired, "all is repaired, or given up", SETTLED_SECONDS_MAX)
 
 
 def disk_cloned(whole: SetOfBrokers, dice: random.Random) -> None:
@@ -419,6 +444,7 @@ ANYWHERE: dict[str, tuple[Round, int]] = {
     "disk restored": (disk_restored, 1),
     "snapshot restored": (snapshot_restored, 1),
     "disk cloned": (disk_cloned, 1),
+    "disks rot": (disks_rot, 1),
     "all renamed": (all_renamed, 1),
 }
 ON_A_BRIDGE: dict[str, tuple[Round, int]] = {
