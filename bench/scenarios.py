@@ -30,6 +30,8 @@ from tandemmq.bench.instructions import table as counted_table
 from tandemmq.bench.jms import BROKERS as JMS_BROKERS
 from tandemmq.bench.jms import CASES as JMS_CASES
 from tandemmq.bench.jms import jms
+from tandemmq.bench.logins import logins
+from tandemmq.bench.logins import table as logins_table
 from tandemmq.bench.mqtt import BROKERS as MQTT_BROKERS
 from tandemmq.bench.mqtt import CASES as MQTT_CASES
 from tandemmq.bench.mqtt import mqtt
@@ -193,6 +195,11 @@ def _beside(cases: str | None, rate: float, seconds: float, rounds: int | None, 
     return Outcome(figures, beside_table(figures))
 
 
+def _logins(rounds: int | None, compiled: Path | None) -> Outcome:
+    figures = logins(rounds or 1, compiled, _say)
+    return Outcome(figures, logins_table(figures), figures["has_failed"])
+
+
 def _growth(cases: str | None, sizes: str | None) -> Outcome:
     try:
         counts = sorted({int(each) for each in sizes.split(",") if each.strip()}) if sizes else GROWTH_SIZES
@@ -258,6 +265,7 @@ SCENARIOS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "growth": _growth,
     "instructions": _instructions,
     "jms": _jms,
+    "logins": _logins,
     "mqtt": _mqtt,
     "pipeline": _pipeline,
     "replicated": _replicated,

@@ -42,6 +42,10 @@ class LoginThrottle:
                 return True
         return False
 
+    def has_failed(self, host: str, login: str, now: float) -> bool:
+        """Whether a login of that name from there failed lately."""
+        return self._failed_lately(_places(host, login)[0], now) > 0
+
     def _failed_lately(self, place: _Place, now: float) -> int:
         failures = self._failures.get(place)
         if failures is None:

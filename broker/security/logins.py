@@ -3,7 +3,7 @@
 A password is tried on a thread, never on the loop: its hash costs 40 ms, and a directory as long as it likes. Whoever
 comes again with the same password, after a failover with all others at once, is known at once: what was right is
 remembered, as a keyed digest whose key only this process has, until the file changes. Equal logins that come
-together are tried once.
+together are tried once. Those that wait do so in lanes (login_lanes.py): guessers wait for each other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Final, Protocol
@@ -25,7 +24,9 @@ from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import users
 from tandemmq.broker.security.file_changes import Watched
-from tandemmq.broker.security.login_throttle import LoginThrottle
+from tandemmq.broker.security.known_logins import KnownLogins
+from tandemmq.broker.security.login_lanes import WAITING_MAX, Lane, LoginLanes, Try
+from tandemmq.broker.security.login_throttle import LoginThrottle, network
 from tandemmq.broker.security.passwords import NOBODY, PASSWORD_BYTES_MAX
 from tandemmq.broker.security.rights import Rights
 from tandemmq.broker.security.users import User, Users
@@ -33,9 +34,6 @@ from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)
 
-THREADS: Final = 2
-#: Logins that wait for a thread; more are refused.
-WAITING_MAX: Final = 1_000
 REMEMBERED_MAX: Final = 10_000
 #: A longer name is no user's.
 NAME_CHARACTERS_MAX: Final = 1_024
@@ -83,6 +81,8 @@ class Logins:
     rights: Rights = field(default_factory=Rights)
     failed_login_delay_seconds: float = 1.0
     failed_logins_max: InitVar[int] = 10
+    # Where names and addresses that logged in are remembered for the next master.
+    known_file: InitVar[str | None] = None
     # Told the names of users who were taken out of the file.
     on_removed: Callable[[frozenset[str]], object] | None = field(default=None, init=False)
     _users: Users = field(default_factory=lambda: Users({}), init=False)
@@ -90,15 +90,15 @@ class Logins:
     _throttle: LoginThrottle = field(init=False)
     _key: bytes = field(default_factory=partial(secrets.token_bytes, _KEY_BYTES), init=False)
     _remembered: OrderedDict[bytes, tuple[Principal, float]] = field(default_factory=OrderedDict, init=False)
-    _waiting: dict[bytes, list[tuple[Credentials, Known]]] = field(default_factory=dict, init=False)
+    _waiting: dict[tuple[Lane, bytes], list[tuple[Credentials, Known]]] = field(default_factory=dict, init=False)
     _epoch: int = field(default=0, init=False)
-    _threads: ThreadPoolExecutor = field(
-        default_factory=partial(ThreadPoolExecutor, THREADS, "tandemmq-login"), init=False
-    )
+    _lanes: LoginLanes = field(default_factory=LoginLanes, init=False)
+    _known: KnownLogins = field(init=False)
 
-    def __post_init__(self, failed_logins_max: int) -> None:
+    def __post_init__(self, failed_logins_max: int, known_file: str | None) -> None:
         """Raises UsersError when the file is wrong."""
         self._throttle = LoginThrottle(failed_logins_max)
+        self._known = KnownLogins(known_file)
         if self.users_file is not None:
             self._file = Watched([self.users_file])
             self._users = users.load(self.users_file)
@@ -137,6 +137,7 @@ class Logins:
         digest = self._digest(login, passcode)
         known = self._recall(digest, loop.time())
         if known is not None:
+            self._known.add(login, credentials.host)
             then(known)
             return
         if self._throttle.holds(credentials.host, login, loop.time()):
@@ -149,17 +150,24 @@ class Logins:
             then(_busy("Too many logins of this name or address have failed.", "Try again in a minute."))
             return
         self._throttle.begun(credentials.host, login)
-        if digest in self._waiting:
-            self._waiting[digest].append((credentials, then))
+        lane = self._lane(credentials.host, login, loop.time())
+        place = lane, digest
+        if place in self._waiting:
+            self._waiting[place].append((credentials, then))
             return
-        if len(self._waiting) >= WAITING_MAX:
-            self._throttle.ended(credentials.host, login)
-            then(_busy("Too many logins at once.", f"{WAITING_MAX} are being looked into."))
-            return
-        self._waiting[digest] = [(credentials, then)]
+        self._waiting[place] = [(credentials, then)]
         work = partial(_find, self._users.by_name.get(login), self.directory, login, passcode)
-        future = loop.run_in_executor(self._threads, work)
-        future.add_done_callback(partial(self._found, digest, self._epoch))
+        who = network(credentials.host) if lane is Lane.OTHERS else login
+        self._lanes.put(lane, Try(who, work, partial(self._found, place, self._epoch)))
+
+    def _lane(self, host: str, login: str, now: float) -> Lane:
+        if self._known.knows(login, host):  # prove: who-logged-in-has-a-lane
+            return Lane.KNOWN
+        is_user = login in self._users.by_name or self._known.knows_name(login)
+        # prove: who-failed-waits-with-others " and not self._throttle.has_failed(host, login, now)"
+        if is_user and not self._throttle.has_failed(host, login, now):
+            return Lane.USERS
+        return Lane.OTHERS
 
     def _digest(self, login: str, passcode: str) -> bytes:
         name, word = (part.encode("utf-8", "surrogatepass") for part in (login, passcode))
@@ -176,11 +184,16 @@ class Logins:
         self._remembered.move_to_end(digest)
         return principal
 
-    def _found(self, digest: bytes, epoch: int, future: asyncio.Future[tuple[Principal | None, bool]]) -> None:
-        loop = future.get_loop()
-        waiting = self._waiting.pop(digest)
+    def _found(
+        self, place: tuple[Lane, bytes], epoch: int, future: asyncio.Future[tuple[Principal | None, bool]] | None
+    ) -> None:
+        waiting = self._waiting.pop(place)
         for credentials, _ in waiting:
             self._throttle.ended(credentials.host, credentials.login or "")
+        if future is None:
+            for _, then in waiting:
+                then(_busy("Too many logins at once.", f"{WAITING_MAX} like this one are being looked into."))
+            return
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or error is not None:
             if error is not None and not isinstance(error, DirectoryError):
@@ -194,10 +207,12 @@ class Logins:
         if principal is not None:
             # What the file said before it changed is not remembered.
             if epoch == self._epoch:
-                self._remembered[digest] = principal, loop.time() + DIRECTORY_SECONDS if is_directorys else float("inf")
+                now = future.get_loop().time()
+                self._remembered[place[1]] = principal, now + DIRECTORY_SECONDS if is_directorys else float("inf")
                 if len(self._remembered) > REMEMBERED_MAX:
                     self._remembered.popitem(last=False)
-            for _, then in waiting:
+            for credentials, then in waiting:
+                self._known.add(credentials.login or "", credentials.host)
                 then(principal)
             return
         for credentials, then in waiting:
@@ -241,7 +256,8 @@ class Logins:
 
     def close(self) -> None:
         """No login is answered any more; those under way are not waited for."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._lanes.close()
+        self._known.close()
 
 
 def _find(user: User | None, directory: Directory | None, login: str, passcode: str) -> tuple[Principal | None, bool]:

@@ -5,11 +5,13 @@ An error in a file that a setting names is reported for that setting (RefusedSet
 
 from __future__ import annotations
 
+import os
 import ssl
 from typing import Any, Final
 
 from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.security.known_logins import FILE_NAME
 from tandemmq.broker.security.ldap import LdapDirectory, LdapPlan
 from tandemmq.broker.security.logins import Anonymous, Logins
 from tandemmq.broker.security.rights import Grant, Rights
@@ -53,6 +55,7 @@ def access_of(settings: Settings) -> Logins | OpenAccess:
             rights=Rights(_grants(options)),
             failed_login_delay_seconds=options.failed_login_delay / 1000,
             failed_logins_max=options.failed_logins_max,
+            known_file=os.path.join(settings.store.directory, FILE_NAME),
         )
     except UsersError as error:
         raise RefusedSetting("security.users_file", options.users_file, str(error)) from error

@@ -31,6 +31,7 @@ class Thing:
 # Names beside the journal files; the first pattern that fits the whole name counts.
 _FILES: Final[tuple[tuple[str, str, str], ...]] = (
     (r"lock", "lock", "the lock file, and who holds it"),
+    (r"known-logins(\.new)?", "logins", "who logged in from where, as digests; it may be removed"),
     (r"replication\.promise", "promise", "which store this is in its set, and whom it promised to follow; keep it"),
     (re.escape(NEXT_PREFIX) + r".+", "next", "made ahead, to become the next journal file of that broker"),
     (re.escape(LISTING_PREFIX) + r".+", "listing", "left by a promotion that failed; that broker's next removes it"),

@@ -1,5 +1,7 @@
 """Who gets in, who does not, and what guessing costs whom."""
 
+# proves: login-lanes, who-failed-waits-with-others, who-logged-in-has-a-lane
+
 from __future__ import annotations
 
 import asyncio
@@ -12,7 +14,9 @@ import pytest
 from tandemmq.broker.core.access import Credentials
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.security import login_throttle, logins, passwords
+from tandemmq.broker.security import known_logins, login_lanes, login_throttle, logins, passwords
+from tandemmq.broker.security.known_logins import FILE_NAME, KnownLogins
+from tandemmq.broker.security.login_lanes import Lane, Try, Turns
 from tandemmq.broker.security.login_throttle import LoginThrottle
 from tandemmq.broker.security.logins import Anonymous, Directory, DirectoryError, Logins
 from tandemmq.broker.security.passwords import Hash
@@ -233,15 +237,112 @@ def test_an_ipv6_network_counts_as_one_address() -> None:
     assert login_throttle.network("?") == "?"
 
 
-async def test_logins_that_wait_have_a_bound(made: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = threading.Event()
-    monkeypatch.setattr(logins, "WAITING_MAX", 2)
-    monkeypatch.setattr(Hash, "matches", lambda self, password: gate.wait(10) and False)
-    waiting = [asyncio.create_task(connect(made, "alice", f"{n}", peer=f"10.0.0.{n}:1")) for n in range(2)]
+# ---- who waits for whom
+
+
+class Held:
+    """Passwords that begin with "guess" are tried until ``gate`` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gate = threading.Event()
+        real = Hash.matches
+        monkeypatch.setattr(Hash, "matches", lambda own, word: self._waits(word) and real(own, word))
+
+    def _waits(self, word: str) -> bool:
+        return not word.startswith("guess") or self.gate.wait(60)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    waiting = Held(monkeypatch)
+    yield waiting
+    waiting.gate.set()
+
+
+async def guessed(access: Logins, login: str, count: int, network: int = 1) -> list[asyncio.Task[Answer]]:
+    """Begun, from as many addresses."""
+    guesses = [connect(access, login, f"guess {n}", peer=f"10.0.{network}.{n}:1") for n in range(count)]
+    tasks = [asyncio.create_task(each) for each in guesses]
     await asyncio.sleep(0)
-    assert refusal_text(await connect(made, "alice", "3", peer="10.0.0.3:1")) == "Too many logins at once."
-    gate.set()
-    assert {refusal_text(answer) for answer in await asyncio.gather(*waiting)} == {WRONG}
+    return tasks
+
+
+async def test_who_logged_in_before_does_not_wait_for_guessers(file: Path, tmp_path: Path, held: Held) -> None:
+    """Here, and at the next master, which has read the file."""
+    path = str(tmp_path / FILE_NAME)
+    first, second = (Logins(users_file=str(file), failed_login_delay_seconds=0) for _ in range(2))
+    assert isinstance(await connect(first, "alice", "right"), Principal)
+    first.reload()  # what was right is forgotten, and tried again
+    for access in (first, second):
+        first._known.look(path)
+        second._known.look(path)
+        guesses = await guessed(access, "alice", 50) + await guessed(access, "nobody", 50, 2)
+        async with asyncio.timeout(10):
+            assert isinstance(await connect(access, "alice", "right"), Principal)
+        assert not any(guess.done() for guess in guesses)
+        held.gate.set()
+        for guess in guesses:
+            assert isinstance(await guess, ClientError)
+        held.gate.clear()
+        access.close()
+
+
+async def test_a_user_waits_for_nobody_without_a_name_and_for_none_that_failed(
+    made: Logins, monkeypatch: pytest.MonkeyPatch, held: Held
+) -> None:
+    assert refusal_text(await connect(made, "alice", "wrong", peer="10.0.1.0:1")) == WRONG
+    asked: list[Lane] = []
+    put = made._lanes.put
+    monkeypatch.setattr(made._lanes, "put", lambda lane, one: (asked.append(lane), put(lane, one)))
+    guesses = await guessed(made, "nobody", 1) + await guessed(made, "alice", 2)
+    held.gate.set()
+    await asyncio.gather(*guesses)
+    assert asked == [Lane.OTHERS, Lane.OTHERS, Lane.USERS]
+
+
+async def test_a_full_lane_refuses_the_latest_of_whoever_has_most_in_it(
+    made: Logins, monkeypatch: pytest.MonkeyPatch, held: Held
+) -> None:
+    monkeypatch.setattr(login_lanes, "WAITING_MAX", 2)
+    guesses = await guessed(made, "alice", login_lanes.THREADS + 2)
+    late = (await guessed(made, "orders", 1))[0]
+    assert refusal_text(await guesses.pop()) == "Too many logins at once."
+    held.gate.set()
+    assert {refusal_text(answer) for answer in await asyncio.gather(*guesses)} == {WRONG}
+    assert refusal_text(await late) == WRONG.replace("alice", "orders")
+
+
+def test_names_take_turns() -> None:
+    turns = Turns()
+    for who in "aaabcb":
+        assert turns.put(Try(who, lambda: None, lambda future: None)) is None
+    order = [one.who for one in iter(turns.next, None)]
+    assert "".join(order) == "abcaba"
+
+
+def test_what_cannot_be_read_or_written_is_forgotten_or_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "away" / FILE_NAME
+    known = KnownLogins(None)
+    known.add("alice", "10.0.0.1")
+    known.look(str(path))
+    path.parent.mkdir()
+    known.look(str(path))
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(b"\xff strange\n" + path.read_bytes()[:-5])
+    other = KnownLogins(None)
+    other.look(str(path))
+    assert (other.knows_name("alice"), other.knows("alice", "10.0.0.1")) == (True, False), "the last line is cut"
+    path.unlink()
+    path.symlink_to(tmp_path)
+    other.look(str(path))
+
+
+def test_what_is_known_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_logins, "REMEMBERED_MAX", 4)
+    known = KnownLogins(None)
+    for login in ("a", "b", "a", "c"):
+        known.add(login, "h")
+    assert [known.knows(login, "h") for login in "abc"] == [True, False, True]
 
 
 def test_a_new_password_costs_what_it_should() -> None:
