@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from itertools import islice
 from typing import Final
 
 import uvloop
@@ -29,14 +28,12 @@ from tandemmq.broker.process.garbage import LongLived
 from tandemmq.broker.process.log import Log
 from tandemmq.broker.security.logins import Logins
 from tandemmq.broker.settings.policies import policies_of
+from tandemmq.broker.start_checks import demand
 from tandemmq.broker.wiring import Parts
 from tandemmq.config.changes import changed_at_once, changed_for_the_next_start
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.settings import Settings
-from tandemmq.locker.shared_file import SharedFileLocker
-from tandemmq.modes import narrowing, umask_of, wider
-from tandemmq.store.membership import demand_no_set
-from tandemmq.store.volume import Concern, demand_safe
+from tandemmq.modes import umask_of
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +41,6 @@ TICK_SECONDS = 1.0
 LIFE_SECONDS = 0.05
 # At a handover receipts that are on their way are waited for, so long at most.
 PENDING_SECONDS_MAX = 1.0
-# Of so many files of the store it is looked at, at the start, who may read them.
-LOOKED_AT_MAX = 1_000
 
 # Messages and what goes with them make no cycles: reference counts free them, and the collector only has to be rare
 # enough not to look through a full window for nothing.
@@ -100,6 +95,7 @@ class Broker:
         read_again: Callable[[], Settings] | None = None,
         process_log: Log | None = None,
     ) -> None:
+        warnings = demand(settings)
         self._parts = parts = Parts(settings, process_log)
         self._settings = settings  # as they were read last
         self._read_again = read_again
@@ -108,6 +104,7 @@ class Broker:
         self._awaited: set[str] = set()  # what is noted once a term
         self._mastership = parts.mastership(self, self._on_role)
         self._report = parts.report(self._mastership, lambda: self._engine)
+        self._report.warnings = warnings
         self._admin = parts.admin(self._report, self._mastership)
         if isinstance(parts.access, Logins):
             parts.access.on_removed = self._hang_up_users
@@ -115,10 +112,7 @@ class Broker:
     async def run(self) -> None:
         """Start, stand by or be master, and end in order when asked to."""
         os.makedirs(self._parts.directory, exist_ok=True)
-        if self._parts.replica is None:
-            demand_no_set(self._parts.directory)
         self._parts.ring.start()  # first of all: one who is refused has touched nothing
-        self._report.warnings = self._objections()
         loop = asyncio.get_running_loop()
         loop.set_default_executor(self._parts.asking)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -232,32 +226,6 @@ class Broker:
             self._admin[1].sessions.end_of(names)
         if self._engine is not None:
             self._engine.hang_up_users(names)
-
-    def _objections(self) -> list[str]:
-        """What is unsafe and was chosen all the same. Raises UnsafeVolume."""
-        lines = [] if self._parts.locker.unsafe is None else [f"unsafe: {self._parts.locker.unsafe}"]
-        places = {self._parts.directory: {Concern.FENCE, Concern.DURABILITY}}
-        if self._parts.settings.locker.type == SharedFileLocker.kind:
-            places.setdefault(self._parts.settings.locker.directory or self._parts.directory, set()).add(Concern.LOCK)
-        for place, concerns in places.items():
-            lines += demand_safe(place, self._parts.settings.store.ignore_unsafe_volume, concerns=concerns)
-        return lines + self._open_to_others()
-
-    def _open_to_others(self) -> list[str]:
-        """What was there before and is open to more than ``file_mode`` says, in a sentence."""
-        mode = self._parts.settings.store.file_mode
-        with os.scandir(self._parts.directory) as entries:
-            names = [
-                self._parts.directory,
-                self._parts.index_root,
-                *(each.path for each in islice(entries, LOOKED_AT_MAX)),
-            ]
-        found = list(dict.fromkeys(wider(names, int(mode, 8))))
-        if not found:
-            return []
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        mending = f"chmod -R {narrowing(int(mode, 8))} {names[0]}"
-        return [f"{found[0]}{more}: open to more users than store.file_mode {mode} says; to mend it: {mending}"]
 
     async def _live(self) -> None:
         """The loop's sign of life, and the engine's clock for what expires."""

@@ -55,6 +55,7 @@ from tandemmq.config.errors import RefusedSetting
 from tandemmq.config.settings import Settings
 from tandemmq.locker.contract import Holder, Locker, LockRequest
 from tandemmq.store.maintenance.archive import DEFAULT_NAME
+from tandemmq.store.records.message import Destination
 from tandemmq.store.several.filters import FilteredStore, Filters
 from tandemmq.store.several.layout import ROOT, has_several
 from tandemmq.store.several.standbys import SeveralStandbys
@@ -94,7 +95,7 @@ class Parts:
         # For what takes very long; what it makes is held until it is written, so few at a time.
         self.preparing = ThreadPoolExecutor(1, "tandemmq-preparing")
         self.asking = ThreadPoolExecutor(ASKING_THREADS, "tandemmq-asking")  # for pages that read the volume
-        self._filters = _filters(settings)
+        self._filters = filters_of(settings)
         # Higher than all that a former term gave, as long as the clock does not go back by months.
         self._sequences = itertools.count(milliseconds() << SEQUENCE_BITS)
         self._told = ToldAddresses(settings.broker.failover_uris)
@@ -105,7 +106,7 @@ class Parts:
             settings.mqtt.sys_interval,
         )
         self.pauses = Pauses(self.name)
-        self.bridges = _bridges(settings, self.mqtt)
+        self.bridges = bridges_of(settings, self.mqtt.may_retain)
         self.server = Server(
             [
                 make_connector(
@@ -339,27 +340,36 @@ def _tracing(settings: Settings) -> Tracing | None:
     options = settings.tracing
     if options.endpoint == "off":
         return None
-    try:
-        from tandemmq.broker.engine import tracing
-    except ImportError as error:
-        reason = f"tracing needs OpenTelemetry ({error}): pip install 'tandemmq[otel]'"
-        raise RefusedSetting("tracing.endpoint", options.endpoint, reason) from error
+    demand_tracing(settings)
+    from tandemmq.broker.engine import tracing
+
     return tracing.Tracing(tracing.exported_to(options.endpoint), settings.broker.name, options.ratio)
 
 
-def _bridges(settings: Settings, mqtt: MqttClients) -> Bridges:
-    """Raises RefusedSetting."""
+def demand_tracing(settings: Settings) -> None:
+    """Raises RefusedSetting where spans are wanted and what makes them is not installed."""
+    endpoint = settings.tracing.endpoint
+    if endpoint != "off":
+        try:
+            import tandemmq.broker.engine.tracing  # noqa: F401
+        except ImportError as error:
+            reason = f"tracing needs OpenTelemetry ({error}): pip install 'tandemmq[otel]'"
+            raise RefusedSetting("tracing.endpoint", endpoint, reason) from error
+
+
+def bridges_of(settings: Settings, retains: Callable[[Destination, int], int]) -> Bridges:
+    """``retains``: as ``Hooks.may_retain`` of sessions. Raises RefusedSetting."""
     if not settings.bridges:
         return Bridges(())
     names = ", ".join(each.name for each in settings.bridges)
     try:
+        from tandemmq.broker.bridges import setup
         from tandemmq.broker.bridges.remote import Unusable
-        from tandemmq.broker.bridges.setup import bridges_of
     except ImportError as error:
         reason = f"a bridge needs aiomqtt ({error}): pip install 'tandemmq[mqtt]'"
         raise RefusedSetting("bridges", names, reason) from error
     try:
-        return bridges_of(settings.bridges, mqtt.may_retain)
+        return setup.bridges_of(settings.bridges, retains)
     except Unusable as error:
         raise RefusedSetting("bridges", names, f"a bridge needs another version of it: {error}") from error
 
@@ -376,7 +386,7 @@ def _admin_url(settings: Settings) -> str | None:
     return f"{scheme}://{told_address(admin, advertised, hostname_of(settings))}"
 
 
-def _filters(settings: Settings) -> Filters:
+def filters_of(settings: Settings) -> Filters:
     """Which destinations have stores of their own."""
     options = settings.store
     return Filters(

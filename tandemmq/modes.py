@@ -6,9 +6,11 @@ ours.
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 NEW_FILE = 0o666
@@ -28,11 +30,58 @@ def umask_of(file_mode: int) -> int:
     return 0o777 & ~directory_mode(file_mode)
 
 
-def narrowing(file_mode: int) -> str:
-    """What chmod(1) takes away from files that are to be open to no more than ``file_mode`` says."""
+def narrowing(file_mode: int, classes: str = "go") -> str:
+    """What chmod(1) takes away from files that are to be open to no more than ``file_mode`` says; of these
+    ``classes``."""
     allowed = directory_mode(file_mode)
     taken = [(name, "".join(bit for bit, value in _BITS if not allowed >> at & value)) for name, at in _OTHERS]
-    return ",".join(f"{name}-{bits}" for name, bits in taken if bits)
+    return ",".join(f"{name}-{bits}" for name, bits in taken if bits and name in classes)
+
+
+def mending(directory: str, file_mode: int) -> str:
+    """What makes files below ``directory`` open to no more than ``file_mode`` says, and leaves this process its
+    access: a process that is not their owner may have it by the bits that would be taken away."""
+    status = os.stat(directory)
+    user = os.geteuid()
+    if user in (0, status.st_uid):
+        return f"chmod -R {narrowing(file_mode)} {directory}"
+    if status.st_gid not in (os.getegid(), *os.getgroups()):
+        return f"chown -R {user}:{os.getegid()} {directory} && chmod -R {narrowing(file_mode)} {directory}"
+    keeping = f'store.file_mode = "{file_mode | 0o060:04o}", because this broker has access by its group'
+    others = narrowing(file_mode, "o")
+    return f"{keeping}, and chmod -R {others} {directory}" if others else keeping
+
+
+def who_may(path: str) -> str:
+    """Whose ``path`` is, or the directory nearest above it that is there, and who asks: for a refusal."""
+    found = nearest(path)
+    status = os.stat(found)
+    owner = f"{_name(status.st_uid, _user_name)}:{_name(status.st_gid, _group_name)}"
+    asks = f"{_name(os.geteuid(), _user_name)}, groups {', '.join(map(str, sorted({os.getegid(), *os.getgroups()})))}"
+    return f"{found} belongs to {owner}, mode {stat.S_IMODE(status.st_mode):04o}; this process runs as {asks}"
+
+
+def nearest(path: str) -> str:
+    """``path``, or if it is not there, the directory nearest above it that is."""
+    path = os.path.abspath(path)
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _name(number: int, name: Callable[[int], str]) -> str:
+    try:
+        return f"{name(number)} ({number})"
+    except KeyError:  # as in a container with a random user
+        return str(number)
+
+
+def _user_name(number: int) -> str:
+    return pwd.getpwuid(number).pw_name
+
+
+def _group_name(number: int) -> str:
+    return grp.getgrgid(number).gr_name
 
 
 @contextmanager
