@@ -105,9 +105,12 @@ class Broker:
         self._mastership = parts.mastership(self, self._on_role)
         self._report = parts.report(self._mastership, lambda: self._engine)
         self._report.warnings = warnings
+        self._report.files = self._wrong_files
+        self._settings_problem: str | None = None  # of the file, when it was read last
         self._admin = parts.admin(self._report, self._mastership)
         if isinstance(parts.access, Logins):
             parts.access.on_removed = self._hang_up_users
+            parts.access.on_changed = self._end_sessions
 
     async def run(self) -> None:
         """Start, stand by or be master, and end in order when asked to."""
@@ -201,8 +204,10 @@ class Broker:
         try:
             settings = reading.result()
         except SettingsError as error:
-            log.error("SIGHUP: the settings stay as they were: %s", error, extra=log_events.SETTINGS_REFUSED)
+            self._settings_problem = f"the settings stay as they were: {error}"
+            log.error("SIGHUP: %s", self._settings_problem, extra=log_events.SETTINGS_REFUSED)
             return
+        self._settings_problem = None
         changed = list(changed_at_once(self._settings, settings))
         for change in changed:
             log.warning("SIGHUP: %s", change, extra=log_events.SETTING_CHANGED)
@@ -219,11 +224,20 @@ class Broker:
         self._parts.access.look()
         for tls in self._parts.tls:
             tls.look()
+        if self._admin is not None:
+            self._admin[1].look()
+
+    def _wrong_files(self) -> list[str]:
+        found = [self._settings_problem, self._parts.access.problem, *(tls.problem for tls in self._parts.tls)]
+        return [each for each in found if each is not None]
+
+    def _end_sessions(self, names: frozenset[str]) -> None:
+        """Their passwords, groups or certificates are others, or they are no users any more."""
+        if self._admin is not None:
+            self._admin[1].sessions.end_of(names)
 
     def _hang_up_users(self, names: frozenset[str]) -> None:
         """They are no users any more."""
-        if self._admin is not None:
-            self._admin[1].sessions.end_of(names)
         if self._engine is not None:
             self._engine.hang_up_users(names)
 

@@ -75,7 +75,7 @@ def read_again() -> Callable[[], Settings]:
     """Reads what the running command's options say, file and all, as it is then. It raises SettingsError."""
     text = click.get_current_context().params
     flags = Flags(**{name: text[name] for name in _FLAGS})
-    return functools.partial(load, text["config"], None, text["overrides"], flags)
+    return functools.partial(load, text["config"], None, text["overrides"], flags, is_again=True)
 
 
 _FLAGS: Final = tuple(field.name for field in fields(Flags))

@@ -51,6 +51,7 @@ class Report:
     ring: EventRing
     member: Callable[[], Mapping[str, Any]] | None = None  # what it says of its part in a set, if it has one
     warnings: Sequence[str] = ()
+    files: Callable[[], list[str]] = list  # what is wrong with files that are read again, a sentence each
     log: Log | None = None
     mqtt: Callable[[], Mapping[str, int]] = dict  # figures of its MQTT clients, as master
     bridges: Callable[[], list[Answer]] = list  # each of them
@@ -180,7 +181,7 @@ class Report:
 
     def _warnings(self, store: AnyStore | None) -> list[str]:
         """What an operator should know, and a restart by a supervisor would not repair."""
-        warnings = list(self.warnings)
+        warnings = [*self.warnings, *self.files()]
         if store is not None and store.figures.damaged:
             warnings.append(
                 f"{store.figures.damaged} messages are damaged and are not delivered; the log names them, and "

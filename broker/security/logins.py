@@ -85,6 +85,10 @@ class Logins:
     failed_logins_max: InitVar[int] = 10
     # Told the names of users who were taken out of the file.
     on_removed: Callable[[frozenset[str]], object] | None = field(default=None, init=False)
+    # Told these, and the names of those whose password, groups or certificate are others.
+    on_changed: Callable[[frozenset[str]], object] | None = field(default=None, init=False)
+    # Why the file was refused when it was read last.
+    problem: str | None = field(default=None, init=False)
     _users: Users = field(default_factory=lambda: Users({}), init=False)
     _file: Watched | None = field(default=None, init=False)
     _throttle: LoginThrottle = field(init=False)
@@ -157,9 +161,9 @@ class Logins:
             then(_busy("Too many logins at once.", f"{WAITING_MAX} are being looked into."))
             return
         self._waiting[digest] = [(credentials, then)]
-        work = partial(_find, self._users.by_name.get(login), self.directory, login, passcode)
-        future = loop.run_in_executor(self._threads, work)
-        future.add_done_callback(partial(self._found, digest, self._epoch))
+        user = self._users.by_name.get(login)
+        future = loop.run_in_executor(self._threads, partial(_find, user, self.directory, login, passcode))
+        future.add_done_callback(partial(self._found, digest, user, self._epoch))
 
     def _digest(self, login: str, passcode: str) -> bytes:
         name, word = (part.encode("utf-8", "surrogatepass") for part in (login, passcode))
@@ -176,7 +180,9 @@ class Logins:
         self._remembered.move_to_end(digest)
         return principal
 
-    def _found(self, digest: bytes, epoch: int, future: asyncio.Future[tuple[Principal | None, bool]]) -> None:
+    def _found(
+        self, digest: bytes, user: User | None, epoch: int, future: asyncio.Future[tuple[Principal | None, bool]]
+    ) -> None:
         loop = future.get_loop()
         waiting = self._waiting.pop(digest)
         for credentials, _ in waiting:
@@ -191,6 +197,10 @@ class Logins:
                 then(_busy("Nobody can be logged in now.", "The directory of users does not answer; see the log."))
             return
         principal, is_directorys = future.result()
+        if principal is not None and user is not None and self._users.by_name.get(user.name) != user:
+            for credentials, then in waiting:  # by the file as it is now
+                self.connect(credentials, then)
+            return
         if principal is not None:
             # What the file said before it changed is not remembered.
             if epoch == self._epoch:
@@ -226,16 +236,21 @@ class Logins:
         in it any more."""
         if self.users_file is None:
             return
-        former = self._users.by_name.keys()
+        former = self._users.by_name
         try:
-            self._users = users.load(self.users_file)
+            self._users = users.load_again(self.users_file)
         except users.UsersError as error:
-            log.error("users stay as they were: %s", error, extra=log_events.USERS_REFUSED)
+            self.problem = f"users stay as they were: {error}"
+            log.error("%s", self.problem, extra=log_events.USERS_REFUSED)
             return
+        self.problem = None
         self._epoch += 1
         self._remembered.clear()
         log.info("%s: %d users", self.users_file, len(self._users.by_name), extra=log_events.USERS_READ)
-        removed = frozenset(former - self._users.by_name.keys())
+        changed = frozenset(name for name, user in former.items() if self._users.by_name.get(name) != user)
+        if changed and self.on_changed is not None:
+            self.on_changed(changed)
+        removed = changed - self._users.by_name.keys()
         if removed and self.on_removed is not None:
             self.on_removed(removed)
 

@@ -57,6 +57,7 @@ class Tls:
         self._clock = clock
         self._changed_at = 0
         self._watched = Watched(plan.files)
+        self.problem: str | None = None  # why the files were refused when they were read last
         self._current = self.context = make_context(plan)
         self.context.sni_callback = self._begin
 
@@ -82,8 +83,10 @@ class Tls:
         try:
             self._current = make_context(self._plan)
         except TlsError as error:
-            log.error("TLS stays as it was: %s", error, extra=log_events.CERTIFICATE_REFUSED)
+            self.problem = f"TLS stays as it was: {error}"
+            log.error("%s", self.problem, extra=log_events.CERTIFICATE_REFUSED)
         else:
+            self.problem = None
             self._changed_at = int(self._clock())
             log.info("%s: certificate read again", self._plan.certificate, extra=log_events.CERTIFICATE_READ)
 
@@ -118,6 +121,8 @@ def make_context(plan: TlsPlan) -> ssl.SSLContext:
         except OSError as error:
             raise TlsError(f"{plan.ca}: no certificates: {_reason(error)}") from error
         if plan.check_revocation:
+            if not context.cert_store_stats()["crl"]:
+                raise TlsError(f"{plan.ca}: no revocation list, and check_revocation refuses every client without one")
             context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
     context.verify_mode = _CLIENT_AUTH[plan.client_auth]
     return context

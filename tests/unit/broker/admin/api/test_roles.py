@@ -85,6 +85,22 @@ def test_a_session_changes_something_with_its_second_secret_alone(secured: Broke
     assert with_both.ask(*READ)[0] == 401
 
 
+def test_a_session_and_its_stream_end_with_the_password_they_rest_on(secured: BrokerProcess) -> None:
+    users = Path(secured.options[1]).parent / "users"
+    place = f"http://127.0.0.1:{secured.admin}/api/v1"
+    body, words = b'{"login": "vic", "passcode": "secret"}', {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(f"{place}/session", body, words, method="POST")) as response:
+        cookie = {"Cookie": response.headers["Set-Cookie"].partition(";")[0]}
+    vic = Operator(secured, "", **cookie)
+    assert vic.get("session")["name"] == "vic"
+    with urllib.request.urlopen(urllib.request.Request(f"{place}/events/stream", headers=cookie), timeout=30) as stream:
+        users.write_text(users.read_text().replace("vic:", f"vic:{cheap('other')}:watchers:\n#"))
+        while stream.readline():
+            pass
+    assert vic.get("session")["name"] == "nobody"
+    assert vic.ask(*READ)[0] == 401
+
+
 def test_wrong_logins_begin_no_session(secured: BrokerProcess) -> None:
     for body in ({"login": "ada", "passcode": "no"}, {"token": "tandemmq-admin-no"}, {}):
         status, answer = Operator(secured, "", X="x").ask("POST", "session", body)
