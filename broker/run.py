@@ -106,6 +106,7 @@ class Broker:
         self._report = parts.report(self._mastership, lambda: self._engine)
         self._report.warnings = warnings
         self._report.files = self._wrong_files
+        self._report.certificates = parts.expiries.figures
         self._settings_problem: str | None = None  # of the file, when it was read last
         self._admin = parts.admin(self._report, self._mastership)
         if isinstance(parts.access, Logins):
@@ -132,6 +133,7 @@ class Broker:
         )
         for warning in self._report.warnings:
             log.warning("%s", warning, extra=log_events.UNSAFE)
+        self._parts.expiries.look()
         if self._admin is not None:
             server, guard = self._admin
             server.bind()
@@ -226,10 +228,11 @@ class Broker:
             tls.look()
         if self._admin is not None:
             self._admin[1].look()
+        self._parts.expiries.look()
 
     def _wrong_files(self) -> list[str]:
         found = [self._settings_problem, self._parts.access.problem, *(tls.problem for tls in self._parts.tls)]
-        return [each for each in found if each is not None]
+        return [*(each for each in found if each is not None), *self._parts.expiries.sentences()]
 
     def _end_sessions(self, names: frozenset[str]) -> None:
         """Their passwords, groups or certificates are others, or they are no users any more."""

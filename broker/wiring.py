@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -47,7 +47,9 @@ from tandemmq.broker.process.descriptors import connections_max, raise_limit
 from tandemmq.broker.process.local_zone import LocalZone
 from tandemmq.broker.process.log import Log
 from tandemmq.broker.protocols.openwire.advisories import Advisories
+from tandemmq.broker.security.expiry import Expiries
 from tandemmq.broker.security.setup import access_of, tls_of, tls_of_admin, tls_of_set, users_and_rights
+from tandemmq.broker.security.tls import Tls
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.broker.settings.policies import policies_of
 from tandemmq.broker.settings.store import store_settings
@@ -91,6 +93,7 @@ class Parts:
         tls_of_connectors = [tls_of(each, settings) for each in settings.connectors]
         self._admin_tls = tls_of_admin(settings)
         self.tls = [each for each in (*tls_of_connectors, self._admin_tls) if each is not None]
+        self.expiries = Expiries(certificate_files(settings, self.tls))
         self.working = ThreadPoolExecutor(1, "tandemmq-working")  # for what takes too long for the loop
         # For what takes very long; what it makes is held until it is written, so few at a time.
         self.preparing = ThreadPoolExecutor(1, "tandemmq-preparing")
@@ -372,6 +375,17 @@ def bridges_of(settings: Settings, retains: Callable[[Destination, int], int]) -
         return setup.bridges_of(settings.bridges, retains)
     except Unusable as error:
         raise RefusedSetting("bridges", names, f"a bridge needs another version of it: {error}") from error
+
+
+def certificate_files(settings: Settings, tls: Iterable[Tls]) -> Iterator[str]:
+    """Files with certificates that this broker needs; ``tls``: of its connectors and its admin server."""
+    for each in tls:
+        yield from each.certificates
+    tables: list[tuple[str | None, ...]] = [(each.tls.certificate, each.tls.ca) for each in settings.bridges]
+    tables.append((settings.security.ldap.ca,))
+    if settings.replication is not None and settings.replication.is_tls:
+        tables.append((settings.tls.certificate, settings.tls.ca))
+    yield from (path for table in tables for path in table if path is not None)
 
 
 def _admin_url(settings: Settings) -> str | None:

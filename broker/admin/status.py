@@ -26,6 +26,7 @@ from tandemmq.broker.ha.waits import LOCK_SILENCE_SECONDS_MAX
 from tandemmq.broker.net.server import Server
 from tandemmq.broker.process.log import Log
 from tandemmq.broker.process.loop_lag import LoopLag
+from tandemmq.broker.security import expiry
 from tandemmq.locker.contract import JITTER, Locker
 from tandemmq.store.several.stores import SeveralStores
 
@@ -51,6 +52,7 @@ class Report:
     ring: EventRing
     member: Callable[[], Mapping[str, Any]] | None = None  # what it says of its part in a set, if it has one
     warnings: Sequence[str] = ()
+    certificates: Callable[[], list[Answer]] = list  # when those of each file expire
     files: Callable[[], list[str]] = list  # what is wrong with files that are read again, a sentence each
     log: Log | None = None
     mqtt: Callable[[], Mapping[str, int]] = dict  # figures of its MQTT clients, as master
@@ -91,6 +93,9 @@ class Report:
             "last_takeover_seconds": last_takeover_seconds(self.ring.events()),
             "demotions": {trouble.name: times for trouble, times in mastership.demotions.items()},
         }
+        certificates = self.certificates()
+        if certificates:
+            answer["certificates"] = certificates
         if bridges := self.bridges():
             answer["bridges"] = bridges
         if left := self.left_by_bridges():
@@ -115,6 +120,7 @@ class Report:
             "loop_pause_max_ms": round(self.loop_lag.max_seconds * 1000, 1),
             "overlong_steps_total": self.server.overlong_steps,
             "log_lines_dropped_total": 0 if self.log is None else self.log.dropped,
+            **expiry.counts(certificates),
         }
         store, engine = mastership.store, self.engine()
         if store is not None and engine is not None:

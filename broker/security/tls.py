@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tandemmq import log_events
+from tandemmq.broker.security.expiry import first_expiry
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.disk import kind_of
 
@@ -59,7 +60,14 @@ class Tls:
         self._watched = Watched(plan.files)
         self.problem: str | None = None  # why the files were refused when they were read last
         self._current = self.context = make_context(plan)
+        self._expires = first_expiry(plan.certificate)
         self.context.sni_callback = self._begin
+
+    @property
+    def certificates(self) -> list[str]:
+        """Files whose certificates connections need."""
+        plan = self._plan
+        return [plan.certificate, *([plan.ca] if plan.ca is not None and plan.client_auth != "none" else ())]
 
     def _begin(
         self, ssl_object: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext
@@ -81,7 +89,9 @@ class Tls:
     def reload(self) -> None:
         """Read the files again. Those that are wrong change nothing, and are logged."""
         try:
-            self._current = make_context(self._plan)
+            current = make_context(self._plan)
+            self._demand_time_left()
+            self._current = current
         except TlsError as error:
             self.problem = f"TLS stays as it was: {error}"
             log.error("%s", self.problem, extra=log_events.CERTIFICATE_REFUSED)
@@ -89,6 +99,13 @@ class Tls:
             self.problem = None
             self._changed_at = int(self._clock())
             log.info("%s: certificate read again", self._plan.certificate, extra=log_events.CERTIFICATE_READ)
+
+    def _demand_time_left(self) -> None:
+        """A certificate that has expired does not take the place of one that has not. Raises TlsError."""
+        expires, now = first_expiry(self._plan.certificate), self._clock()
+        if expires is not None and expires <= now < (self._expires or 0):
+            raise TlsError(f"{self._plan.certificate}: a certificate in it has expired, and the present one has not")
+        self._expires = expires
 
 
 def make_context(plan: TlsPlan) -> ssl.SSLContext:
