@@ -150,6 +150,7 @@ def _mqtt_sessions(
 
 def _limits(options: ConnectorOptions, protocol: str) -> TransportLimits:
     return DEFAULT_LIMITS._replace(
+        heart_beat_grace_seconds_min=0.0 if protocol == MQTT else DEFAULT_LIMITS.heart_beat_grace_seconds_min,
         connect_seconds_max=options.connect_attempt_timeout / 1000,
         heart_beat_grace=MQTT_GRACE if protocol == MQTT else options.hb_grace_period_multiplier,
     )
