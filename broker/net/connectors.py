@@ -143,6 +143,7 @@ def _mqtt_sessions(
         options.default_keep_alive // 1000,
         options.subscription_prefetch,
         options.publish_dollar_topics,
+        settings.refused_publish == "close",
         options.allow_link_stealing is not False,
     )
     return partial(MqttSession, clock=clock, limits=limits, hooks=hooks)
