@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import uvloop
@@ -22,7 +23,7 @@ from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.ha.hung_threads import hung_threads
 from tandemmq.broker.ha.service import AnyStore
-from tandemmq.broker.ha.states import Phase, Role, Trouble
+from tandemmq.broker.ha.states import Phase, Role, Trouble, classify
 from tandemmq.broker.process.allocator import give_back_long_blocks
 from tandemmq.broker.process.garbage import LongLived
 from tandemmq.broker.process.log import Log
@@ -86,6 +87,16 @@ def run_broker(
             runner.close()
 
 
+@contextmanager
+def _room_awaited() -> Iterator[None]:
+    """What finds no room is tried again by the mastership, which waits for some."""
+    try:
+        yield
+    except OSError as error:
+        if classify(error) is not Trouble.NO_SPACE:
+            raise
+
+
 class Broker:
     """One broker process. Everything on the loop's thread."""
 
@@ -115,7 +126,8 @@ class Broker:
 
     async def run(self) -> None:
         """Start, stand by or be master, and end in order when asked to."""
-        os.makedirs(self._parts.directory, exist_ok=True)
+        with _room_awaited():
+            self._parts.make_directory()  # else when there is room, as all that follows
         self._parts.ring.start()  # first of all: one who is refused has touched nothing
         loop = asyncio.get_running_loop()
         loop.set_default_executor(self._parts.asking)

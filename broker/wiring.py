@@ -86,6 +86,7 @@ class Parts:
         # In a set the broker's name is that of all; people call a node by its own.
         self.node = self.name if settings.replication is None else settings.replication.node_name
         self.directory = os.path.abspath(settings.store.directory)
+        self._is_directory_made = False
         self.index_root = settings.store.index_directory or os.path.join(self.directory, "index")
         self.engine_settings = engine_settings(settings)
         self.policies = policies_of(settings)
@@ -142,6 +143,13 @@ class Parts:
             )
         else:
             self.locker = make_locker(settings.locker, self.directory, self.name, admin=self._admin_url)
+
+    def make_directory(self) -> None:
+        """That of the store, once: one that is gone later is not made anew, for its volume may be gone. Raises
+        OSError."""
+        if not self._is_directory_made:
+            os.makedirs(self.directory, exist_ok=True)
+            self._is_directory_made = True
 
     def mastership(self, service: Service, on_role: Callable[[Role, str], None]) -> Mastership:
         """``service`` is what a master has running; ``on_role`` is told of each change."""
@@ -298,6 +306,7 @@ class Parts:
         return SeveralStorePages(whole, members, make)
 
     def _open_standby(self) -> AnyStandby:
+        self.make_directory()
         options = self.settings.store
         store_options = store_settings(options, self.settings)
         if self._filters.entries or has_several(self.directory):

@@ -163,6 +163,11 @@ async def test_where_none_can_be_kept_users_go_on(place: Place, caplog: pytest.L
         assert "no admin token can be kept" in caplog.text
         assert await code(client, "POST", "/change", Authorization="Bearer ") == 401
         assert await code(client, "POST", "/change", Authorization=basic("ann", "secret")) == 200
+        assert place.guard is not None
+        place.guard.look()
+        place.file.parent.unlink()
+        place.guard.look()
+        assert await code(client, "POST", "/change", Authorization=f"Bearer {place.token}") == 200
 
 
 def basic(login: str, password: str) -> str:
