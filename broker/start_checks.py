@@ -29,7 +29,7 @@ from tandemmq.config.errors import RefusedSetting, SettingsError, SeveralWrong
 from tandemmq.config.settings import Settings
 from tandemmq.locker.contract import LockSettingsError, UnknownLocker
 from tandemmq.locker.shared_file import SharedFileLocker
-from tandemmq.modes import mending, nearest, who_may, wider
+from tandemmq.modes import groups, mending, nearest, who_may, wider
 from tandemmq.store.membership import BelongsToSet, demand_no_set
 from tandemmq.store.several.filters import StoresClash
 from tandemmq.store.volume import Concern, UnsafeVolume, demand_safe
@@ -269,7 +269,7 @@ def _open_to_others(settings: Settings) -> Iterator[Finding]:
     if found:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         text = f"{found[0]}{more}: open to more users than store.file_mode {mode} says"
-        yield f"{text}; to mend it: {mending(directory, int(mode, 8))}"
+        yield f"{text}; to mend it: {mending([directory, *found], int(mode, 8), os.geteuid(), groups())}"
 
 
 def _directory(settings: Settings) -> str:

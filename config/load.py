@@ -30,6 +30,7 @@ from tandemmq.config.settings import ConnectorSettings, Settings, default_name
 from tandemmq.config.store import FilteredStoreSettings
 from tandemmq.config.units import show_size
 from tandemmq.config.virtual_destinations import VirtualDestinationSettings
+from tandemmq.modes import whose
 
 ENVIRONMENT_PREFIX: Final = "TANDEMMQ_"
 ENVIRONMENT_SEPARATOR: Final = "__"
@@ -142,7 +143,8 @@ class _Values:
                 raise SettingsError("", path, "the settings file is empty; if defaults are meant, write a comment")
             self.take_text(text.decode(), path)
         except OSError as error:
-            raise SettingsError("", path, f"the settings file cannot be read: {error.strerror}") from error
+            reason = f"the settings file cannot be read: {error.strerror}{whose(error)}"
+            raise SettingsError("", path, reason) from error
         except UnicodeDecodeError as error:
             raise SettingsError("", path, f"the settings file is not TOML: {error}") from error
 

@@ -10,7 +10,7 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 NEW_FILE = 0o666
@@ -38,18 +38,30 @@ def narrowing(file_mode: int, classes: str = "go") -> str:
     return ",".join(f"{name}-{bits}" for name, bits in taken if bits and name in classes)
 
 
-def mending(directory: str, file_mode: int) -> str:
-    """What makes files below ``directory`` open to no more than ``file_mode`` says, and leaves this process its
-    access: a process that is not their owner may have it by the bits that would be taken away."""
-    status = os.stat(directory)
-    user = os.geteuid()
-    if user in (0, status.st_uid):
+def mending(paths: Sequence[str], file_mode: int, user: int, groups: Collection[int]) -> str:
+    """What makes ``paths``, the first of which is the directory of all others, open to no more than ``file_mode`` says,
+    and leaves ``user`` in ``groups`` its access: a user who is not their owner may have it by the bits that would be
+    taken away. Raises OSError."""
+    directory = paths[0]
+    others = [status for status in map(os.lstat, paths) if user not in (0, status.st_uid)]
+    if not others:
         return f"chmod -R {narrowing(file_mode)} {directory}"
-    if status.st_gid not in (os.getegid(), *os.getgroups()):
-        return f"chown -R {user}:{os.getegid()} {directory} && chmod -R {narrowing(file_mode)} {directory}"
+    if not all(status.st_gid in groups for status in others):
+        return f"chown -R {user}:{min(groups)} {directory} && chmod -R {narrowing(file_mode)} {directory}"
     keeping = f'store.file_mode = "{file_mode | 0o060:04o}", because this broker has access by its group'
-    others = narrowing(file_mode, "o")
-    return f"{keeping}, and chmod -R {others} {directory}" if others else keeping
+    taking = narrowing(file_mode, "o")
+    return f"{keeping}, and chmod -R {taking} {directory}" if taking else keeping
+
+
+def groups() -> frozenset[int]:
+    """Of this process."""
+    return frozenset((os.getegid(), *os.getgroups()))
+
+
+def whose(error: OSError) -> str:
+    """Of a refusal for permissions, for the end of its sentence: whose the path is and who asks. Else nothing."""
+    is_refusal = isinstance(error, PermissionError) and isinstance(error.filename, str)
+    return f": {who_may(error.filename)}" if is_refusal else ""
 
 
 def who_may(path: str) -> str:
@@ -57,7 +69,7 @@ def who_may(path: str) -> str:
     found = nearest(path)
     status = os.stat(found)
     owner = f"{_name(status.st_uid, _user_name)}:{_name(status.st_gid, _group_name)}"
-    asks = f"{_name(os.geteuid(), _user_name)}, groups {', '.join(map(str, sorted({os.getegid(), *os.getgroups()})))}"
+    asks = f"{_name(os.geteuid(), _user_name)}, groups {', '.join(map(str, sorted(groups())))}"
     return f"{found} belongs to {owner}, mode {stat.S_IMODE(status.st_mode):04o}; this process runs as {asks}"
 
 

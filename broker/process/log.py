@@ -25,7 +25,7 @@ from tandemmq.config.errors import SettingsError
 from tandemmq.config.logging import LoggingSettings
 from tandemmq.config.secrets import MASK, masked_text
 from tandemmq.disk import open_regular, write_fully
-from tandemmq.modes import who_may
+from tandemmq.modes import whose
 
 #: Lines that wait to be written; what comes then is dropped.
 LINES_MAX: Final = 10_000
@@ -312,8 +312,7 @@ def _check(settings: LoggingSettings) -> None:
 
 
 def _no_file(path: str, error: OSError) -> SettingsError:
-    whose = f"; {who_may(path)}" if isinstance(error, PermissionError) else ""
-    return SettingsError("logging.file", path, f"a file that can be written: {error}{whose}")
+    return SettingsError("logging.file", path, f"a file that can be written: {error}{whose(error)}")
 
 
 def full_name(name: str) -> str:

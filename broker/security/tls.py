@@ -20,6 +20,7 @@ from tandemmq import log_events
 from tandemmq.broker.security.expiry import first_expiry
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.disk import kind_of
+from tandemmq.modes import who_may
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +121,8 @@ def make_context(plan: TlsPlan) -> ssl.SSLContext:
         kind = kind_of(os.path.realpath(path))
         if kind is not None:  # OpenSSL would wait for what a FIFO has to say, and the event loop with it
             raise TlsError(f"{path}: is {kind}, no regular file")
+        if os.path.exists(path) and not os.access(path, os.R_OK, effective_ids=True):
+            raise TlsError(f"{path}: cannot be read: {who_may(path)}")
     try:
         context.load_cert_chain(plan.certificate, plan.key, lambda: _password(plan.key_password_file))
     except (OSError, ValueError) as error:  # SSLError is an OSError

@@ -21,6 +21,7 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import passwords
 from tandemmq.broker.security.passwords import Hash
 from tandemmq.disk import open_regular, write_fully
+from tandemmq.modes import whose
 
 NO_PASSWORD: Final = "!"
 NO_USERS: Final = "# no users\n"
@@ -131,7 +132,7 @@ def read_text(path: str) -> str:
             raise UsersError(f"{path}: a file of users has at most {FILE_BYTES_MAX} bytes")
         return raw.decode()
     except OSError as error:
-        raise UsersError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UsersError(f"{path}: cannot be read: {error.strerror}{whose(error)}") from error
     except UnicodeDecodeError as error:
         raise UsersError(f"{path}: is not UTF-8: {error}") from error
 
