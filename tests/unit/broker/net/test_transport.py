@@ -309,10 +309,9 @@ async def test_a_sign_of_life_is_not_said_at_half_its_interval(bench: Any) -> No
     now = asyncio.get_running_loop().time()
     connection._last_sent = now
     assert 0.75 < connection._until_look(now) < 1.0
-    connection.session.receive_interval_ms = 800
-    assert connection._until_look(now) == 0.4
-    connection.session.receive_interval_ms = 10  # it has a second of grace
-    assert connection._until_look(now) == 0.25
+    for interval_ms, seconds in ((800, 0.4), (10, 0.25)):  # the latter has a second of grace
+        connection.session.receive_interval_ms = interval_ms
+        assert connection._until_look(now) == seconds
     text = connection.session.pending_bytes
     connection._last_sent = now - 0.5
     connection._last_received = asyncio.get_running_loop().time()

@@ -288,12 +288,12 @@ async def test_a_file_that_is_being_written_is_read_when_it_is_whole(made: Login
     removed: list[frozenset[str]] = []
     made.on_removed = removed.append
     whole = file.read_text()
-    for text in (whole.splitlines(keepends=True)[0], f"{whole}bob:!:\n"):
+    for text in (whole.splitlines(keepends=True)[0], f"{whole}bob:!::CN=bob\n"):
         file.write_text(text)
         made.look()
     made.look()
     assert removed == []
-    assert "bob" in made._users.by_name
+    assert await connect(made, certificate="CN=bob") == Principal("bob")
 
 
 async def test_who_has_another_password_or_group_is_named_and_nobody_else(made: Logins, file: Path) -> None:
