@@ -168,7 +168,8 @@ def _directories(settings: Settings) -> Iterator[Finding]:
     for key, path in needed.items():
         reason = None if path is None else _not_usable(path)
         if reason is not None:
-            yield RefusedSetting(key, path, reason, settings.origin(key))
+            # No wrong setting: a volume that is mounted late may be there at the next start.
+            yield OSError(f"{key} = {path!r}: {reason}")
     wanted = {
         "store.directory_archive": settings.store.directory_archive if settings.store.archive_data_logs else None,
         "admin.backup_directory": settings.admin.backup_directory,

@@ -36,12 +36,18 @@ def check(settings: Settings, as_json: bool) -> None:
     found = [*start_checks.findings(settings), *start_checks.in_use(settings)]
     errors = [each for each in found if isinstance(each, Exception)]
     if errors:
-        facts = [each.facts() for error in errors if isinstance(error, SettingsError) for each in error.all]
+        facts = [each for error in errors for each in _facts(error)]
         raise WrongSettings("\n".join(map(str, errors)), errors=facts)
     notes = [*settings.notes, *(each for each in found if isinstance(each, str)), *start_checks.expiring(settings)]
     listeners = [f"{connector.scheme} on {connector.address}" for connector in settings.connectors]
     sentence = f"settings are right: broker {settings.broker.name}, {', '.join(listeners) or 'no connectors'}"
     tell(as_json, {"broker": settings.broker.name, "notes": notes}, sentence, *notes)
+
+
+def _facts(error: Exception) -> list[dict[str, object]]:
+    if isinstance(error, SettingsError):
+        return [each.facts() for each in error.all]
+    return [{"key": None, "value": None, "expected": str(error), "source": None, "near": None}]
 
 
 @config.command(name="show")
