@@ -28,6 +28,7 @@ def status(
     damaged: int = 0,
     full: str = "",
     archive: str | None = None,
+    files: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """``storage``, ``lock``: when they showed life last, in seconds by the clock that is at NOW."""
     mastership: Any = SimpleNamespace(
@@ -37,7 +38,7 @@ def status(
     store: Any = SimpleNamespace(
         is_full=bool(full), full_reason=full, archive_problem=archive, figures=SimpleNamespace(damaged=damaged)
     )
-    report: Any = SimpleNamespace(warnings=())
+    report: Any = SimpleNamespace(warnings=(), files=lambda: list(files))
     warnings = Report._warnings(report, store) + set_metrics.warnings(part)
     found = problems(mastership, locker, NOW) + set_metrics.problems(part)
     return {"role": role, "epoch": 3, "problems": found, "warnings": warnings}
@@ -61,6 +62,7 @@ CAUSES: dict[str, dict[str, Any]] = {
     "messages are damaged": status(damaged=1),
     "the disk is at its reserve": status(full="the disk is at its reserve"),
     "the archive cannot be written": status(archive="the archive cannot be written"),
+    "a certificate expired or expires soon; a file that changed is wrong": status(files=("users stay as they were",)),
 }
 
 
