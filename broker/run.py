@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import uvloop
@@ -23,20 +23,18 @@ from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.ha.hung_threads import hung_threads
 from tandemmq.broker.ha.service import AnyStore
-from tandemmq.broker.ha.states import Phase, Role, Trouble
+from tandemmq.broker.ha.states import Phase, Role, Trouble, classify
 from tandemmq.broker.process.allocator import give_back_long_blocks
 from tandemmq.broker.process.garbage import LongLived
 from tandemmq.broker.process.log import Log
 from tandemmq.broker.security.logins import Logins
 from tandemmq.broker.settings.policies import policies_of
+from tandemmq.broker.start_checks import demand
 from tandemmq.broker.wiring import Parts
 from tandemmq.config.changes import changed_at_once, changed_for_the_next_start
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.settings import Settings
-from tandemmq.locker.shared_file import SharedFileLocker
-from tandemmq.modes import narrowing, umask_of, wider
-from tandemmq.store.membership import demand_no_set
-from tandemmq.store.volume import Concern, demand_safe
+from tandemmq.modes import umask_of
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +42,6 @@ TICK_SECONDS = 1.0
 LIFE_SECONDS = 0.05
 # At a handover receipts that are on their way are waited for, so long at most.
 PENDING_SECONDS_MAX = 1.0
-# Of so many files of the store it is looked at, at the start, who may read them.
-LOOKED_AT_MAX = 1_000
 
 # Messages and what goes with them make no cycles: reference counts free them, and the collector only has to be rare
 # enough not to look through a full window for nothing.
@@ -91,6 +87,16 @@ def run_broker(
             runner.close()
 
 
+@contextmanager
+def _room_awaited() -> Iterator[None]:
+    """What finds no room is tried again by the mastership, which waits for some."""
+    try:
+        yield
+    except OSError as error:
+        if classify(error) is not Trouble.NO_SPACE:
+            raise
+
+
 class Broker:
     """One broker process. Everything on the loop's thread."""
 
@@ -100,6 +106,7 @@ class Broker:
         read_again: Callable[[], Settings] | None = None,
         process_log: Log | None = None,
     ) -> None:
+        warnings = demand(settings)
         self._parts = parts = Parts(settings, process_log)
         self._settings = settings  # as they were read last
         self._read_again = read_again
@@ -109,17 +116,20 @@ class Broker:
         self._mastership = parts.mastership(self, self._on_role)
         self._scrubber = parts.scrubber(self._mastership)
         self._report = parts.report(self._mastership, lambda: self._engine, self._scrubber)
+        self._report.warnings = warnings
+        self._report.files = self._wrong_files
+        self._report.certificates = parts.expiries.figures
+        self._settings_problem: str | None = None  # of the file, when it was read last
         self._admin = parts.admin(self._report, self._mastership)
         if isinstance(parts.access, Logins):
             parts.access.on_removed = self._hang_up_users
+            parts.access.on_changed = self._end_sessions
 
     async def run(self) -> None:
         """Start, stand by or be master, and end in order when asked to."""
-        os.makedirs(self._parts.directory, exist_ok=True)
-        if self._parts.replica is None:
-            demand_no_set(self._parts.directory)
+        with _room_awaited():
+            self._parts.make_directory()  # else when there is room, as all that follows
         self._parts.ring.start()  # first of all: one who is refused has touched nothing
-        self._report.warnings = self._objections()
         loop = asyncio.get_running_loop()
         loop.set_default_executor(self._parts.asking)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -136,6 +146,7 @@ class Broker:
         )
         for warning in self._report.warnings:
             log.warning("%s", warning, extra=log_events.UNSAFE)
+        self._parts.expiries.look()
         if self._admin is not None:
             server, guard = self._admin
             server.bind()
@@ -209,8 +220,10 @@ class Broker:
         try:
             settings = reading.result()
         except SettingsError as error:
-            log.error("SIGHUP: the settings stay as they were: %s", error, extra=log_events.SETTINGS_REFUSED)
+            self._settings_problem = f"the settings stay as they were: {error}"
+            log.error("SIGHUP: %s", self._settings_problem, extra=log_events.SETTINGS_REFUSED)
             return
+        self._settings_problem = None
         changed = list(changed_at_once(self._settings, settings))
         for change in changed:
             log.warning("SIGHUP: %s", change, extra=log_events.SETTING_CHANGED)
@@ -227,39 +240,23 @@ class Broker:
         self._parts.access.look()
         for tls in self._parts.tls:
             tls.look()
+        if self._admin is not None:
+            self._admin[1].look()
+        self._parts.expiries.look()
+
+    def _wrong_files(self) -> list[str]:
+        found = [self._settings_problem, self._parts.access.problem, *(tls.problem for tls in self._parts.tls)]
+        return [*(each for each in found if each is not None), *self._parts.expiries.sentences()]
+
+    def _end_sessions(self, names: frozenset[str]) -> None:
+        """Their passwords, groups or certificates are others, or they are no users any more."""
+        if self._admin is not None:
+            self._admin[1].sessions.end_of(names)
 
     def _hang_up_users(self, names: frozenset[str]) -> None:
         """They are no users any more."""
-        if self._admin is not None:
-            self._admin[1].sessions.end_of(names)
         if self._engine is not None:
             self._engine.hang_up_users(names)
-
-    def _objections(self) -> list[str]:
-        """What is unsafe and was chosen all the same. Raises UnsafeVolume."""
-        lines = [] if self._parts.locker.unsafe is None else [f"unsafe: {self._parts.locker.unsafe}"]
-        places = {self._parts.directory: {Concern.FENCE, Concern.DURABILITY}}
-        if self._parts.settings.locker.type == SharedFileLocker.kind:
-            places.setdefault(self._parts.settings.locker.directory or self._parts.directory, set()).add(Concern.LOCK)
-        for place, concerns in places.items():
-            lines += demand_safe(place, self._parts.settings.store.ignore_unsafe_volume, concerns=concerns)
-        return lines + self._open_to_others()
-
-    def _open_to_others(self) -> list[str]:
-        """What was there before and is open to more than ``file_mode`` says, in a sentence."""
-        mode = self._parts.settings.store.file_mode
-        with os.scandir(self._parts.directory) as entries:
-            names = [
-                self._parts.directory,
-                self._parts.index_root,
-                *(each.path for each in islice(entries, LOOKED_AT_MAX)),
-            ]
-        found = list(dict.fromkeys(wider(names, int(mode, 8))))
-        if not found:
-            return []
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        mending = f"chmod -R {narrowing(int(mode, 8))} {names[0]}"
-        return [f"{found[0]}{more}: open to more users than store.file_mode {mode} says; to mend it: {mending}"]
 
     async def _live(self) -> None:
         """The loop's sign of life, and the engine's clock for what expires."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -47,7 +47,9 @@ from tandemmq.broker.process.descriptors import connections_max, raise_limit
 from tandemmq.broker.process.local_zone import LocalZone
 from tandemmq.broker.process.log import Log
 from tandemmq.broker.protocols.openwire.advisories import Advisories
+from tandemmq.broker.security.expiry import Expiries
 from tandemmq.broker.security.setup import access_of, tls_of, tls_of_admin, tls_of_set, users_and_rights
+from tandemmq.broker.security.tls import Tls
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.broker.settings.policies import policies_of
 from tandemmq.broker.settings.store import store_settings
@@ -57,6 +59,7 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.locker.contract import Holder, Locker, LockRequest
 from tandemmq.store.maintenance.archive import DEFAULT_NAME
 from tandemmq.store.maintenance.scrubber import OwnVolume, Scrubber
+from tandemmq.store.records.message import Destination
 from tandemmq.store.several.filters import FilteredStore, Filters
 from tandemmq.store.several.layout import ROOT, has_several
 from tandemmq.store.several.standbys import SeveralStandbys
@@ -85,6 +88,7 @@ class Parts:
         # In a set the broker's name is that of all; people call a node by its own.
         self.node = self.name if settings.replication is None else settings.replication.node_name
         self.directory = os.path.abspath(settings.store.directory)
+        self._is_directory_made = False
         self.index_root = settings.store.index_directory or os.path.join(self.directory, "index")
         self.engine_settings = engine_settings(settings)
         self.policies = policies_of(settings)
@@ -92,11 +96,12 @@ class Parts:
         tls_of_connectors = [tls_of(each, settings) for each in settings.connectors]
         self._admin_tls = tls_of_admin(settings)
         self.tls = [each for each in (*tls_of_connectors, self._admin_tls) if each is not None]
+        self.expiries = Expiries(certificate_files(settings, self.tls))
         self.working = ThreadPoolExecutor(1, "tandemmq-working")  # for what takes too long for the loop
         # For what takes very long; what it makes is held until it is written, so few at a time.
         self.preparing = ThreadPoolExecutor(1, "tandemmq-preparing")
         self.asking = ThreadPoolExecutor(ASKING_THREADS, "tandemmq-asking")  # for pages that read the volume
-        self._filters = _filters(settings)
+        self._filters = filters_of(settings)
         # Higher than all that a former term gave, as long as the clock does not go back by months.
         self._sequences = itertools.count(milliseconds() << SEQUENCE_BITS)
         self._told = ToldAddresses(settings.broker.failover_uris)
@@ -107,7 +112,7 @@ class Parts:
             settings.mqtt.sys_interval,
         )
         self.pauses = Pauses(self.name)
-        self.bridges = _bridges(settings, self.mqtt)
+        self.bridges = bridges_of(settings, self.mqtt.may_retain)
         self.server = Server(
             [
                 make_connector(
@@ -141,6 +146,13 @@ class Parts:
             )
         else:
             self.locker = make_locker(settings.locker, self.directory, self.name, admin=self._admin_url)
+
+    def make_directory(self) -> None:
+        """That of the store, once: one that is gone later is not made anew, for its volume may be gone. Raises
+        OSError."""
+        if not self._is_directory_made:
+            os.makedirs(self.directory, exist_ok=True)
+            self._is_directory_made = True
 
     def mastership(self, service: Service, on_role: Callable[[Role, str], None]) -> Mastership:
         """``service`` is what a master has running; ``on_role`` is told of each change."""
@@ -316,6 +328,7 @@ class Parts:
         return SeveralStorePages(whole, members, make)
 
     def _open_standby(self) -> AnyStandby:
+        self.make_directory()
         options = self.settings.store
         store_options = store_settings(options, self.settings)
         if self._filters.entries or has_several(self.directory):
@@ -363,29 +376,49 @@ def _tracing(settings: Settings) -> Tracing | None:
     options = settings.tracing
     if options.endpoint == "off":
         return None
-    try:
-        from tandemmq.broker.engine import tracing
-    except ImportError as error:
-        reason = f"tracing needs OpenTelemetry ({error}): pip install 'tandemmq[otel]'"
-        raise RefusedSetting("tracing.endpoint", options.endpoint, reason) from error
+    demand_tracing(settings)
+    from tandemmq.broker.engine import tracing
+
     return tracing.Tracing(tracing.exported_to(options.endpoint), settings.broker.name, options.ratio)
 
 
-def _bridges(settings: Settings, mqtt: MqttClients) -> Bridges:
-    """Raises RefusedSetting."""
+def demand_tracing(settings: Settings) -> None:
+    """Raises RefusedSetting where spans are wanted and what makes them is not installed."""
+    endpoint = settings.tracing.endpoint
+    if endpoint != "off":
+        try:
+            import tandemmq.broker.engine.tracing  # noqa: F401
+        except ImportError as error:
+            reason = f"tracing needs OpenTelemetry ({error}): pip install 'tandemmq[otel]'"
+            raise RefusedSetting("tracing.endpoint", endpoint, reason) from error
+
+
+def bridges_of(settings: Settings, retains: Callable[[Destination, int], int]) -> Bridges:
+    """``retains``: as ``Hooks.may_retain`` of sessions. Raises RefusedSetting."""
     if not settings.bridges:
         return Bridges(())
     names = ", ".join(each.name for each in settings.bridges)
     try:
+        from tandemmq.broker.bridges import setup
         from tandemmq.broker.bridges.remote import Unusable
-        from tandemmq.broker.bridges.setup import bridges_of
     except ImportError as error:
         reason = f"a bridge needs aiomqtt ({error}): pip install 'tandemmq[mqtt]'"
         raise RefusedSetting("bridges", names, reason) from error
     try:
-        return bridges_of(settings.bridges, mqtt.may_retain)
+        return setup.bridges_of(settings.bridges, retains)
     except Unusable as error:
         raise RefusedSetting("bridges", names, f"a bridge needs another version of it: {error}") from error
+
+
+def certificate_files(settings: Settings, tls: Iterable[Tls]) -> Iterator[str]:
+    """Files with certificates that this broker needs; ``tls``: of its connectors and its admin server."""
+    for each in tls:
+        yield from each.certificates
+    tables: list[tuple[str | None, ...]] = [(each.tls.certificate, each.tls.ca) for each in settings.bridges]
+    tables.append((settings.security.ldap.ca,))
+    if settings.replication is not None and settings.replication.is_tls:
+        tables.append((settings.tls.certificate, settings.tls.ca))
+    yield from (path for table in tables for path in table if path is not None)
 
 
 def _admin_url(settings: Settings) -> str | None:
@@ -400,7 +433,7 @@ def _admin_url(settings: Settings) -> str | None:
     return f"{scheme}://{told_address(admin, advertised, hostname_of(settings))}"
 
 
-def _filters(settings: Settings) -> Filters:
+def filters_of(settings: Settings) -> Filters:
     """Which destinations have stores of their own."""
     options = settings.store
     return Filters(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -57,8 +58,12 @@ def rows(admin: str, path: str, limit: int | None, **query: object) -> Iterator[
 
 
 def place(*parts: str) -> str:
-    """A path of the API; parts are names, whatever is in them."""
-    return "/".join(urllib.parse.quote(part, safe="") for part in parts)
+    """A path of the API; parts are names, whatever is in them. "." and ".." are written as "~." and "~..", because
+    clients take them out of a path."""
+    return "/".join(urllib.parse.quote(f"~{part}" if _DOTS.fullmatch(part) else part, safe="") for part in parts)
+
+
+_DOTS: Final = re.compile(r"~*\.{1,2}")
 
 
 def carry_out(admin: str, path: str, body: Mapping[str, Any], as_json: bool) -> None:

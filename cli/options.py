@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tandemmq.cli.failures import EXIT_WRONG_USAGE, Failed
 from tandemmq.config.errors import SettingsError
@@ -36,8 +37,14 @@ def settings_options(command: Command) -> Command:
         *arguments: Any,
         config: str | None,
         overrides: tuple[str, ...],
+        file: str | None = None,
         **others: Any,
     ) -> Any:
+        if file is not None:
+            # The variable gives way to the argument, as it does to --config.
+            if click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE:
+                raise click.UsageError("the settings file is named twice: as FILE and by --config")
+            config = file
         flags = Flags(**{name: others.pop(name) for name in _FLAGS})
         return command(*arguments, settings=load_settings(config, overrides, flags), **others)
 
@@ -45,6 +52,10 @@ def settings_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+#: FILE, for commands with ``settings_options`` below it: the same as `--config FILE`.
+file_argument: Final = click.argument("file", metavar="[FILE]", required=False)
 
 
 def load_settings(config: str | None, overrides: tuple[str, ...] = (), flags: Flags | None = None) -> Settings:
@@ -64,7 +75,7 @@ def read_again() -> Callable[[], Settings]:
     """Reads what the running command's options say, file and all, as it is then. It raises SettingsError."""
     text = click.get_current_context().params
     flags = Flags(**{name: text[name] for name in _FLAGS})
-    return functools.partial(load, text["config"], None, text["overrides"], flags)
+    return functools.partial(load, text["config"], None, text["overrides"], flags, is_again=True)
 
 
 _FLAGS: Final = tuple(field.name for field in fields(Flags))

@@ -17,6 +17,7 @@ from tandemmq.config.settings import Settings
 from tandemmq.index.errors import IndexTrouble
 from tandemmq.journal.errors import JournalError
 from tandemmq.locker.contract import LockError, LockSettingsError, UnknownLocker
+from tandemmq.modes import whose
 from tandemmq.store.membership import BelongsToSet
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.recovery.follow import JournalLost
@@ -57,7 +58,8 @@ def run(settings: Settings, log_level: str | None) -> None:
     except (LockSettingsError, UnknownLocker, SettingsError, NameInUse) as error:
         raise WrongSettings(str(error)) from error
     except (OSError, LockError, *_OF_STORES, *_OF_SETS) as error:
-        logging.getLogger(__name__).error("the broker ends: %s", error, extra=log_events.ENDED_BY_FAILURE)
+        owner = whose(error) if isinstance(error, OSError) else ""
+        logging.getLogger(__name__).error("the broker ends: %s%s", error, owner, extra=log_events.ENDED_BY_FAILURE)
         sys.exit(code)
     finally:
         log.close()

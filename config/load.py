@@ -30,6 +30,7 @@ from tandemmq.config.settings import ConnectorSettings, Settings, default_name
 from tandemmq.config.store import FilteredStoreSettings
 from tandemmq.config.units import show_size
 from tandemmq.config.virtual_destinations import VirtualDestinationSettings
+from tandemmq.modes import whose
 
 ENVIRONMENT_PREFIX: Final = "TANDEMMQ_"
 ENVIRONMENT_SEPARATOR: Final = "__"
@@ -88,10 +89,13 @@ def load(
     environ: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
     flags: Flags | None = None,
+    *,
+    is_again: bool = False,
 ) -> Settings:
     """The settings that hold, complete and right, or SettingsError, which tells all that is wrong. `environ` is the
-    process's unless given."""
-    values = _Values()
+    process's unless given. ``is_again``: a broker runs with them, and takes an empty file for one that is being
+    written."""
+    values = _Values(is_empty_wrong=is_again)
     if path is not None:
         with values.wrong_kept():
             values.take_file(os.fspath(path))
@@ -111,7 +115,8 @@ def load_text(text: str, source: str) -> Settings:
 class _Values:
     """Settings as they were read, not yet believed, and where each was read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_empty_wrong: bool = False) -> None:
+        self.is_empty_wrong = is_empty_wrong
         self.raw: dict[str, Any] = {}
         self.origins: dict[str, str] = {}
         self.notes: dict[str, str] = {}
@@ -134,9 +139,12 @@ class _Values:
                 text = file.read(FILE_BYTES_MAX + 1)
             if len(text) > FILE_BYTES_MAX:
                 raise SettingsError("", path, f"a settings file has at most {show_size(FILE_BYTES_MAX)}")
+            if self.is_empty_wrong and not text.strip():
+                raise SettingsError("", path, "the settings file is empty; if defaults are meant, write a comment")
             self.take_text(text.decode(), path)
         except OSError as error:
-            raise SettingsError("", path, f"the settings file cannot be read: {error.strerror}") from error
+            reason = f"the settings file cannot be read: {error.strerror}{whose(error)}"
+            raise SettingsError("", path, reason) from error
         except UnicodeDecodeError as error:
             raise SettingsError("", path, f"the settings file is not TOML: {error}") from error
 

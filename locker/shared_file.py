@@ -36,6 +36,7 @@ from typing import Final
 from tandemmq.disk import Identity, identity_of, open_regular, write_fully
 from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
 from tandemmq.locker.options import Options
+from tandemmq.modes import whose
 
 FILE_NAME: Final = "lock"
 ACTIVEMQ: Final = "an ActiveMQ broker"
@@ -295,7 +296,7 @@ class SharedFileLocker(Locker):
         return min(super()._proof_seconds(), max(PROOF_SECONDS_MAX, PROOF_KEEP_ALIVES_MIN * period))
 
     def _unavailable(self, what: str, error: OSError) -> LockUnavailable:
-        return LockUnavailable(f"{self.where} {what}: {error.strerror or error}", error.errno)
+        return LockUnavailable(f"{self.where} {what}: {error.strerror or error}{whose(error)}", error.errno)
 
 
 def encode(holder: Holder, nonce: str, touched_every: float = 0.0) -> bytes:

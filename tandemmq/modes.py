@@ -6,9 +6,11 @@ ours.
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 NEW_FILE = 0o666
@@ -28,11 +30,70 @@ def umask_of(file_mode: int) -> int:
     return 0o777 & ~directory_mode(file_mode)
 
 
-def narrowing(file_mode: int) -> str:
-    """What chmod(1) takes away from files that are to be open to no more than ``file_mode`` says."""
+def narrowing(file_mode: int, classes: str = "go") -> str:
+    """What chmod(1) takes away from files that are to be open to no more than ``file_mode`` says; of these
+    ``classes``."""
     allowed = directory_mode(file_mode)
     taken = [(name, "".join(bit for bit, value in _BITS if not allowed >> at & value)) for name, at in _OTHERS]
-    return ",".join(f"{name}-{bits}" for name, bits in taken if bits)
+    return ",".join(f"{name}-{bits}" for name, bits in taken if bits and name in classes)
+
+
+def mending(paths: Sequence[str], file_mode: int, user: int, groups: Collection[int]) -> str:
+    """What makes ``paths``, the first of which is the directory of all others, open to no more than ``file_mode`` says,
+    and leaves ``user`` in ``groups`` its access: a user who is not their owner may have it by the bits that would be
+    taken away. Raises OSError."""
+    directory = paths[0]
+    others = [status for status in map(os.lstat, paths) if user not in (0, status.st_uid)]
+    if not others:
+        return f"chmod -R {narrowing(file_mode)} {directory}"
+    if not all(status.st_gid in groups for status in others):
+        return f"chown -R {user}:{min(groups)} {directory} && chmod -R {narrowing(file_mode)} {directory}"
+    keeping = f'store.file_mode = "{file_mode | 0o060:04o}", because this broker has access by its group'
+    taking = narrowing(file_mode, "o")
+    return f"{keeping}, and chmod -R {taking} {directory}" if taking else keeping
+
+
+def groups() -> frozenset[int]:
+    """Of this process."""
+    return frozenset((os.getegid(), *os.getgroups()))
+
+
+def whose(error: OSError) -> str:
+    """Of a refusal for permissions, for the end of its sentence: whose the path is and who asks. Else nothing."""
+    is_refusal = isinstance(error, PermissionError) and isinstance(error.filename, str)
+    return f": {who_may(error.filename)}" if is_refusal else ""
+
+
+def who_may(path: str) -> str:
+    """Whose ``path`` is, or the directory nearest above it that is there, and who asks: for a refusal."""
+    found = nearest(path)
+    status = os.stat(found)
+    owner = f"{_name(status.st_uid, _user_name)}:{_name(status.st_gid, _group_name)}"
+    asks = f"{_name(os.geteuid(), _user_name)}, groups {', '.join(map(str, sorted(groups())))}"
+    return f"{found} belongs to {owner}, mode {stat.S_IMODE(status.st_mode):04o}; this process runs as {asks}"
+
+
+def nearest(path: str) -> str:
+    """``path``, or if it is not there, the directory nearest above it that is."""
+    path = os.path.abspath(path)
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _name(number: int, name: Callable[[int], str]) -> str:
+    try:
+        return f"{name(number)} ({number})"
+    except KeyError:  # as in a container with a random user
+        return str(number)
+
+
+def _user_name(number: int) -> str:
+    return pwd.getpwuid(number).pw_name
+
+
+def _group_name(number: int) -> str:
+    return grp.getgrgid(number).gr_name
 
 
 @contextmanager

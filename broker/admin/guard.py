@@ -13,6 +13,7 @@ import base64
 import hmac
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ from tandemmq.broker.core.access import Access, Credentials, Operation
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.net.known_hosts import KnownHosts
+from tandemmq.broker.security.file_changes import Watched
 from tandemmq.broker.security.tls import subject
 from tandemmq.disk import NotRegular
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -64,14 +66,35 @@ class Guard:
         self._access = access
         self._groups = groups
         self._token = ""
+        self._is_kept = False
+        self._watched = Watched([token_file])
 
     def start(self) -> None:
         """Have a token: that of the file, or a new one. Where none can be kept only users may change something."""
         try:
             self._token = self._kept() or write_token(self.token_file)
+            self._is_kept = True
         except OSError as error:
             self._token = new_token()
             log.warning("no admin token can be kept: %s", error)
+
+    def look(self) -> None:
+        """Take another token that was written to the file; one that is missing, or is none, changes nothing."""
+        if not self._is_kept:  # the volume may be full no more
+            with suppress(OSError):
+                self._token = write_token(self.token_file)
+                self._is_kept = True
+        if not self._watched.has_changed():
+            return
+        try:
+            token = read_token(self.token_file)
+        except OSError as error:
+            log.warning("the admin token stays as it was: %s", error)
+            return
+        if token is not None and token != self._token:
+            self._token = token
+            self.sessions.end_of([TOKEN_HOLDER.name])
+            log.info("%s: the admin token was read again", self.token_file)
 
     def _kept(self) -> str | None:
         try:

@@ -96,6 +96,9 @@ SAMPLES: Final[dict[str, Callable[[Status], Iterable[Sample]]]] = {
     "phase": lambda status: _one_of((each.value for each in Phase), status.get("phase")),
     "lock_info": _lock,
     "demotions_total": _demotions,
+    "certificate_remaining_seconds": lambda status: (
+        ((each["file"],), each["remaining_seconds"]) for each in status.get("certificates", ())
+    ),
     "journal_owner_bytes": lambda status: (
         ((owner,), count) for owner, count in status.get("journal", {}).get("owner_bytes", {}).items()
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -49,6 +49,7 @@ class Sessions:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._by_id: OrderedDict[str, Session] = OrderedDict()
+        self._ends: Counter[str] = Counter()
 
     def begin(self, caller: Caller) -> tuple[str, Session]:
         """The cookie's value, and the session."""
@@ -78,9 +79,14 @@ class Sessions:
         self._by_id.pop(request.cookies.get(cookie_of(request), ""), None)
 
     def end_of(self, names: Collection[str]) -> None:
-        """All of callers of those names, who are no users any more."""
+        """All of callers of those names: what they showed at the login is not what holds now."""
+        self._ends.update(names)
         for id in [id for id, session in self._by_id.items() if session.caller.name in names]:
             del self._by_id[id]
+
+    def ends_of(self, name: str) -> int:
+        """How often the sessions of callers of that name were ended: for an answer that goes on for long."""
+        return self._ends[name]
 
 
 def may_change(session: Session, request: web.Request) -> bool:

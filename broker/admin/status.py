@@ -26,6 +26,7 @@ from tandemmq.broker.ha.waits import LOCK_SILENCE_SECONDS_MAX
 from tandemmq.broker.net.server import Server
 from tandemmq.broker.process.log import Log
 from tandemmq.broker.process.loop_lag import LoopLag
+from tandemmq.broker.security import expiry
 from tandemmq.locker.contract import JITTER, Locker
 from tandemmq.store.several.stores import SeveralStores
 
@@ -52,6 +53,8 @@ class Report:
     member: Callable[[], Mapping[str, Any]] | None = None  # what it says of its part in a set, if it has one
     scrubbed: Callable[[], Mapping[str, int]] = dict  # what the scrubber has read, found and repaired
     warnings: Sequence[str] = ()
+    certificates: Callable[[], list[Answer]] = list  # when those of each file expire
+    files: Callable[[], list[str]] = list  # what is wrong with files that are read again, a sentence each
     log: Log | None = None
     mqtt: Callable[[], Mapping[str, int]] = dict  # figures of its MQTT clients, as master
     bridges: Callable[[], list[Answer]] = list  # each of them
@@ -91,6 +94,9 @@ class Report:
             "last_takeover_seconds": last_takeover_seconds(self.ring.events()),
             "demotions": {trouble.name: times for trouble, times in mastership.demotions.items()},
         }
+        certificates = self.certificates()
+        if certificates:
+            answer["certificates"] = certificates
         if bridges := self.bridges():
             answer["bridges"] = bridges
         if left := self.left_by_bridges():
@@ -116,6 +122,7 @@ class Report:
             "overlong_steps_total": self.server.overlong_steps,
             "log_lines_dropped_total": 0 if self.log is None else self.log.dropped,
             **self.scrubbed(),
+            **expiry.counts(certificates),
         }
         store, engine = mastership.store, self.engine()
         if store is not None and engine is not None:
@@ -182,7 +189,7 @@ class Report:
 
     def _warnings(self, store: AnyStore | None) -> list[str]:
         """What an operator should know, and a restart by a supervisor would not repair."""
-        warnings = list(self.warnings)
+        warnings = [*self.warnings, *self.files()]
         if damaged := self.scrubbed().get("damaged_journal_files"):
             warnings.append(
                 f"bytes of {damaged} sealed journal files are damaged, and no other node that answers has a sound "

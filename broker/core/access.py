@@ -121,6 +121,7 @@ class OpenAccess:
         return True
 
     has_rights = False
+    problem: str | None = None
 
     def look(self) -> None:
         """Nothing changes."""

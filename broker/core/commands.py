@@ -176,6 +176,17 @@ class Nack(Command):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class AckOfMessage(Command):
+    """As Ack, or as Nack, for the delivery of the message with this id, if this connection has exactly one that waits
+    for an acknowledgement."""
+
+    message_id: str
+    is_nack: bool
+    transaction: str | None = None
+    receipt: Receipt | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class GiveUp(Command):
     """The deliveries from ``first`` to ``tag`` are dead letters, by their client's decision (OpenWire POISON), or have
     expired by its clock (``is_expired``: then they only go to the dead letters if they expired by ours too)."""

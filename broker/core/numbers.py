@@ -4,6 +4,7 @@ make texts of. Pure."""
 from __future__ import annotations
 
 import math
+import re
 import struct
 from decimal import Decimal
 
@@ -14,6 +15,17 @@ _FLOAT = struct.Struct(">f")
 _FLOAT_DIGITS_MAX = 9
 # Double.toString: digits without an exponent in this range.
 _PLAIN_MIN, _PLAIN_END = Decimal("0.001"), Decimal(10_000_000)
+
+
+def whole_number(text: str) -> int:
+    """ASCII digits, with a sign or without; blanks around them do not count. Raises ValueError. (``int`` also takes
+    digits of other scripts, and underscores.)"""
+    if _WHOLE.fullmatch(text) is None:
+        raise ValueError(f"{text[:40]!r} is no whole number")
+    return int(text)
+
+
+_WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,20}[ \t]*")
 
 
 def property_text(value: PropertyValue) -> str:

@@ -6,6 +6,7 @@ from tandemmq.broker.core.client import Client, ReceiptDue
 from tandemmq.broker.core.commands import (
     Ack,
     AckMode,
+    AckOfMessage,
     AckOfNothing,
     ClientError,
     Delivered,
@@ -30,6 +31,9 @@ PULL_LOOK_SECONDS = 0.005
 PULL_LOOKS_MAX = 400
 # So many refused messages wait for their time to come again; of more, each comes again at once.
 DELAYED_MAX = 10_000
+# Of deliveries that wait for an acknowledgement by the id of their message: what is looked through takes less than a
+# millisecond.
+LOOKED_THROUGH_MAX = 10_000
 # What it takes to make a dead letter, in items of a step.
 _DEAD_LETTERED = 8
 
@@ -107,6 +111,31 @@ class Acknowledger(Part):
         if command.transaction is not None:
             raise self._transactions.doomed(client, command.transaction, command.error)  # prove: kept-copy-dooms
         client.send_receipt(command.receipt)
+
+    def ack_of_message(self, client: Client, command: AckOfMessage) -> Work[None] | None:
+        """Looks through what the connection has not acknowledged: for clients that do not name a delivery."""
+        subscriptions = [each for each in client.subscriptions.values() if not (command.is_nack and each.is_browser)]
+        found: list[tuple[str, int]] = []
+        if sum(len(each.unacked) for each in subscriptions) <= LOOKED_THROUGH_MAX:
+            for subscription in subscriptions:
+                for tag, entry in subscription.unacked.items():
+                    if entry.message.message_id == command.message_id:
+                        found.append((subscription.id, tag))
+        if len(found) == 1:
+            ((id, tag),) = found
+            if command.is_nack:
+                return self.nack(client, Nack(id, tag, command.transaction, command.receipt))
+            return self.ack(client, Ack(id, tag, command.transaction, command.receipt))
+        self.unmatched += 1
+        error = refusal(
+            f"Unexpected {'NACK' if command.is_nack else 'ACK'} received for id [{command.message_id[:200]}]",
+            "The header id must repeat the header ack of the MESSAGE. A message-id is taken there if it names exactly"
+            f" one delivery of this connection that waits for an acknowledgement, of {LOOKED_THROUGH_MAX} at most; this"
+            f" one names {len(found)}.",
+        )
+        if command.transaction is None:
+            raise error
+        raise self._transactions.doomed(client, command.transaction, error)
 
     def _settle(
         self, client: Client, subscription: Subscription, covered: list[tuple[int, Entry]], receipt: Receipt | None

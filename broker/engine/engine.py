@@ -186,6 +186,7 @@ class Engine:
         self._handlers: dict[type, Handler] = {
             commands.Send: producing.send,
             commands.Ack: self._acknowledger.ack,
+            commands.AckOfMessage: self._acknowledger.ack_of_message,
             commands.AckOfNothing: self._acknowledger.ack_of_nothing,
             commands.Nack: self._acknowledger.nack,
             commands.GiveUp: self._acknowledger.give_up,

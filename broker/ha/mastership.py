@@ -44,6 +44,7 @@ from tandemmq.broker.ha.states import (
 from tandemmq.broker.ha.volume_thread import VolumeThread
 from tandemmq.broker.ha.waits import BOUNDS, Bound, Wait
 from tandemmq.locker.contract import Holder, Locker, LockError, LockUnavailable
+from tandemmq.modes import whose
 from tandemmq.store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
@@ -251,7 +252,8 @@ class Mastership:
         if trouble in LEAVES_THE_LOCK:
             self._hands_off = self._hands_off_seconds
         self._record("demoted", trouble=trouble.name, reason=str(error))
-        self._move(Event.LOST, f"{trouble.value} ({type(error).__name__}: {error})")
+        owner = whose(error) if isinstance(error, OSError) else ""
+        self._move(Event.LOST, f"{trouble.value} ({type(error).__name__}: {error}{owner})")
 
     def _moment(self) -> Moment:
         match self.phase:

@@ -8,6 +8,7 @@ from itertools import chain
 
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.engine.denials import Denials
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.mqtt.endings import Endings
 from tandemmq.broker.mqtt.retaining import Retaining
@@ -45,6 +46,7 @@ class MqttClients:
         self._sent_ids = SentIdsOfClients()
         self._newest = 0  # number of a retained message
         self._sys_topics: SysTopics | None = None
+        self._refusals = Denials()
 
     def begin(self, engine: Engine) -> None:
         """``engine`` serves clients from now on."""
@@ -139,6 +141,10 @@ class MqttClients:
         """As Hooks says it."""
         if self._endings is not None:
             self._endings.give_will_back(principal, size)
+
+    def publish_refused(self, client_id: str, reason: str) -> None:
+        """As Hooks says it. The same is logged once a minute."""
+        self._refusals.note(f"MQTT client {client_id}", reason, self._clock())
 
     def came(self, client_id: str, *, is_resumed: bool) -> None:
         """As Hooks says it."""

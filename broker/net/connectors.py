@@ -143,6 +143,7 @@ def _mqtt_sessions(
         options.default_keep_alive // 1000,
         options.subscription_prefetch,
         options.publish_dollar_topics,
+        settings.refused_publish == "close",
         options.allow_link_stealing is not False,
     )
     return partial(MqttSession, clock=clock, limits=limits, hooks=hooks)
@@ -150,6 +151,7 @@ def _mqtt_sessions(
 
 def _limits(options: ConnectorOptions, protocol: str) -> TransportLimits:
     return DEFAULT_LIMITS._replace(
+        heart_beat_grace_seconds_min=0.0 if protocol == MQTT else DEFAULT_LIMITS.heart_beat_grace_seconds_min,
         connect_seconds_max=options.connect_attempt_timeout / 1000,
         heart_beat_grace=MQTT_GRACE if protocol == MQTT else options.hb_grace_period_multiplier,
     )

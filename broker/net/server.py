@@ -43,6 +43,7 @@ SILENT_SECONDS_MIN = 0.25
 BACKLOG = 1024
 # What an orderly end may cost: a standby is to be master within a second.
 CLOSE_SECONDS_MAX = 0.5
+_Info = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 # So many connections are told of brokers in a turn of the loop.
 TOLD_A_TURN = 100
 # Polled: the last bytes of a connection leave within a turn of the loop, unless its peer does not read.
@@ -197,26 +198,7 @@ class Server:
             raise BindError(connector, error) from error
 
     def _bind(self, connector: Connector) -> list[socket.socket]:
-        host = None if connector.host in ("", "*") else connector.host
-        port = self._ports.get(connector, connector.port)
-        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        listeners: list[socket.socket] = []
-        failure: OSError | None = None
-        for family, kind, protocol, _, address in dict.fromkeys(infos):
-            if listeners and port == 0:
-                address = (address[0], listeners[0].getsockname()[1], *address[2:])
-            try:
-                listeners.append(_bound_socket(family, kind, protocol, address))
-            except OSError as error:
-                # localhost may name an IPv6 address on a machine that has none: one of the addresses is enough.
-                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) or len(infos) == 1:
-                    for listener in listeners:
-                        listener.close()
-                    raise
-                failure = error
-        if not listeners:
-            assert failure is not None, "no address, yet no failure"
-            raise failure
+        listeners = bound_sockets(connector.host, self._ports.get(connector, connector.port))
         self._ports[connector] = listeners[0].getsockname()[1]
         return listeners
 
@@ -462,6 +444,36 @@ def _shut_down(descriptor: int) -> None:
             ours.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # the peer was first
+
+
+def bound_sockets(host: str, port: int) -> list[socket.socket]:
+    """A socket bound to each address of ``host``, exclusively, that does not listen; all have the same port, the one
+    that the system chose for the first if ``port`` is 0. Raises OSError."""
+    infos = addresses_of(host, port)
+    listeners: list[socket.socket] = []
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in dict.fromkeys(infos):
+        if listeners and port == 0:
+            address = (address[0], listeners[0].getsockname()[1], *address[2:])
+        try:
+            listeners.append(_bound_socket(family, kind, protocol, address))
+        except OSError as error:
+            # localhost may name an IPv6 address on a machine that has none: one of the addresses is enough.
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) or len(infos) == 1:
+                for listener in listeners:
+                    listener.close()
+                raise
+            failure = error
+    if not listeners:
+        assert failure is not None, "no address, yet no failure"
+        raise failure
+    return listeners
+
+
+def addresses_of(host: str, port: int) -> Sequence[_Info]:
+    """What a connector of this address binds, as getaddrinfo(3) has it. Raises OSError."""
+    host_or_any = None if host in ("", "*") else host
+    return socket.getaddrinfo(host_or_any, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
 
 
 def _bound_socket(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:

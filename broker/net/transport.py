@@ -38,6 +38,8 @@ class TransportLimits(NamedTuple):
     login_seconds_max: float = 600.0
     # How much silence the peer gets for the heart-beat it promised: 2 of its intervals (RabbitMQ, Artemis).
     heart_beat_grace: float = 2.0
+    # But so much beyond one interval at least: no client, network and loop keep a beat of 10 ms.
+    heart_beat_grace_seconds_min: float = 1.0
     # Above the first the engine delivers nothing more, below the second it goes on.
     write_bytes_high: int = 256 * 1024
     write_bytes_low: int = 64 * 1024
@@ -621,7 +623,7 @@ class Connection:
         session = self.session
         seconds = [self._limits.look_seconds]
         if session.receive_interval_ms:
-            seconds.append(session.receive_interval_ms / 2000)
+            seconds.append(max(session.receive_interval_ms / 2000, self._limits.heart_beat_grace_seconds_min / 4))
         if session.send_interval_ms:
             seconds.append(self._last_sent + session.send_interval_ms * BEAT_PART / 1000 - now)
         return max(min(seconds), _LOOK_SECONDS_MIN)
@@ -650,8 +652,9 @@ class Connection:
             )
             self.abort()
             return
-        allowed = session.receive_interval_ms * limits.heart_beat_grace / 1000
-        if allowed and self._is_read and silence > allowed:
+        interval = session.receive_interval_ms / 1000
+        allowed = interval + max(interval * (limits.heart_beat_grace - 1), limits.heart_beat_grace_seconds_min)
+        if interval and self._is_read and silence > allowed:
             log.info("%s is silent for %.1f seconds: hung up", self, silence)
             self._fail(
                 f"No heart-beat for {silence:.1f} seconds",

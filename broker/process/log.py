@@ -8,6 +8,7 @@ most. A secret that stands in the settings is in no line.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -24,6 +25,7 @@ from tandemmq.config.errors import SettingsError
 from tandemmq.config.logging import LoggingSettings
 from tandemmq.config.secrets import MASK, masked_text
 from tandemmq.disk import open_regular, write_fully
+from tandemmq.modes import whose
 
 #: Lines that wait to be written; what comes then is dropped.
 LINES_MAX: Final = 10_000
@@ -233,7 +235,7 @@ class Log:
         self._mode = mode
         self._settings = settings
         self._named: dict[str, str] = {}  # what was said of loggers while this process runs
-        self._check(settings)
+        _check(settings)
         self._lines = Lines(_formatter(settings), _target(settings, mode), secrets)
         logging.getLogger().addHandler(self._lines)
         self._set_levels()
@@ -245,7 +247,7 @@ class Log:
 
     def take(self, settings: LoggingSettings) -> None:
         """What the settings say holds from now on; levels that were set while it ran are forgotten."""
-        self._check(settings)
+        _check(settings)
         if settings.where != self._settings.where:
             self._lines.take(_formatter(settings), _target(settings, self._mode))
         self._forget_levels()
@@ -272,13 +274,6 @@ class Log:
         """What waits is written; as ``flush`` of a handler."""
         self._lines.flush()
 
-    def _check(self, settings: LoggingSettings) -> None:
-        for name, level in settings.loggers.items():
-            try:
-                full_name(name)
-            except UnknownLogger as error:
-                raise SettingsError(f"logging.loggers.{name}", level, str(error)) from error
-
     def _set_levels(self) -> None:
         levels = self.levels
         logging.getLogger().setLevel(max(_number(levels[OURS]), _OTHERS_LEVEL_MIN))
@@ -288,6 +283,36 @@ class Log:
     def _forget_levels(self) -> None:
         for name in self.levels:
             logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def demand_log(settings: LoggingSettings) -> None:
+    """Raises SettingsError where a log by these settings could not be had. Makes no file."""
+    _check(settings)
+    if settings.file is None:
+        return
+    try:
+        if os.path.exists(settings.file):
+            os.close(open_regular(os, os.path.realpath(settings.file), os.O_WRONLY | os.O_APPEND))
+        else:
+            directory = os.path.dirname(os.path.realpath(settings.file))
+            if not os.path.isdir(directory):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
+            if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), directory)
+    except OSError as error:
+        raise _no_file(settings.file, error) from error
+
+
+def _check(settings: LoggingSettings) -> None:
+    for name, level in settings.loggers.items():
+        try:
+            full_name(name)
+        except UnknownLogger as error:
+            raise SettingsError(f"logging.loggers.{name}", level, str(error)) from error
+
+
+def _no_file(path: str, error: OSError) -> SettingsError:
+    return SettingsError("logging.file", path, f"a file that can be written: {error}{whose(error)}")
 
 
 def full_name(name: str) -> str:
@@ -323,4 +348,4 @@ def _target(settings: LoggingSettings, mode: int) -> Target:
     try:
         return File(settings.file, settings.file_max_size, settings.file_max_count, mode)
     except OSError as error:
-        raise SettingsError("logging.file", settings.file, f"a file that can be written: {error}") from error
+        raise _no_file(settings.file, error) from error

@@ -10,20 +10,21 @@ Stamp = tuple[int, int, int] | None
 
 class Watched:
     """Some files, known by inode, length and time of change. One that is missing, for now, has not changed: a program
-    that replaces a file may move the old one away first."""
+    that replaces a file may move the old one away first. Nor has one that still changes: it may be half written."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._stamps: dict[str, Stamp] = {path: _stamp(path) for path in paths}
+        self._seen = dict(self._stamps)  # by the last call
 
     def has_changed(self) -> bool:
-        """Whether one did since the last call, or since the beginning. Costs one stat a file."""
-        has_changed = False
-        for path, before in self._stamps.items():
-            now = _stamp(path)
-            if now is not None and now != before:
-                self._stamps[path] = now
-                has_changed = True
-        return has_changed
+        """Whether one did since this was last true, or since the beginning, and none did since the last call. Costs
+        one stat a file."""
+        before, self._seen = self._seen, {path: _stamp(path) for path in self._stamps}
+        if self._seen != before:
+            return False
+        changed = {path: now for path, now in self._seen.items() if now not in (None, self._stamps[path])}
+        self._stamps |= changed
+        return bool(changed)
 
 
 def _stamp(path: str) -> Stamp:

@@ -85,6 +85,10 @@ class Logins:
     known_file: InitVar[str | None] = None
     # Told the names of users who were taken out of the file.
     on_removed: Callable[[frozenset[str]], object] | None = field(default=None, init=False)
+    # Told these, and the names of those whose password, groups or certificate are others.
+    on_changed: Callable[[frozenset[str]], object] | None = field(default=None, init=False)
+    # Why the file was refused when it was read last.
+    problem: str | None = field(default=None, init=False)
     _users: Users = field(default_factory=lambda: Users({}), init=False)
     _file: Watched | None = field(default=None, init=False)
     _throttle: LoginThrottle = field(init=False)
@@ -156,9 +160,10 @@ class Logins:
             self._waiting[place].append((credentials, then))
             return
         self._waiting[place] = [(credentials, then)]
-        work = partial(_find, self._users.by_name.get(login), self.directory, login, passcode)
+        user = self._users.by_name.get(login)
+        work = partial(_find, user, self.directory, login, passcode)
         who = network(credentials.host) if lane is Lane.OTHERS else login
-        self._lanes.put(lane, Try(who, work, partial(self._found, place, self._epoch)))
+        self._lanes.put(lane, Try(who, work, partial(self._found, place, user, self._epoch)))
 
     def _lane(self, host: str, login: str, now: float) -> Lane:
         if self._known.knows(login, host):  # prove: who-logged-in-has-a-lane
@@ -185,7 +190,11 @@ class Logins:
         return principal
 
     def _found(
-        self, place: tuple[Lane, bytes], epoch: int, future: asyncio.Future[tuple[Principal | None, bool]] | None
+        self,
+        place: tuple[Lane, bytes],
+        user: User | None,
+        epoch: int,
+        future: asyncio.Future[tuple[Principal | None, bool]] | None,
     ) -> None:
         waiting = self._waiting.pop(place)
         for credentials, _ in waiting:
@@ -204,6 +213,10 @@ class Logins:
                 then(_busy("Nobody can be logged in now.", "The directory of users does not answer; see the log."))
             return
         principal, is_directorys = future.result()
+        if principal is not None and user is not None and self._users.by_name.get(user.name) != user:
+            for credentials, then in waiting:  # by the file as it is now
+                self.connect(credentials, then)
+            return
         if principal is not None:
             # What the file said before it changed is not remembered.
             if epoch == self._epoch:
@@ -241,16 +254,21 @@ class Logins:
         in it any more."""
         if self.users_file is None:
             return
-        former = self._users.by_name.keys()
+        former = self._users.by_name
         try:
-            self._users = users.load(self.users_file)
+            self._users = users.load_again(self.users_file)
         except users.UsersError as error:
-            log.error("users stay as they were: %s", error, extra=log_events.USERS_REFUSED)
+            self.problem = f"users stay as they were: {error}"
+            log.error("%s", self.problem, extra=log_events.USERS_REFUSED)
             return
+        self.problem = None
         self._epoch += 1
         self._remembered.clear()
         log.info("%s: %d users", self.users_file, len(self._users.by_name), extra=log_events.USERS_READ)
-        removed = frozenset(former - self._users.by_name.keys())
+        changed = frozenset(name for name, user in former.items() if self._users.by_name.get(name) != user)
+        if changed and self.on_changed is not None:
+            self.on_changed(changed)
+        removed = changed - self._users.by_name.keys()
         if removed and self.on_removed is not None:
             self.on_removed(removed)
 

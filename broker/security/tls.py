@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tandemmq import log_events
+from tandemmq.broker.security.expiry import first_expiry
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.disk import kind_of
+from tandemmq.modes import who_may
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +59,16 @@ class Tls:
         self._clock = clock
         self._changed_at = 0
         self._watched = Watched(plan.files)
+        self.problem: str | None = None  # why the files were refused when they were read last
         self._current = self.context = make_context(plan)
+        self._expires = first_expiry(plan.certificate)
         self.context.sni_callback = self._begin
+
+    @property
+    def certificates(self) -> list[str]:
+        """Files whose certificates connections need."""
+        plan = self._plan
+        return [plan.certificate, *([plan.ca] if plan.ca is not None and plan.client_auth != "none" else ())]
 
     def _begin(
         self, ssl_object: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext
@@ -80,12 +90,23 @@ class Tls:
     def reload(self) -> None:
         """Read the files again. Those that are wrong change nothing, and are logged."""
         try:
-            self._current = make_context(self._plan)
+            current = make_context(self._plan)
+            self._demand_time_left()
+            self._current = current
         except TlsError as error:
-            log.error("TLS stays as it was: %s", error, extra=log_events.CERTIFICATE_REFUSED)
+            self.problem = f"TLS stays as it was: {error}"
+            log.error("%s", self.problem, extra=log_events.CERTIFICATE_REFUSED)
         else:
+            self.problem = None
             self._changed_at = int(self._clock())
             log.info("%s: certificate read again", self._plan.certificate, extra=log_events.CERTIFICATE_READ)
+
+    def _demand_time_left(self) -> None:
+        """A certificate that has expired does not take the place of one that has not. Raises TlsError."""
+        expires, now = first_expiry(self._plan.certificate), self._clock()
+        if expires is not None and expires <= now < (self._expires or 0):
+            raise TlsError(f"{self._plan.certificate}: a certificate in it has expired, and the present one has not")
+        self._expires = expires
 
 
 def make_context(plan: TlsPlan) -> ssl.SSLContext:
@@ -100,6 +121,8 @@ def make_context(plan: TlsPlan) -> ssl.SSLContext:
         kind = kind_of(os.path.realpath(path))
         if kind is not None:  # OpenSSL would wait for what a FIFO has to say, and the event loop with it
             raise TlsError(f"{path}: is {kind}, no regular file")
+        if os.path.exists(path) and not os.access(path, os.R_OK, effective_ids=True):
+            raise TlsError(f"{path}: cannot be read: {who_may(path)}")
     try:
         context.load_cert_chain(plan.certificate, plan.key, lambda: _password(plan.key_password_file))
     except (OSError, ValueError) as error:  # SSLError is an OSError
@@ -118,6 +141,8 @@ def make_context(plan: TlsPlan) -> ssl.SSLContext:
         except OSError as error:
             raise TlsError(f"{plan.ca}: no certificates: {_reason(error)}") from error
         if plan.check_revocation:
+            if not context.cert_store_stats()["crl"]:
+                raise TlsError(f"{plan.ca}: no revocation list, and check_revocation refuses every client without one")
             context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
     context.verify_mode = _CLIENT_AUTH[plan.client_auth]
     return context

@@ -21,8 +21,10 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import passwords
 from tandemmq.broker.security.passwords import Hash
 from tandemmq.disk import open_regular, write_fully
+from tandemmq.modes import whose
 
 NO_PASSWORD: Final = "!"
+NO_USERS: Final = "# no users\n"
 FILE_BYTES_MAX: Final = 16 << 20
 _NAME: Final = re.compile(r"[^:,#\s\x00-\x1f\x7f][^:\x00-\x1f\x7f]{0,254}")
 _GROUP: Final = re.compile(r"[^:,*\s\x00-\x1f\x7f]{1,255}")
@@ -110,6 +112,15 @@ def load(path: str) -> Users:
     return parse(read_text(path), path)
 
 
+def load_again(path: str) -> Users:
+    """Of a broker that runs. Raises UsersError, also for an empty file: somebody is writing it, or it was truncated. A
+    line of comment says that no users are meant."""
+    text = read_text(path)
+    if not text.strip():
+        raise UsersError(f"{path}: is empty; if no users are meant, write a comment: {NO_USERS.strip()}")
+    return parse(text, path)
+
+
 def read_text(path: str) -> str:
     """Raises UsersError."""
     try:
@@ -121,7 +132,7 @@ def read_text(path: str) -> str:
             raise UsersError(f"{path}: a file of users has at most {FILE_BYTES_MAX} bytes")
         return raw.decode()
     except OSError as error:
-        raise UsersError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UsersError(f"{path}: cannot be read: {error.strerror}{whose(error)}") from error
     except UnicodeDecodeError as error:
         raise UsersError(f"{path}: is not UTF-8: {error}") from error
 
@@ -139,8 +150,10 @@ def with_user(text: str, user: User) -> str:
 
 
 def without_user(text: str, name: str) -> str:
-    """The file's text without that user's line."""
-    return "\n".join(line for line in text.split("\n") if line.startswith("#") or line.partition(":")[0] != name)
+    """The file's text without that user's line. It is never empty: a broker that runs takes an empty file for one that
+    is being written."""
+    rest = "\n".join(line for line in text.split("\n") if line.startswith("#") or line.partition(":")[0] != name)
+    return rest if rest.strip() else NO_USERS
 
 
 def with_password(user: User, password: str) -> User:

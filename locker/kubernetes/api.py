@@ -112,6 +112,7 @@ class LeaseApi:
         self._token_file = token_file
         self._ca_file = ca_file
         self._connection: http.client.HTTPSConnection | None = None
+        self._token = ""
 
     def read(self, seconds_max: float) -> Lease | None:
         """None: there is none."""
@@ -179,9 +180,11 @@ class LeaseApi:
     def _exchange_once(
         self, connection: http.client.HTTPSConnection, verb: str, path: str, lease: Lease | None, deadline: float
     ) -> tuple[int, bytes]:
-        # Tokens are replaced every hour or so, by rewriting the file.
+        # Tokens are replaced every hour or so, by rewriting the file. Meanwhile it may be empty; the server would
+        # refuse that for good, and the former token holds on.
         with open(self._token_file, encoding="ascii") as file:
-            headers = {"Authorization": f"Bearer {file.read().strip()}", "Accept": "application/json"}
+            self._token = file.read().strip() or self._token
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
         body = None
         if lease is not None:
             headers["Content-Type"] = "application/json"

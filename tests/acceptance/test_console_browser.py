@@ -270,6 +270,23 @@ def test_what_clients_sent_is_text(shown: Shown) -> None:
     assert window.locator("img").count() == 0
 
 
+@pytest.mark.parametrize("name", ["..", "~..", "{x}", "a#y=1&z", "a+b%20c", "a/b", "__proto__"])
+def test_a_queue_of_any_name_has_its_page(shown: Shown, name: str) -> None:
+    window = shown("ada", "queues")
+    window.get_by_role("button", name="Create a queue").click()
+    window.get_by_label("Name", exact=True).fill(name)
+    window.get_by_role("dialog").get_by_role("button", name="Create", exact=True).click()
+    window.get_by_role("link", name=name, exact=True).click()
+    window.get_by_role("heading", level=1, name=name, exact=True).wait_for()
+    window.get_by_text("No message.").wait_for()
+
+
+@pytest.mark.parametrize("word", ["__proto__", "constructor", "toString"])
+def test_a_page_that_there_is_not_is_the_overview(shown: Shown, word: str) -> None:
+    window = shown("ada", word)
+    window.get_by_role("heading", level=1, name="Overview").wait_for()
+
+
 # ---- work
 
 

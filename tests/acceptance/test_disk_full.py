@@ -318,6 +318,18 @@ async def test_a_write_that_finds_no_room_costs_the_role_and_nothing_else(broker
     verify(broker, books)
 
 
+def test_a_broker_that_starts_on_a_full_volume_waits_for_room(broker: BrokerProcess, volume: Path) -> None:
+    """With nothing there, with a few bytes, and with its directory alone."""
+    ballast = volume / "ballast"
+    fill_up(ballast)
+    broker.start().wait_role("demoted")
+    os.truncate(ballast, ballast.stat().st_size - 16_384)
+    status = broker.wait_role("demoted")
+    assert "the volume is full" in status["reason"]
+    ballast.unlink()
+    broker.wait_role("master", 30)
+
+
 def fill_up(path: Path) -> None:
     """Take every byte there is, and every one that comes free in the next moment."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)

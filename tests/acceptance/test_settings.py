@@ -94,6 +94,10 @@ async def test_a_file_that_is_wrong_changes_nothing(broker: BrokerProcess) -> No
     logged = await asyncio.to_thread(_reload, broker, wrong, "the settings stay as they were")
     for text in ("queue_prefetch", "-5", "expected"):
         assert text in logged
+    await asyncio.to_thread(_reload, broker, "", "the settings file is empty")
+    status = broker.status()
+    assert status is not None
+    assert [each for each in status["warnings"] if "the settings stay as they were" in each]
     other = await _subscribed(broker, "/queue/other")
     assert await _bodies(other, 2) == ["0", "1"]
     for wire in (few, other):

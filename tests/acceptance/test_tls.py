@@ -123,6 +123,19 @@ def test_an_expired_certificate_is_none(broker: Encrypted) -> None:
 
 
 @pytest.mark.promise("tls")
+def test_a_certificate_that_expires_soon_is_in_log_status_and_metrics(broker: Encrypted) -> None:
+    file = str(broker.authority.directory / "broker.pem")  # two days old at most, as all of a test
+    broker.wait_log(f"{file}: a certificate expires on")
+    status = broker.status()
+    assert status is not None
+    assert [each for each in status["warnings"] if each.startswith(f"{file}: a certificate expires on")]
+    assert file in [each["file"] for each in status["certificates"]]
+    text = urllib.request.urlopen(f"{broker.admin_url}/metrics", context=broker.context()).read().decode()
+    assert f'tandemmq_certificate_remaining_seconds{{file="{file}"}}' in text
+    assert "tandemmq_certificates_expiring 2.0" in text
+
+
+@pytest.mark.promise("tls")
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 def test_an_old_version_is_refused(broker: Encrypted) -> None:
     context = broker.context()

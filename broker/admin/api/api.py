@@ -50,7 +50,7 @@ class Api:
             Destinations(term, pauses),
             Messages(term, running),
             running,
-            EventStream(ring),
+            EventStream(ring, guard.sessions),
         )
         self._guard = guard
         self._endpoints = [

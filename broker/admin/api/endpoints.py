@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -97,6 +98,13 @@ _OF_KIND: Final = {
     ErrorKind.STATE: 409,
     ErrorKind.CLIENT_ID: 409,
 }
+
+
+def status_of(error: ClientError) -> int:
+    """Of a refusal of the engine."""
+    return _OF_KIND.get(error.kind, 400)
+
+
 OBJECT: Final = {"type": "object"}
 PAGE: Final = {
     "type": "object",
@@ -123,7 +131,20 @@ TASK: Final = {
 
 def routes(endpoints: Sequence[Endpoint], guard: Guard) -> list[web.RouteDef]:
     """One for each."""
-    return [web.route(each.method, PREFIX + each.path, _handler(each, guard)) for each in endpoints]
+    return [
+        web.route(each.method, PREFIX + _VARIABLE.sub(r"{\1:[^/]+}", each.path), _handler(each, guard))
+        for each in endpoints
+    ]
+
+
+#: By itself aiohttp takes no "{" and "}" within a part of an address.
+_VARIABLE: Final = re.compile(r"\{(\w+)\}")
+#: Clients take these parts out of an address before they send it; so they may be written with a "~" in front.
+_DOTS: Final = re.compile(r"~+\.{1,2}")
+
+
+def _path(request: web.Request) -> dict[str, str]:
+    return {name: part[1:] if _DOTS.fullmatch(part) else part for name, part in request.match_info.items()}
 
 
 def _handler(endpoint: Endpoint, guard: Guard) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -134,14 +155,14 @@ def _handler(endpoint: Endpoint, guard: Guard) -> Callable[[web.Request], Awaita
                 return guard.unknown(f"this needs the role {endpoint.role.word}: log in, or show the admin token")
             return answer({"error": f"{caller.name} is {caller.role.word}; this needs {endpoint.role.word}"}, 403)
         try:
-            call = Call(caller, request.match_info, _query(endpoint, request), await _body(endpoint, request), request)
+            call = Call(caller, _path(request), _query(endpoint, request), await _body(endpoint, request), request)
             said = await endpoint.handle(call)
         except Refused as refusal:
             return answer({"error": str(refusal), **refusal.more}, refusal.status)
         except ClientError as error:
             if error.kind is ErrorKind.SECURITY:
                 log.warning("denied: %s by the API: %s", caller.name, error.message)
-            return answer({"error": error.message, "detail": error.detail}, _OF_KIND.get(error.kind, 400))
+            return answer({"error": error.message, "detail": error.detail}, status_of(error))
         except TooManyTasks as error:
             return answer({"error": str(error)}, 503)
         return said if isinstance(said, web.StreamResponse) else answer(said)

@@ -11,6 +11,7 @@ from aiohttp import web
 from tandemmq.broker.admin.api.endpoints import Call, Endpoint, Refused
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.admin.sessions import Sessions
 
 #: Who watches events at the same time.
 STREAMS_MAX: Final = 16
@@ -20,15 +21,16 @@ STREAM_SIGN_SECONDS: Final = 10.0
 
 
 class EventStream:
-    def __init__(self, ring: EventRing) -> None:
+    def __init__(self, ring: EventRing, sessions: Sessions) -> None:
         self._ring = ring
+        self._sessions = sessions
         self._streams = 0
 
     def endpoints(self) -> list[Endpoint]:
         return [Endpoint("GET", "/events/stream", Role.VIEWER, "What happens (server-sent events).", self._stream)]
 
     async def _stream(self, call: Call) -> web.StreamResponse:
-        """Each event as it comes; those before are what ``/events`` tells."""
+        """Each event as it comes; those before are what ``/events`` tells. It ends with the sessions of who asks."""
         if self._streams >= STREAMS_MAX:
             raise Refused(503, f"{STREAMS_MAX} watch already")
         self._streams += 1
@@ -37,8 +39,9 @@ class EventStream:
             await response.prepare(call.request)
             known = self._ring.events()
             silent = 0.0
+            ends = self._sessions.ends_of(call.caller.name)
             await response.write(b": the broker is there\n\n")
-            while True:
+            while self._sessions.ends_of(call.caller.name) == ends:
                 await asyncio.sleep(STREAM_LOOK_SECONDS)
                 former, known = set(map(id, known)), self._ring.events()
                 new = [each.as_json() for each in known if id(each) not in former]
@@ -49,6 +52,7 @@ class EventStream:
                     lines = [": the broker is there\n\n"]
                 if lines:
                     await response.write("".join(lines).encode())
+            return response
         except ConnectionResetError:
             return response
         finally:

@@ -12,7 +12,7 @@ from aiohttp import web
 from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.api import asked
 from tandemmq.broker.admin.api.backups import back_up
-from tandemmq.broker.admin.api.endpoints import TASK, Answer, Asked, Call, Endpoint, Refused
+from tandemmq.broker.admin.api.endpoints import TASK, Answer, Asked, Call, Endpoint, Refused, status_of
 from tandemmq.broker.admin.api.tasks import Task, Tasks
 from tandemmq.broker.admin.roles import Role
 from tandemmq.broker.admin.status import Report
@@ -48,9 +48,9 @@ class Running:
     async def begin(
         self, call: Call, kind: str, queue: Destination, work: Callable[[Task], Awaitable[None]], **facts: Any
     ) -> web.Response:
-        """Answers as soon as the task is over, or with what it did so far."""
+        """Answers as soon as the task is over, or with what it did so far. Raises Refused if it was refused by then."""
         task = self._tasks.begin(kind, str(queue), call.caller, work, **facts)
-        return await _within(task, call.body.wait)
+        return await _unless_refused(task, call.body.wait)
 
     async def _back_up(self, call: Call) -> web.Response:
         if self._backups is None:
@@ -58,7 +58,7 @@ class Running:
         target = os.path.join(self._backups, call.body.name)
         directory = self._report.directory
         task = self._tasks.begin("backup", target, call.caller, lambda task: back_up(directory, target, task))
-        return await _within(task, call.body.wait)
+        return await _unless_refused(task, call.body.wait)
 
     async def _get_tasks(self, call: Call) -> Answer:
         return {"items": [task.row() for task in self._tasks.all()]}
@@ -85,6 +85,14 @@ class _WaitingQuery(Asked):
     """How long the answer may take, while the task is not over."""
 
     wait: asked.Wait = 0.0
+
+
+async def _unless_refused(task: Task, seconds: float) -> web.Response:
+    """As ``_within``. Raises Refused if the task was by then."""
+    response = await _within(task, seconds)
+    if task.refusal is not None:
+        raise Refused(status_of(task.refusal), task.error or "", task=task.row())
+    return response
 
 
 async def _within(task: Task, seconds: float) -> web.Response:

@@ -16,8 +16,9 @@ from tandemmq.broker.core.commands import ClientError
 
 log = logging.getLogger(__name__)
 
-#: At the same time; more are refused.
-RUNNING_MAX: Final = 8
+#: At the same time, of one user and of all; more are refused.
+RUNNING_OF_ONE_MAX: Final = 8
+RUNNING_MAX: Final = 64
 #: Tasks that are over and still told of.
 REMEMBERED_MAX: Final = 200
 #: Sentences of one task.
@@ -50,6 +51,7 @@ class Task:
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     error: str | None = None
+    refusal: ClientError | None = None  # the error, if it is not the broker's
     is_to_stop: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -88,6 +90,8 @@ class Tasks:
         self, kind: str, destination: str, caller: Caller, work: Callable[[Task], Awaitable[None]], **facts: Any
     ) -> Task:
         """Have ``work`` done; it looks at ``Task.is_to_stop`` now and then. Raises TooManyTasks."""
+        if sum(each.caller == caller.name for each in self._running) >= RUNNING_OF_ONE_MAX:
+            raise TooManyTasks(f"{RUNNING_OF_ONE_MAX} tasks of {caller.name} are running: wait for one, or stop it")
         if len(self._running) >= RUNNING_MAX:
             raise TooManyTasks(f"{RUNNING_MAX} tasks are running: wait for one, or stop it")
         task = Task(self._next, kind, destination, caller.name, facts)
@@ -105,6 +109,7 @@ class Tasks:
             await work(task)
             task.state = State.STOPPED if task.is_to_stop else State.DONE
         except ClientError as error:
+            task.refusal = error
             task.state, task.error = State.FAILED, f"{error.message}. {error.detail}".rstrip(". ")
         except Exception as error:
             log.exception("task %d failed", task.id)

@@ -18,6 +18,7 @@ from datetime import tzinfo
 from typing import Any
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
+from tandemmq.broker.core.numbers import whole_number
 from tandemmq.broker.core.scheduling.cron import Cron
 
 DELAY = "AMQ_SCHEDULED_DELAY"
@@ -134,7 +135,7 @@ def _number(name: str, value: object, greatest: int) -> int:
         number = int(value)
     elif isinstance(value, str) and len(value) <= _DIGITS_MAX:
         try:
-            number = int(value)
+            number = whole_number(value)
         except ValueError:
             number = None
     if number is None or number > greatest:

@@ -96,6 +96,9 @@ class Connecting:
             conversation.outgoing_max = limits.receive_maximum
             self._delivering.begin(0)
         self._expiry = self._within_limit(expiry)
+        if 0 < conversation.packet_bytes_max < len(self._connack(is_present=True)):
+            # Before its session is looked for: nothing but CONNACK may come first, and there is no room for that.
+            raise MqttError(Reason.PACKET_TOO_LARGE, "CONNACK is longer than the Maximum Packet Size")
         try:
             passcode = None if packet.password is None else packet.password.decode()
         except UnicodeDecodeError:
@@ -240,12 +243,22 @@ class Connecting:
 
     def _greet(self, *, is_present: bool) -> None:
         """CONNACK; and what a session that is resumed goes on with."""
-        conversation, connect = self._conversation, self._packet
-        assert connect is not None, "after CONNECT"
+        conversation = self._conversation
         if conversation.is_over:
             return
         conversation.is_connected = True
         self.is_waiting = False
+        conversation.say(self._connack(is_present=is_present))
+        conversation.hooks.came(conversation.client_id, is_resumed=is_present)
+        if is_present:
+            sent = conversation.hooks.sent(conversation.client_id)
+            self._delivering.remember(sent or {})
+            self._delivering.resume(self._subscribing.resume(is_sure=sent is not None))
+        conversation.later()
+
+    def _connack(self, *, is_present: bool) -> bytes:
+        conversation, connect = self._conversation, self._packet
+        assert connect is not None, "after CONNECT"
         limits = conversation.limits
         properties = NONE
         if conversation.version is Version.V5:
@@ -257,13 +270,7 @@ class Connecting:
                 session_expiry=None if self._expiry == (connect.properties.session_expiry or 0) else self._expiry,
                 server_keep_alive=None if connect.keep_alive else limits.default_keep_alive or None,
             )
-        conversation.say(answers.connack(conversation.version, session_present=is_present, properties=properties))
-        conversation.hooks.came(conversation.client_id, is_resumed=is_present)
-        if is_present:
-            sent = conversation.hooks.sent(conversation.client_id)
-            self._delivering.remember(sent or {})
-            self._delivering.resume(self._subscribing.resume(is_sure=sent is not None))
-        conversation.later()
+        return answers.connack(conversation.version, session_present=is_present, properties=properties)
 
     # ---- the end
 
@@ -319,7 +326,10 @@ class Connecting:
         conversation.end_input()
 
     def _write_connack(self, version: Version, reason: Reason, text: str) -> None:
-        """A refusal. What MQTT 3 has no word for is that the broker cannot serve it."""
+        """A refusal, if the client takes a packet of that length. What MQTT 3 has no word for is that the broker cannot
+        serve it."""
         if version is not Version.V5 and not has_return_code(reason):
             reason = Reason.SERVER_UNAVAILABLE
-        self._conversation.write(answers.connack(version, reason=reason, properties=self._conversation.why(text)))
+        packet = answers.connack(version, reason=reason, properties=self._conversation.why(text))
+        if not 0 < self._conversation.packet_bytes_max < len(packet):
+            self._conversation.write(packet)

@@ -40,6 +40,7 @@ class MqttLimits:
     default_keep_alive: int = 0  # seconds, of a client that promises none
     prefetch: int | None = None
     takes_dollar_topics: bool = False
+    closes_on_refused_publish: bool = True  # of MQTT 3, which has no other word; else it is acknowledged
     steals_client_id: bool = True  # from another connection of the same user, which the specification wants
 
 

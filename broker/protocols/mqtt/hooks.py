@@ -66,6 +66,9 @@ class Hooks(Protocol):
     def give_will_back(self, principal: Principal, size: int) -> None:
         """The connection ended before it was accepted."""
 
+    def publish_refused(self, client_id: str, reason: str) -> None:
+        """A message of a client of MQTT 3 was refused, and not for want of rights. The client is not told why."""
+
     def came(self, client_id: str, *, is_resumed: bool) -> None:
         """A client was accepted. ``is_resumed``: with the session that it had."""
 

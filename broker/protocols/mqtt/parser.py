@@ -25,6 +25,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
 from tandemmq.broker.protocols.mqtt.properties import NONE
 from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason, malformed, protocol_error
 from tandemmq.broker.protocols.mqtt.requests import (
+    UnknownVersion,
     check_end,
     no_packet_id,
     read_connect,
@@ -187,8 +188,11 @@ class PacketParser:
 
     def _connect(self, first: int, reader: Reader) -> Connect:
         last_of_length = reader.data[reader.at - 1]
-        version = read_version(reader)
-        self.version = version
+        try:
+            self.version = version = read_version(reader)
+        except UnknownVersion as error:
+            self.version = error.answered_in
+            raise
         _check_flags(version, first)
         if last_of_length == 0 and version is _V5:
             raise malformed("the remaining length has more bytes than it needs")

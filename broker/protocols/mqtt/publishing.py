@@ -177,7 +177,8 @@ class Publishing:
         self.refuse(PacketType.PUBREC, packet_id, error)
 
     def refuse(self, type: PacketType, packet_id: int, error: ClientError) -> None:
-        """MQTT 3 has no word for it: the connection ends instead (MQTT-3.3.5-2). ActiveMQ confirms it."""
+        """MQTT 3 has no word for it: the connection ends instead (MQTT-3.3.5-2), or it is confirmed, as ActiveMQ
+        does."""
         conversation = self._conversation
         self._unanswered -= 1
         refusal = conversation.last_refusal
@@ -187,8 +188,20 @@ class Publishing:
         reason = reason_of(error)
         if conversation.version is Version.V5:
             conversation.answer(type, packet_id, reason, error.message)
-        else:
+        elif self.refuse_without_word(error):
             conversation.hang_up(reason, error.message)
+        elif type is PacketType.PUBACK:
+            conversation.confirm(packet_id)
+        else:
+            self._unanswered += 1  # until PUBREL
+            self._exchanges[packet_id] = _Exchange(None, is_counted=True, is_stored=True)
+            conversation.answer(type, packet_id)
+
+    def refuse_without_word(self, error: ClientError) -> bool:
+        """A message of a client of MQTT 3: whether its connection ends."""
+        if error.kind is not ErrorKind.SECURITY:  # that is logged where rights are asked
+            self._conversation.hooks.publish_refused(self._conversation.client_id, error.message)
+        return self._limits.closes_on_refused_publish
 
     # ---- PUBREL
 

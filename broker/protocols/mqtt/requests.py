@@ -96,16 +96,30 @@ def read_reason(reader: Reader, kind: PacketType, allowed: frozenset[str]) -> tu
 # ---- CONNECT
 
 
+class UnknownVersion(MqttError):
+    """``answered_in``: the version whose CONNACK the client can read; None: that of MQTT 3."""
+
+    def __init__(self, name: bytes, level: int) -> None:
+        super().__init__(
+            Reason.UNSUPPORTED_PROTOCOL_VERSION,
+            f"no protocol {name[:20]!r} of level {level}: MQTT 3.1, 3.1.1 and 5.0 are",
+        )
+        # Bridges of mosquitto set the highest bit, in MQTT 3, and try again without it when they are refused.
+        is_newer = name == _PROTOCOL_NAMES[_V5] and _V5 < level < _BRIDGE_BIT
+        self.answered_in = _V5 if is_newer else None
+
+
+_BRIDGE_BIT: Final = 0x80
+
+
 def read_version(reader: Reader) -> Version:
-    """Of a CONNECT, which begins with it."""
+    """Of a CONNECT, which begins with it. Raises UnknownVersion."""
     name = reader.binary()
     level = reader.byte()
     for version, its_name in _PROTOCOL_NAMES.items():
         if level == version and name == its_name:
             return version
-    raise MqttError(
-        Reason.UNSUPPORTED_PROTOCOL_VERSION, f"no protocol {name[:20]!r} of level {level}: MQTT 3.1, 3.1.1 and 5.0 are"
-    )
+    raise UnknownVersion(name, level)
 
 
 def read_connect(version: Version, reader: Reader) -> Connect:

@@ -241,7 +241,10 @@ class MqttSession(Conversation):
         elif error.is_fatal:
             self._connecting.tell_end(error, self._parser.version)
         elif error.kind in _OF_PUBLISH and self.version is not Version.V5:
-            self.hang_up(reason_of(error), error.message)  # MQTT 3 has no other word for it
+            if self._publishing.refuse_without_word(error):
+                self.hang_up(reason_of(error), error.message)
+            else:
+                self.last_refusal = error
         else:
             self.last_refusal = error
 

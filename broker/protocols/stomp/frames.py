@@ -89,6 +89,8 @@ _LINE_ENDS = re.compile(rb"[\r\n]*")
 _ESCAPE = re.compile(r"\\.?", re.DOTALL)
 
 V10 = Dialect("1.0", {}, drops_cr=True, trims=True)
+# Of CONNECT: read before it is known whether blanks count, so they are kept.
+CONNECTING = Dialect("1.0", {}, drops_cr=True, trims=False)
 V11 = Dialect("1.1", {"\\": "\\\\", "\n": "\\n", ":": "\\c"}, drops_cr=False, trims=False)
 V12 = Dialect("1.2", {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"}, drops_cr=True, trims=False)
 # CONNECT and CONNECTED are never escaped (STOMP 1.2, Value Encoding), and read before the version is known.

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from xml.parsers import expat
 
-from tandemmq.broker.core.numbers import java_text
+from tandemmq.broker.core.numbers import java_text, whole_number
 from tandemmq.store.records.properties import NESTING_MAX, Byte, Char, Float, Long, Short
 
 DOCUMENT_BYTES_MAX = 4 << 20
@@ -107,7 +107,7 @@ def _integer(bits: int, make: Callable[[int], int]) -> Callable[[str], int]:
     end = 1 << bits - 1
 
     def read(text: str) -> int:
-        value = int(text)
+        value = whole_number(text)
         if not -end <= value < end:
             raise ValueError(f"{text[:40]!r} has more than {bits} bits")
         return make(value)
@@ -117,11 +117,17 @@ def _integer(bits: int, make: Callable[[int], int]) -> Callable[[str], int]:
 
 def _float(text: str) -> Float:
     """The nearest number of 32 bits."""
-    value = float(text)
+    value = _double(text)
     try:
         return Float(*_F32.unpack(_F32.pack(value)))
     except OverflowError:
         raise ValueError(f"{text[:40]!r} is too large for 32 bits") from None
+
+
+def _double(text: str) -> float:
+    if not text.isascii() or "_" in text:  # which float() takes
+        raise ValueError(f"{text[:40]!r} is no number")
+    return float(text)
 
 
 def _boolean(text: str) -> bool:
@@ -140,7 +146,7 @@ _VALUES: dict[str, Callable[[str], Any]] = {
     "long": _integer(64, Long),
     "short": _integer(16, Short),
     "byte": _integer(8, Byte),
-    "double": float,
+    "double": _double,
     "float": _float,
     "boolean": _boolean,
     "char": _character,

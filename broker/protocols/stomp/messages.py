@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeGuard
 
 from tandemmq.broker.core.commands import Undeliverable, refusal
-from tandemmq.broker.core.numbers import property_text
+from tandemmq.broker.core.numbers import property_text, whole_number
 from tandemmq.broker.protocols.stomp import maps
 from tandemmq.broker.protocols.stomp.advisories import TRANSFORMATION, is_told_as_json, told_as_json
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
@@ -127,7 +127,7 @@ def _body_kind(value: str) -> BodyKind:
 
 def _number(name: str, value: str) -> int:
     try:
-        number = int(value)
+        number = whole_number(value)
     except ValueError:
         number = _LONG_END
     if not -_LONG_END <= number < _LONG_END:

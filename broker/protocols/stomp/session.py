@@ -7,6 +7,7 @@ refuses to know what a queue is: it knows how this client names things, and that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 
@@ -14,6 +15,7 @@ from tandemmq.broker.core.commands import (
     Abort,
     Ack,
     AckMode,
+    AckOfMessage,
     AddDestination,
     Begin,
     ClientError,
@@ -29,10 +31,21 @@ from tandemmq.broker.core.commands import (
     Unsubscribe,
     refusal,
 )
+from tandemmq.broker.core.numbers import whole_number
 from tandemmq.broker.protocols.output import Output
 from tandemmq.broker.protocols.session import COMMANDS_MAX
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
-from tandemmq.broker.protocols.stomp.frames import DIALECTS, V10, V12, Dialect, FrameParser, Headers, Limits, missing
+from tandemmq.broker.protocols.stomp.frames import (
+    CONNECTING,
+    DIALECTS,
+    V10,
+    V12,
+    Dialect,
+    FrameParser,
+    Headers,
+    Limits,
+    missing,
+)
 from tandemmq.broker.protocols.stomp.messages import TakesLong, apply_headers, encode, encode_once
 from tandemmq.broker.protocols.stomp.subscriptions import StompSubscription, durable_name_of, read_subscribe
 from tandemmq.store.records.message import BodyKind, Message
@@ -49,6 +62,8 @@ CONNECT_HEADERS_MAX = 100
 SHARED_BODY_BYTES_MIN = 16 * 1024
 HEART_BEAT_MS_MAX = 24 * 60 * 60 * 1000
 SERVER = "TandemMQ"
+# Headers of CONNECT in which blanks count, but for STOMP 1.0.
+_KEPT = ("login", "passcode")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -110,6 +125,7 @@ class StompSession(Output):
                 headers_max=min(self.limits.headers_max, CONNECT_HEADERS_MAX),
             )
         )
+        self._parser.dialect = CONNECTING
         self._handlers = _BEFORE_CONNECT
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
         self._names = DestinationNames(connection_id, secret)
@@ -225,6 +241,8 @@ class StompSession(Output):
                 "Name at least one of them in accept-version.",
             )
         dialect = DIALECTS[max(common)]
+        kept = () if dialect.trims else _KEPT
+        headers = {name: value if name in kept else value.strip() for name, value in headers.items()}
         # STOMP 1.0 has no heart-beats; the connector's default and a client that asks for some get them all the same.
         self._negotiate_heart_beats(headers.get("heart-beat", self.default_heart_beat))
         self._dialect = self._parser.dialect = dialect
@@ -239,7 +257,7 @@ class StompSession(Output):
         """As ActiveMQ: what the client offers is what we expect, what it wants is what it gets, if not too often."""
         offered, comma, wanted = header.partition(",")
         try:
-            can_send, wants = int(offered), int(wanted)
+            can_send, wants = whole_number(offered), whole_number(wanted)
         except ValueError:
             can_send = -1
         if not comma or not 0 <= can_send <= HEART_BEAT_MS_MAX or not 0 <= wants <= HEART_BEAT_MS_MAX:
@@ -278,7 +296,7 @@ class StompSession(Output):
             f"{self._message_id_prefix}{sequence}",
             body,
             body_kind,
-            persistent=persistent == "true",
+            persistent=persistent == "true" or (persistent is not None and _is_persistent(persistent)),
             timestamp=self._now,
         )
         if len(headers) != known:
@@ -326,35 +344,29 @@ class StompSession(Output):
         destination = self._names.read(name)
         return next((each.id for each in self._subscriptions.values() if each.destination == destination), name)
 
-    def _ack(self, headers: Headers, body: bytes) -> Ack:
+    def _ack(self, headers: Headers, body: bytes) -> Ack | AckOfMessage:
         get = headers.get
         if self._dialect is V12:
             # STOMP 1.2, ACK: id repeats the ack header of the MESSAGE, which is "<ordinal>-<tag>" (deliver).
             ordinal, _, tag = get("id", "").partition("-")
             subscription = self._ordinals.get(ordinal)
-            if subscription is not None:
-                try:
-                    return Ack(subscription.id, int(tag), get("transaction"), get("receipt"))
-                except ValueError:
-                    pass
-            raise _unknown_identity("ACK", headers)
+            if subscription is not None and tag.isdecimal() and tag.isascii() and len(tag) <= _TAG_DIGITS_MAX:
+                return Ack(subscription.id, int(tag), get("transaction"), get("receipt"))
+            return _of_message("ACK", headers)
         id, tag_number = self._acknowledge_by_message_id("ACK", headers, get("transaction"))
         return Ack(id, tag_number, get("transaction"), get("receipt"))
 
-    def _nack(self, headers: Headers, body: bytes) -> Nack:
+    def _nack(self, headers: Headers, body: bytes) -> Nack | AckOfMessage:
         get = headers.get
         if self._dialect is V10:
             raise refusal("NACK is not known in STOMP 1.0", "Name 1.1 or 1.2 in accept-version.")
         if self._dialect is V12:
             ordinal, _, tag = get("id", "").partition("-")
             subscription = self._ordinals.get(ordinal)
-            if subscription is not None:
+            if subscription is not None and tag.isdecimal() and tag.isascii() and len(tag) <= _TAG_DIGITS_MAX:
                 subscription.check_nack()
-                try:
-                    return Nack(subscription.id, int(tag), get("transaction"), get("receipt"))
-                except ValueError:
-                    pass
-            raise _unknown_identity("NACK", headers)
+                return Nack(subscription.id, int(tag), get("transaction"), get("receipt"))
+            return _of_message("NACK", headers)
         named = self._subscriptions.get(headers.get("subscription", ""))
         if named is not None:
             named.check_nack()
@@ -564,14 +576,36 @@ def _keep_undecodable(message: Message) -> None:
         message.body_kind = BodyKind.BYTES
 
 
+def _is_persistent(value: str) -> bool:
+    """Not as the hot path has it: ``True`` of stomp.py, for one."""
+    text = value.strip().lower()
+    if text not in ("true", "false"):
+        raise refusal(f"The header persistent has the value {value[:40]!r}", "It is true or false.")
+    return text == "true"
+
+
+def _of_message(command: str, headers: Headers) -> AckOfMessage:
+    """STOMP 1.2: the header id does not repeat the ack header of a MESSAGE. Several client libraries send the
+    message-id there."""
+    id = headers.get("id")
+    if id is None and "message-id" not in headers:
+        raise missing(command, "id")
+    if id is None or _LIKE_ACK.fullmatch(id):
+        raise _unknown_identity(command, headers)
+    return AckOfMessage(id, command == "NACK", headers.get("transaction"), headers.get("receipt"))
+
+
+# What the broker writes into the header ack.
+_LIKE_ACK = re.compile(r"[0-9]+-[0-9]+")
+_TAG_DIGITS_MAX = 18
+
+
 def _unknown_identity(command: str, headers: Headers) -> ClientError:
     if "id" in headers:
         return refusal(
             f"Unexpected {command} received for id [{headers['id'][:200]}]",
             "id must repeat the ack header of a MESSAGE of an open subscription that was not acknowledged yet.",
         )
-    if "message-id" not in headers:
-        return missing(command, "id")
     return refusal(
         f"Unexpected {command} received for message-id [{headers['message-id'][:200]}]",
         "It must name a MESSAGE of an open subscription that was not acknowledged yet (STOMP 1.2: in the header id,"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import InitVar, dataclass, field
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Subscribe, refusal
+from tandemmq.broker.core.numbers import whole_number
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames
 from tandemmq.broker.protocols.stomp.frames import V10, Dialect, Headers, missing
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -46,9 +47,21 @@ def read_subscribe(headers: Headers, dialect: Dialect, names: DestinationNames) 
     )
 
 
+# ActiveMQ's, Artemis's, and the one that Artemis had before. Of several the first counts.
+_DURABLE_NAMES = ("activemq.subscriptionName", "durable-subscriber-name", "durable-subscription-name")
+
+
 def durable_name_of(headers: Headers) -> str | None:
-    """ActiveMQ's header, or the one that Artemis and RabbitMQ know."""
-    return headers.get("activemq.subscriptionName", headers.get("durable-subscription-name"))
+    """By any of its headers. Raises a ClientError, not fatal, for an empty name."""
+    for header in _DURABLE_NAMES:
+        name = headers.get(header)
+        if name is not None:
+            if not name:
+                raise refusal(
+                    f"The header {header} is empty", "It names a durable subscription; leave it out for none."
+                )
+            return name
+    return None
 
 
 def _is_true(value: str | None) -> bool:
@@ -71,7 +84,7 @@ def _priority(text: str | None) -> int:
     if text is None:
         return 0
     try:
-        priority = int(text)
+        priority = whole_number(text)
     except ValueError:
         priority = PRIORITY_MAX + 1
     if not PRIORITY_MIN <= priority <= PRIORITY_MAX:

@@ -42,6 +42,7 @@ class NotedHooks:
     def __init__(self) -> None:
         self.came_: list[tuple[str, bool]] = []
         self.left_: list[Left] = []
+        self.refused_: list[tuple[str, str]] = []
         self.sent_: dict[str, SentIds] = {}
         self.messages: list[Message] = []
         self.newest = 0
@@ -80,6 +81,9 @@ class NotedHooks:
 
     def give_will_back(self, principal: Principal, size: int) -> None:
         self.will_bytes -= size
+
+    def publish_refused(self, client_id: str, reason: str) -> None:
+        self.refused_.append((client_id, reason))
 
     def came(self, client_id: str, *, is_resumed: bool) -> None:
         self.came_.append((client_id, is_resumed))

@@ -28,7 +28,7 @@ class Authority:
     def openssl(self, *arguments: str) -> None:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True)
 
-    def certificate(self, name: str, *, at: str = "", password: str | None = None) -> Path:
+    def certificate(self, name: str, *, at: str = "", password: str | None = None, days: int = 2) -> Path:
         """A certificate for 127.0.0.1 with its key in the same file, in the file ``at`` if given."""
         path = self.directory / f"{at or name}.pem"
         request, key, made = (self.directory / f"{name}.{end}" for end in ("csr", "key", "crt"))
@@ -38,7 +38,7 @@ class Authority:
             "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(request),
         )  # fmt: skip
         self.openssl(
-            "x509", "-req", "-in", str(request), "-CA", str(self.root), "-CAkey", str(self.key), "-days", "2",
+            "x509", "-req", "-in", str(request), "-CA", str(self.root), "-CAkey", str(self.key), "-days", str(days),
             "-copy_extensions", "copy", "-out", str(made),
         )  # fmt: skip
         # As who renews a certificate does it: a new file in the place of the old one.

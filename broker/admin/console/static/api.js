@@ -64,7 +64,12 @@ export async function logOut() {
   return whoAmI();
 }
 
+/** A part of a path. Browsers take "." and ".." out of a path; the API knows them by "~." and "~..". */
+export function part(text) {
+  return encodeURIComponent(/^~*\.{1,2}$/.test(text) ? `~${text}` : text);
+}
+
 /** The path of a destination's page of the API. */
 export function pathOf(kind, name) {
-  return `/destinations/${kind}/${encodeURIComponent(name)}`;
+  return `/destinations/${kind}/${part(name)}`;
 }

@@ -148,7 +148,7 @@ function open() {
   state.ending = new AbortController();
   const [word, ...more] = words();
   if (session.role === "nobody" || word === "login") return showLogin();
-  state.page = word in PAGES ? word : "overview";
+  state.page = Object.hasOwn(PAGES, word) ? word : "overview";
   const page = PAGES[state.page];
   const place = placeOf(state.ending.signal);
   const title = el("h1", { tabindex: "-1" }, page.title);

@@ -14,8 +14,9 @@ import pytest
 from aiohttp import web
 
 from tandemmq.broker.admin.guard import Guard
+from tandemmq.broker.admin.roles import TOKEN_HOLDER
 from tandemmq.broker.admin.server import AdminServer
-from tandemmq.broker.admin.token import TOKEN, read_token
+from tandemmq.broker.admin.token import TOKEN, new_token, read_token
 from tandemmq.broker.core.access import Access, Credentials, Operation, refused_login, refused_operation
 from tandemmq.broker.core.principal import Principal
 from tandemmq.disk import NotRegular
@@ -51,9 +52,10 @@ class Place:
         self.file = directory / "index" / "a.admin-token"
         self.changes = 0
         self.server: AdminServer | None = None
+        self.guard: Guard | None = None
 
     async def start(self, access: Access | None = None, *hosts: str) -> aiohttp.ClientSession:
-        guard = Guard(str(self.file), hosts, access)
+        self.guard = guard = Guard(str(self.file), hosts, access)
         guard.start()
         routes = [web.post("/change", self.change)]
         self.server = AdminServer("127.0.0.1", 0, lambda: MASTER, routes, check=guard.check)
@@ -118,6 +120,21 @@ async def test_what_is_no_token_is_replaced(place: Place, content: str) -> None:
         assert TOKEN.fullmatch(place.token)
 
 
+async def test_another_token_holds_from_the_next_look_on_and_sessions_of_the_former_end(place: Place) -> None:
+    async with await place.start() as client:
+        assert place.guard is not None
+        former, sessions = place.token, place.guard.sessions
+        sessions.begin(TOKEN_HOLDER)
+        for text, expected in (("", former), ("no token", former), (f"{new_token()}\n", None)):
+            place.file.write_text(text)
+            place.guard.look()
+            place.guard.look()
+            token = expected or place.token
+            assert await code(client, "POST", "/change", Authorization=f"Bearer {token}") == 200
+            assert sessions.ends_of(TOKEN_HOLDER.name) == (0 if expected else 1)
+        assert await code(client, "POST", "/change", Authorization=f"Bearer {former}") == 401
+
+
 async def test_a_pipe_in_its_place_holds_nobody_up(place: Place) -> None:
     place.file.parent.mkdir()
     os.mkfifo(place.file, 0o600)
@@ -146,6 +163,11 @@ async def test_where_none_can_be_kept_users_go_on(place: Place, caplog: pytest.L
         assert "no admin token can be kept" in caplog.text
         assert await code(client, "POST", "/change", Authorization="Bearer ") == 401
         assert await code(client, "POST", "/change", Authorization=basic("ann", "secret")) == 200
+        assert place.guard is not None
+        place.guard.look()
+        place.file.parent.unlink()
+        place.guard.look()
+        assert await code(client, "POST", "/change", Authorization=f"Bearer {place.token}") == 200
 
 
 def basic(login: str, password: str) -> str:

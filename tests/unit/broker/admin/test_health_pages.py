@@ -29,6 +29,7 @@ def status(
     damaged_files: int = 0,
     full: str = "",
     archive: str | None = None,
+    files: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """``storage``, ``lock``: when they showed life last, in seconds by the clock that is at NOW."""
     mastership: Any = SimpleNamespace(
@@ -38,7 +39,9 @@ def status(
     store: Any = SimpleNamespace(
         is_full=bool(full), full_reason=full, archive_problem=archive, figures=SimpleNamespace(damaged=damaged)
     )
-    report: Any = SimpleNamespace(warnings=(), scrubbed=lambda: {"damaged_journal_files": damaged_files})
+    report: Any = SimpleNamespace(
+        warnings=(), files=lambda: list(files), scrubbed=lambda: {"damaged_journal_files": damaged_files}
+    )
     warnings = Report._warnings(report, store) + set_metrics.warnings(part)
     found = problems(mastership, locker, NOW) + set_metrics.problems(part)
     return {"role": role, "epoch": 3, "problems": found, "warnings": warnings}
@@ -64,6 +67,7 @@ CAUSES: dict[str, dict[str, Any]] = {
     "a sealed journal file is damaged": status(damaged_files=1),
     "the disk is at its reserve": status(full="the disk is at its reserve"),
     "the archive cannot be written": status(archive="the archive cannot be written"),
+    "a certificate expired or expires soon; a file that changed is wrong": status(files=("users stay as they were",)),
 }
 
 

@@ -95,6 +95,32 @@ def test_an_acknowledgement_and_the_end_of_its_subscription_may_come_together(ha
     assert (harness.stored(), harness.figures("a")["messages"], harness.figures("a")["unacknowledged"]) == (1, 1, 0)
 
 
+def test_an_acknowledgement_may_name_the_message_if_that_is_one_delivery(harness: Any) -> None:
+    wire = Wire(harness, 1).connect()
+    for id, to in (("0", "/queue/a"), ("1", "/topic/b"), ("2", "/topic/b")):
+        wire.say(f"SUBSCRIBE\nid:{id}\ndestination:{to}\nack:client-individual\n\n")
+
+    def ids(heard: str) -> list[str]:
+        return [headers["message-id"].replace(":", "\\c") for headers, _ in messages(heard)]
+
+    (id,) = ids(wire.ask(send("/queue/a", "one", persistent="true")))
+    twice, _ = ids(wire.ask(send("/topic/b", "two")))
+    (refused,) = errors(wire.ask(f"ACK\nid:{twice}\nreceipt:r\n\n"))
+    assert "Unexpected ACK" in refused
+    assert not wire.is_closed
+    assert "receipt-id:r" in wire.ask("BEGIN\ntransaction:t\n\n", f"ACK\nid:{id}\ntransaction:t\nreceipt:r\n\n")
+    wire.ask("ABORT\ntransaction:t\n\n")
+    assert harness.figures("a")["unacknowledged"] == 1
+    assert "receipt-id:q" in wire.ask(f"ACK\nid:{id}\nreceipt:q\n\n")
+    assert (harness.stored(), harness.figures("a")["messages"]) == (0, 0)
+    again = wire.ask(f"ACK\nid:{id}\n\n")
+    assert "header ack of the MESSAGE" in again
+    assert "names 0" in again
+    (id,) = ids(wire.ask(send("/queue/a", "three", persistent="true")))
+    wire.ask(f"NACK\nid:{id}\n\n")
+    assert harness.figures("a")["messages"] == 0
+
+
 def test_a_selector_that_is_none_is_refused_and_the_id_is_free(harness: Any) -> None:
     wire = Wire(harness, 1).connect()
     (error,) = errors(wire.say(subscribe("/queue/a", selector="price >", receipt="r")))

@@ -212,6 +212,14 @@ class TestHeartBeats:
         await client.say(SEND % (1, b""))
         assert await client.frame() == b"RECEIPT\nreceipt-id:1\n\n"
 
+    @pytest.mark.parametrize("event_loop_policy", [IdleTime()], ids=["idle"])
+    async def test_a_client_that_promised_a_beat_every_10_ms_has_a_second(self, bench: Any) -> None:
+        client = await bench.connected(b"heart-beat:10,0\n")
+        await asyncio.sleep(0.9)
+        await client.say(SEND % (1, b""))
+        assert await client.frame() == b"RECEIPT\nreceipt-id:1\n\n"
+        assert b"message:No heart-beat for" in await client.rest()
+
     async def test_the_client_gets_the_signs_of_life_it_asked_for(self, bench: Any) -> None:
         client = await bench.connected(b"heart-beat:0,40\n")
         async with asyncio.timeout(10):
@@ -301,8 +309,9 @@ async def test_a_sign_of_life_is_not_said_at_half_its_interval(bench: Any) -> No
     now = asyncio.get_running_loop().time()
     connection._last_sent = now
     assert 0.75 < connection._until_look(now) < 1.0
-    connection.session.receive_interval_ms = 400
-    assert connection._until_look(now) == 0.2
+    for interval_ms, seconds in ((800, 0.4), (10, 0.25)):  # the latter has a second of grace
+        connection.session.receive_interval_ms = interval_ms
+        assert connection._until_look(now) == seconds
     text = connection.session.pending_bytes
     connection._last_sent = now - 0.5
     connection._last_received = asyncio.get_running_loop().time()

@@ -14,7 +14,7 @@ import pytest
 from tandemmq.broker.core.access import Credentials
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.security import known_logins, login_lanes, login_throttle, logins, passwords
+from tandemmq.broker.security import known_logins, login_lanes, login_throttle, logins, passwords, users
 from tandemmq.broker.security.known_logins import FILE_NAME, KnownLogins
 from tandemmq.broker.security.login_lanes import Lane, Try, Turns
 from tandemmq.broker.security.login_throttle import LoginThrottle
@@ -352,38 +352,74 @@ def test_a_new_password_costs_what_it_should() -> None:
 # ---- what changes
 
 
+def look(access: Logins) -> None:
+    """As often as a broker looks until a file that does not change any more holds."""
+    access.look()
+    access.look()
+
+
 async def test_a_changed_file_holds_and_what_was_remembered_is_forgotten(made: Logins, file: Path) -> None:
     await connect(made, "alice", "right")
     file.write_text(f"alice:{cheap('newer')}:admins\n")
-    made.look()
+    look(made)
     assert refusal_text(await connect(made, "alice", "right")) == WRONG
     assert await connect(made, "alice", "newer") == Principal("alice", frozenset({"admins"}))
+    assert made.problem is None
 
 
-async def test_a_file_that_is_wrong_or_gone_changes_nothing(
-    made: Logins, file: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("text", ["alice\n", "", " \n\n"])
+async def test_a_file_that_is_wrong_empty_or_gone_changes_nothing(
+    made: Logins, file: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file.write_text("alice\n")
-    made.look()
+    ended: list[frozenset[str]] = []
+    made.on_changed = made.on_removed = ended.append
+    file.write_text(text)
+    look(made)
     assert "users stay as they were" in caplog.text
+    assert "users stay as they were" in str(made.problem)
     assert isinstance(await connect(made, "alice", "right"), Principal)
     file.unlink()
-    made.look()
+    look(made)
     made.reload()
     assert isinstance(await connect(made, "alice", "right"), Principal)
+    assert ended == []
+
+
+async def test_a_file_that_is_being_written_is_read_when_it_is_whole(made: Logins, file: Path) -> None:
+    removed: list[frozenset[str]] = []
+    made.on_removed = removed.append
+    whole = file.read_text()
+    for text in (whole.splitlines(keepends=True)[0], f"{whole}bob:!::CN=bob\n"):
+        file.write_text(text)
+        made.look()
+    made.look()
+    assert removed == []
+    assert await connect(made, certificate="CN=bob") == Principal("bob")
+
+
+async def test_who_has_another_password_or_group_is_named_and_nobody_else(made: Logins, file: Path) -> None:
+    changed: list[set[str]] = []
+    made.on_changed = lambda names: changed.append(set(names))
+    line, other = file.read_text().splitlines()
+    orders = "orders:!:shops:CN=orders"
+    for text in (f"{line}\n{orders}\n", f"alice:{cheap('newer')}:ops\n{orders}\n", f"{orders}x\n", users.NO_USERS):
+        file.write_text(text)
+        look(made)
+    assert (other, changed) == (orders, [{"alice"}, {"alice", "orders"}, {"orders"}])
 
 
 async def test_what_was_right_before_the_file_changed_is_not_remembered(
     made: Logins, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also a login that began before: its session, or connection, would rest on what holds no more."""
     gate = threading.Event()
-    monkeypatch.setattr(Hash, "matches", lambda self, password: gate.wait(10))
+    monkeypatch.setattr(Hash, "matches", lambda self, password: gate.wait(10) and self is not logins.NOBODY)
     early = asyncio.create_task(connect(made, "alice", "right"))
     await asyncio.sleep(0)
     file.write_text("bob:!:\n")
-    made.look()
+    look(made)
     gate.set()
-    assert isinstance(await early, Principal)
+    assert refusal_text(await early) == WRONG
     assert refusal_text(await connect(made, "alice", "right")) == WRONG
 
 

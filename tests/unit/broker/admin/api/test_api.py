@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tandemmq.cli.api import place
+from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
 from tests.support.acceptance.stomp_wire import LOST, Wire
 from tests.unit.broker.admin.api.conftest import Clients, Operator
 
@@ -93,6 +95,35 @@ def test_a_durable_subscription_is_deleted_while_its_client_is_away(broker: Brok
         lambda: operator.ask("DELETE", "subscriptions/me%2Ftoo/a%2F%23")[0] == 200, "its client is seen to be gone"
     )
     assert held() == []
+
+
+STRANGE = ("a/b", "a:b", "a+b%20c", "<img src=x>", ".", "..", "~..", "{x}", "a{b", "a}b", "a#y=1&z", "__proto__", "%2e")
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_every_legal_name_is_understood_everywhere(
+    broker: BrokerProcess, operator: Operator, clients: Clients, name: str
+) -> None:
+    operator.change("POST", "destinations", {"kind": "queue", "name": name})
+    clients.send(name, "one")
+    tool = f"--admin=http://127.0.0.1:{broker.admin}"
+    (shown,) = json.loads(tandemmq("browse", name, tool, "--json").stdout)["items"]
+    assert shown["preview"] == "one"
+    one = place("destinations", "queue", name)
+    assert operator.get(one)["name"] == name
+    assert name in [each["name"] for each in operator.get("destinations/queue")["items"]]
+    status = broker.status()
+    assert status is not None
+    assert name in [each["name"] for each in status["queues"]]
+    assert operator.ask("POST", f"{one}/pause", {})[1]["name"] == name
+    assert operator.ask("POST", f"{one}/purge", {})[1]["state"] == "done"
+    assert tandemmq("queues", "delete", name, tool).returncode == 0
+    assert operator.ask("GET", one)[0] == 404
+
+
+def test_a_name_with_options_is_refused_and_is_nothing_else(operator: Operator) -> None:
+    assert operator.ask("POST", "destinations", {"kind": "queue", "name": "a?x=1#y"})[0] == 404
+    assert "there is no queue://a?x=1#y" in operator.ask("GET", place("destinations", "queue", "a?x=1#y"))[1]["error"]
 
 
 def test_events_come_as_they_happen(broker: BrokerProcess, operator: Operator) -> None:

@@ -55,7 +55,8 @@ def test_rights_hold_for_where_messages_go(secured: BrokerProcess) -> None:
     assert status == 404, answer
     admin.change("POST", "destinations", {"kind": "queue", "name": "prices"})
     assert ola.ask("DELETE", "destinations/queue/prices")[0] == 403
-    assert ola.ask("POST", "destinations/queue/prices/purge", {})[1]["state"] == "failed"
+    status, answer = ola.ask("POST", "destinations/queue/prices/purge", {})
+    assert (status, answer["task"]["state"]) == (403, "failed")
     assert ola.ask("POST", "destinations/queue/prices/pause", {})[0] == 403
     assert ola.ask("POST", "destinations/queue/orders.from/pause", {})[0] == 200
 
@@ -83,6 +84,22 @@ def test_a_session_changes_something_with_its_second_secret_alone(secured: Broke
     assert with_both.ask(*CREATE)[0] == 200
     assert with_both.ask("DELETE", "session")[0] == 200
     assert with_both.ask(*READ)[0] == 401
+
+
+def test_a_session_and_its_stream_end_with_the_password_they_rest_on(secured: BrokerProcess) -> None:
+    users = Path(secured.options[1]).parent / "users"
+    place = f"http://127.0.0.1:{secured.admin}/api/v1"
+    body, words = b'{"login": "vic", "passcode": "secret"}', {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(f"{place}/session", body, words, method="POST")) as response:
+        cookie = {"Cookie": response.headers["Set-Cookie"].partition(";")[0]}
+    vic = Operator(secured, "", **cookie)
+    assert vic.get("session")["name"] == "vic"
+    with urllib.request.urlopen(urllib.request.Request(f"{place}/events/stream", headers=cookie), timeout=30) as stream:
+        users.write_text(users.read_text().replace("vic:", f"vic:{cheap('other')}:watchers:\n#"))
+        while stream.readline():
+            pass
+    assert vic.get("session")["name"] == "nobody"
+    assert vic.ask(*READ)[0] == 401
 
 
 def test_wrong_logins_begin_no_session(secured: BrokerProcess) -> None:

@@ -141,7 +141,8 @@ def test_what_waits_for_connack_is_counted(make, harness):
 @pytest.mark.parametrize(
     ("rest", "codes"),
     [
-        (b"MQTT\x09\x02\x00\x00\x00\x02me", [1]),  # an unknown version: MQTT-3.1.2-2
+        (b"MQTT\x02\x02\x00\x00\x00\x02me", [1]),  # an unknown version: MQTT-3.1.2-2 of 3.1.1
+        (b"MQTT\x84\x02\x00\x00\x00\x02me", [1]),  # a bridge of mosquitto, which tries again then
         (b"MQTT\x05\x03\x00\x00\x00\x00\x02me", [0x81]),  # the reserved flag, in MQTT 5
         # MQTT-3.1.4-1 of 3.1.1: without a word
         (b"MQTT\x04\x03\x00\x00\x00\x02me", []),  # the reserved flag
@@ -154,6 +155,25 @@ def test_a_wrong_connect_ends_the_connection_with_what_its_version_can_say(make,
     wire.receive(b"\x10" + bytes([len(rest) + 2]) + b"\x00\x04" + rest)
     assert [(each.type, each.codes) for each in wire.heard()] == [(PacketType.CONNACK, [code]) for code in codes]
     assert wire.is_closed
+
+
+@pytest.mark.parametrize("level", [6, 9, 0x7F])
+def test_a_version_of_the_future_is_refused_in_the_words_of_mqtt_5(make, level):
+    """MQTT 5.0, 3.1.2.2."""
+    wire = make()
+    wire.receive(b"\x10\x0e\x00\x04MQTT" + bytes([level]) + b"\x02\x00\x00\x00\x02me")
+    assert [(each.type, each.codes) for each in wire.heard()] == [(PacketType.CONNACK, [0x84])]
+    assert wire.is_closed
+
+
+@pytest.mark.parametrize(("limit", "codes"), [(4, []), (5, [0x95]), (15, [0x95]), (20, [0])])
+@pytest.mark.parametrize("expiry", [0, 100])
+def test_nothing_but_connack_comes_first(make, limit, codes, expiry):
+    wire = make()
+    said = Properties(maximum_packet_size=limit, session_expiry=expiry)
+    heard = wire.say(Connect(V5, "me", True, 0, None, None, None, said))
+    assert [(each.type, each.codes) for each in heard] == [(PacketType.CONNACK, [code]) for code in codes]
+    assert wire.is_closed is (codes != [0])
 
 
 def test_a_refusal_and_an_end_tell_their_reason_where_there_is_room_for_it(make, come):

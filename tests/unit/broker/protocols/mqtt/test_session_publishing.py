@@ -215,6 +215,23 @@ def test_refused_messages_do_not_count_against_the_receive_maximum(come):
     assert types(wire.publish("t", "x", qos=2)) == ["PUBREC"]
 
 
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_refused_message_of_mqtt_3_closes_or_is_acknowledged(come, hooks, qos, retain):
+    for closes in (True, False):
+        hooks.refused_.clear()
+        limits = MqttLimits(packet_bytes_max=10_000, closes_on_refused_publish=closes)
+        wire = come(f"of-{closes}", version=Version.V3_1_1, limits=limits)
+        heard = wire.publish("x" * 600, "y", qos=qos, id=7, retain=retain)
+        assert {client for client, _ in hooks.refused_} == {f"of-{closes}"}
+        assert wire.is_closed is closes
+        if not closes:
+            assert types(heard) == [[], ["PUBACK"], ["PUBREC"]][qos]
+            if qos == 2:
+                assert types(wire.answer(PUBREL, 7)) == ["PUBCOMP"]
+            assert types(wire.publish("t", "y", qos=1, id=8)) == ["PUBACK"]
+
+
 # ---- retained messages
 
 

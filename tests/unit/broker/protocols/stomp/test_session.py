@@ -14,6 +14,7 @@ from tandemmq.broker.core.commands import (
     Abort,
     Ack,
     AckMode,
+    AckOfMessage,
     Begin,
     ClientError,
     Commit,
@@ -111,6 +112,7 @@ A, TOPIC_A = Destination(QUEUE, "a"), Destination(TOPIC, "a")
 DURABLE = Subscribe("s", TOPIC_A, durable_name="d", selector="convert_string_expressions:a = 'b'")
 MINE = Subscribe("s", TOPIC_A, AckMode.INDIVIDUAL, prefetch=1, durable_name="d", no_local=True)
 OTHERS = Subscribe("s", TOPIC_A, prefetch=7, durable_name="d", no_local=True)
+ARTEMIS, ENDED = Subscribe("s", TOPIC_A, durable_name="d"), Unsubscribe(None, durable_name="d")
 OURS = "activemq.subscriptionName:d", "activemq.noLocal:true"
 THEIRS = "durable-subscription-name:d", "no-local:true"
 EVERYTHING = sent(
@@ -172,6 +174,13 @@ SAMPLES: list[tuple[str, tuple[str, ...], bytes, object]] = [
     ("UTF-8 is text", ALL, send(body="\u00e4".encode()), Send(sent("\u00e4".encode()))),
     ("other bytes are not", ALL, send(body=b"\xff"), Send(sent(b"\xff", BYTES))),
     ("persistent is a word", ALL, send("persistent:false"), Send(sent(b""))),
+    ("persistent is a word in any letter case", ALL, send("persistent:True"), Send(sent(b"", persistent=True))),
+    ("persistent is a word in any letter case", ALL, send("persistent:FALSE"), Send(sent(b""))),
+    ("blanks around a number", ALL, send("priority: +5 "), Send(sent(b"", priority=5))),
+    ("SUBSCRIBE in Artemis's words", ALL, subscribe("durable-subscriber-name:d", to="/topic/a"), ARTEMIS),
+    ("UNSUBSCRIBE in Artemis's words", ALL, frame("UNSUBSCRIBE", "durable-subscriber-name:d"), ENDED),
+    ("ACK of a message-id", ("1.2",), frame("ACK", "id:ID\\cx", "receipt:r"), AckOfMessage("ID:x", False, None, "r")),
+    ("NACK of a message-id", ("1.2",), frame("NACK", "id:x", "transaction:t"), AckOfMessage("x", True, "t")),
     ("priorities end at 9", ALL, send("priority:12"), Send(sent(b"", priority=9))),
     ("a reply-to that names no destination", ALL, send("reply-to:me"), Send(sent(b"", properties={"reply-to": "me"}))),
     ("no prefix: a queue of the whole name", ALL, send(to="/foo/bar"), Send(sent(b"", destination="/foo/bar"))),
@@ -290,7 +299,17 @@ REFUSALS: list[tuple[str, tuple[str, ...], bytes, str]] = [
     ("an unknown message type", ALL, send("amq-msg-type:map", "receipt:r"), "message type 'map'"),
     ("an unknown subscription", ALL, frame("UNSUBSCRIBE", "id:x", "receipt:r"), "No subscription matched 'x'"),
     ("an unknown id", ("1.2",), frame("ACK", "id:7-1", "receipt:r"), "Unexpected ACK received for id [7-1]"),
-    ("an unknown id", ("1.2",), frame("NACK", "id:x", "receipt:r"), "Unexpected NACK received for id [x]"),
+    ("an unknown id", ("1.2",), frame("NACK", "id:7-1", "receipt:r"), "Unexpected NACK received for id [7-1]"),
+    *(
+        (f"a number that is none, {name}", ALL, send(f"{name}:{value}", "receipt:r"), f"{name} has the value")
+        for name, value in (("priority", "٣"), ("expires", "1_000"), ("JMSXGroupSeq", "१"), ("timestamp", "1e3"))
+    ),
+    *(
+        (f"persistent {value!r}", ALL, send(f"persistent:{value}", "receipt:r"), "persistent has the value")
+        for value in ("yes", "1", "", "truE!")
+    ),
+    ("a durable name that is empty", ALL, subscribe("durable-subscriber-name:", "receipt:r"), "name is empty"),
+    ("a consumer's priority in other digits", ALL, subscribe("activemq.priority:٣", "receipt:r"), "has the value"),
     ("a message-id", ALL[:2], frame("ACK", "subscription:0", "message-id:x", "receipt:r"), "message-id [x]"),
     ("NACK in 1.0", ("1.0",), frame("NACK", "message-id:x", "receipt:r"), "NACK is not known in STOMP 1.0"),
 ]
@@ -438,6 +457,7 @@ class TestConnect:
             ),
             (b"CONNECT\naccept-version:1.2\nheart-beat:often\n\n\0", "Invalid heart-beat header 'often'"),
             (b"CONNECT\naccept-version:1.2\nheart-beat:-1,0\n\n\0", "Invalid heart-beat header '-1,0'"),
+            ("CONNECT\naccept-version:1.2\nheart-beat:٣,1_0\n\n\0".encode(), "Invalid heart-beat header '٣,1_0'"),
             (b"\x16\x03\x01\x02\x00\x01\n\n\0", "ended before its headers"),
         ],
     )
@@ -449,9 +469,26 @@ class TestConnect:
         session.fail(failure.error)
         assert frames_of(session)[0][1]["version"] == "1.0,1.1,1.2"
 
+    @pytest.mark.parametrize(
+        ("versions", "kept"), [("1.0", "x"), ("1.1", " x\t"), ("1.0,1.2", " x\t"), ("1.0, 1.2 ", " x\t")]
+    )
+    def test_blanks_of_login_and_passcode_count_where_they_do_in_headers(self, versions: str, kept: str) -> None:
+        session = new_session()
+        command = one(Connect, session.receive(frame("CONNECT", f"accept-version:{versions}", "login: x\t",
+                                                     "passcode: x\t", "client-id: c ")))  # fmt: skip
+        assert (command.login, command.passcode, command.client_id) == (kept, kept, "c")
+
     def test_a_connection_is_opened_once(self) -> None:
         failure = one(ProtocolFailure, connected_session().receive(b"CONNECT\n\n\0"))
         assert "CONNECT came twice" in failure.error.message
+
+
+def test_the_id_of_an_acknowledgement_has_ascii_digits() -> None:
+    session = subscribed_session("1.2")
+    for command in ("ACK", "NACK"):
+        assert one(AckOfMessage, session.receive(frame(command, "id:1-٤"))).message_id == "1-٤"
+        failure = one(ProtocolFailure, session.receive(frame(command, f"id:1-{'4' * 30}")))
+        assert "Unexpected" in failure.error.message
 
 
 def subscribed_session(version: str, mode: str = "client", id: str = "s:1") -> StompSession:

@@ -1,0 +1,293 @@
+"""What stops a start and can be seen before it: one list, for `tandemmq run` and `tandemmq config check`.
+
+A check makes nothing, takes no lock, and asks no other program. It yields a sentence for each thing that is only to be
+shown, and an error for each that stops the start, or raises the error. The order is that of the operator's file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from itertools import combinations, islice
+from typing import Final, NamedTuple
+
+from tandemmq.broker.core.access import OpenAccess
+from tandemmq.broker.ha.locks import make_locker
+from tandemmq.broker.net.server import addresses_of, bound_sockets
+from tandemmq.broker.process.log import demand_log
+from tandemmq.broker.security.expiry import Expiries
+from tandemmq.broker.security.setup import access_of, tls_of, tls_of_admin, tls_of_set
+from tandemmq.broker.settings.engine import engine_settings
+from tandemmq.broker.settings.policies import policies_of
+from tandemmq.broker.settings.replication import security_token, zk_password
+from tandemmq.broker.wiring import bridges_of, certificate_files, demand_tracing, filters_of
+from tandemmq.config.errors import RefusedSetting, SettingsError, SeveralWrong
+from tandemmq.config.settings import Settings
+from tandemmq.locker.contract import LockSettingsError, UnknownLocker
+from tandemmq.locker.shared_file import SharedFileLocker
+from tandemmq.modes import groups, mending, nearest, who_may, wider
+from tandemmq.store.membership import BelongsToSet, demand_no_set
+from tandemmq.store.several.filters import StoresClash
+from tandemmq.store.volume import Concern, UnsafeVolume, demand_safe
+
+Finding = str | Exception
+Check = Callable[[Settings], Iterator[Finding]]
+
+#: What an operator can mend; all else is a fault of ours.
+_EXPECTED: Final = (SettingsError, LockSettingsError, UnknownLocker, StoresClash, BelongsToSet, UnsafeVolume, OSError)
+# Of so many files of the store it is looked at, at the start, who may read them.
+LOOKED_AT_MAX: Final = 1_000
+
+
+def findings(settings: Settings) -> list[Finding]:
+    """All that the checks find. Blocks: reads files and resolves names."""
+    found: list[Finding] = []
+    for check in CHECKS:
+        try:
+            found += check(settings)
+        except _EXPECTED as error:
+            found.append(error)
+    return found
+
+
+def demand(settings: Settings) -> list[str]:
+    """What is to be shown. Raises what stops the start: SeveralWrong if several settings do."""
+    found = findings(settings)
+    errors = [each for each in found if isinstance(each, Exception)]
+    wrong = [each for error in errors if isinstance(error, SettingsError) for each in error.all]
+    if len(wrong) > 1:
+        raise SeveralWrong(wrong)
+    for error in (*wrong, *errors):
+        raise error
+    return [each for each in found if isinstance(each, str)]
+
+
+def in_use(settings: Settings) -> Iterator[Finding]:
+    """Ports that cannot be bound now. `run` does not ask this beforehand: it binds them. One that is in use is only
+    shown: a broker that runs with these settings has it."""
+    for listener in _listeners(settings):
+        try:
+            for each in bound_sockets(listener.host, listener.port):
+                each.close()
+        except socket.gaierror:
+            continue  # found before (_ports)
+        except OSError as error:
+            reason = f"cannot bind {listener.host}:{listener.port}: {error.strerror or error}"
+            if error.errno == errno.EADDRINUSE:
+                yield f"{listener.uri}: {reason}. `run` fails if this is not the broker with these settings"
+            else:
+                yield RefusedSetting(listener.key, listener.uri, reason, settings.origin(listener.key))
+
+
+def expiring(settings: Settings) -> list[str]:
+    """Certificates that expired, or soon do. `run` says it, too, and again each day."""
+    made = [tls_of(each, settings) for each in settings.connectors] + [tls_of_admin(settings)]
+    found = Expiries(certificate_files(settings, [each for each in made if each is not None]))
+    found.look()
+    return found.sentences()
+
+
+# ---- the checks
+
+
+def _policies(settings: Settings) -> Iterator[Finding]:
+    engine_settings(settings)
+    policies_of(settings)
+    filters_of(settings)
+    yield from ()
+
+
+def _users(settings: Settings) -> Iterator[Finding]:
+    access = access_of(settings)
+    if not isinstance(access, OpenAccess):
+        access.close()
+    yield from ()
+
+
+def _tls(settings: Settings) -> Iterator[Finding]:
+    makers: list[Callable[[], object]] = [partial(tls_of, each, settings) for each in settings.connectors]
+    makers.append(partial(tls_of_admin, settings))
+    if settings.replication is not None:
+        makers.append(partial(tls_of_set, settings.replication, settings.tls))
+    for make in makers:
+        try:
+            make()
+        except RefusedSetting as error:
+            yield error
+
+
+def _set(settings: Settings) -> Iterator[Finding]:
+    if settings.replication is not None:
+        security_token(settings.replication)
+        zk_password(settings.replication)
+    yield from ()
+
+
+def _lock(settings: Settings) -> Iterator[Finding]:
+    if settings.replication is not None:
+        return  # it has no other lock
+    locker = make_locker(settings.locker, _directory(settings), settings.broker.name)
+    if locker.unsafe is not None:
+        yield f"unsafe: {locker.unsafe}"
+
+
+def _bridges(settings: Settings) -> Iterator[Finding]:
+    """Their files are read at each connect: one that is not there yet keeps a bridge waiting, and not the broker."""
+    bridges_of(settings, lambda topic, size: 0)
+    for number, each in enumerate(settings.bridges):
+        for key, path in (
+            ("password_file", each.password_file),
+            ("tls.ca", each.tls.ca),
+            ("tls.certificate", each.tls.certificate),
+            ("tls.key", each.tls.key),
+            ("tls.key_password_file", each.tls.key_password_file),
+        ):
+            if path is not None and not os.access(path, os.R_OK, effective_ids=True):
+                yield f"bridges[{number}].{key} = {path!r}: cannot be read now; the bridge {each.name} needs it"
+
+
+def _tracing(settings: Settings) -> Iterator[Finding]:
+    demand_tracing(settings)
+    yield from ()
+
+
+def _log(settings: Settings) -> Iterator[Finding]:
+    demand_log(settings.logging)
+    yield from ()
+
+
+def _directories(settings: Settings) -> Iterator[Finding]:
+    """Those that a broker cannot do without, and those that only a part of its work needs."""
+    needed = {"store.directory": settings.store.directory, "store.index_directory": settings.store.index_directory}
+    if settings.locker.type == SharedFileLocker.kind:
+        needed["locker.directory"] = settings.locker.directory
+    for key, path in needed.items():
+        reason = None if path is None else _not_usable(path)
+        if reason is not None:
+            # No wrong setting: a volume that is mounted late may be there at the next start.
+            yield OSError(f"{key} = {path!r}: {reason}")
+    wanted = {
+        "store.directory_archive": settings.store.directory_archive if settings.store.archive_data_logs else None,
+        "admin.backup_directory": settings.admin.backup_directory,
+    }
+    for key, path in wanted.items():
+        reason = None if path is None else _not_usable(path)
+        if reason is not None:
+            yield f"{key} = {path!r}: {reason}"
+
+
+def _not_usable(path: str) -> str | None:
+    """Why a broker cannot keep files in the directory ``path``, which may have to be made."""
+    found = nearest(path)
+    if not os.path.isdir(found):
+        return f"{found} is no directory"
+    if not os.access(found, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+        return f"it cannot be written: {who_may(found)}"
+    return None
+
+
+class _Listener(NamedTuple):
+    """One that listens: ``is_dual``: an IPv6 socket of all interfaces takes IPv4's, too."""
+
+    key: str
+    uri: str
+    host: str
+    port: int
+    is_dual: bool = True
+
+    @property
+    def places(self) -> set[tuple[socket.AddressFamily, str]]:
+        """Family and address of each socket. Raises OSError."""
+        found = {(family, str(where[0])) for family, _, _, _, where in addresses_of(self.host, self.port)}
+        if self.is_dual and (socket.AF_INET6, "::") in found:
+            found.add((socket.AF_INET, "0.0.0.0"))
+        return found
+
+
+def _listeners(settings: Settings) -> Iterator[_Listener]:
+    for number, each in enumerate(settings.connectors):
+        yield _Listener(f"connectors[{number}].uri", each.uri, each.address.host, each.address.port, is_dual=False)
+    admin, replication = settings.admin.address, settings.replication
+    if admin is not None:
+        yield _Listener("admin.uri", settings.admin.uri, admin.host, admin.port)
+    if replication is not None:
+        bind = replication.bind_address
+        yield _Listener("replication.bind", replication.bind, bind.host, bind.port)
+
+
+def _ports(settings: Settings) -> Iterator[Finding]:
+    """Linux lets sockets with SO_REUSEADDR share a port until one listens: two of one broker would be bound, and the
+    second would fail when the broker is master."""
+    places = {}
+    for listener in _listeners(settings):
+        try:
+            places[listener] = listener.places
+        except OSError as error:
+            reason = f"{listener.host} cannot be resolved: {error.strerror or error}"
+            yield RefusedSetting(listener.key, listener.uri, reason, settings.origin(listener.key))
+    for (one, its), (other, theirs) in combinations(places.items(), 2):
+        if one.port and one.port == other.port and _overlap(its, theirs):
+            reason = f"{one.key} = {one.uri!r} has this port"
+            yield RefusedSetting(other.key, other.uri, reason, settings.origin(other.key))
+
+
+_ANY: Final = frozenset(("0.0.0.0", "::"))
+
+
+def _overlap(some: set[tuple[socket.AddressFamily, str]], others: set[tuple[socket.AddressFamily, str]]) -> bool:
+    return any(
+        family == its and (address == where or not _ANY.isdisjoint((address, where)))
+        for family, address in some
+        for its, where in others
+    )
+
+
+def _volume(settings: Settings) -> Iterator[Finding]:
+    directory = _directory(settings)
+    if settings.replication is None:
+        demand_no_set(directory)
+    places = {directory: {Concern.FENCE, Concern.DURABILITY}}
+    if settings.locker.type == SharedFileLocker.kind:
+        places.setdefault(settings.locker.directory or directory, set()).add(Concern.LOCK)
+    for place, concerns in places.items():
+        yield from demand_safe(place, settings.store.ignore_unsafe_volume, concerns=concerns)
+
+
+def _open_to_others(settings: Settings) -> Iterator[Finding]:
+    """What was there before and is open to more than ``file_mode`` says."""
+    directory, mode = _directory(settings), settings.store.file_mode
+    if not os.path.isdir(directory):
+        return
+    with closing(os.scandir(directory)) as entries:
+        names = [directory, *(each.path for each in islice(entries, LOOKED_AT_MAX))]
+    if settings.store.index_directory is not None:
+        names.insert(1, settings.store.index_directory)
+    found = list(dict.fromkeys(wider(names, int(mode, 8))))
+    if found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        text = f"{found[0]}{more}: open to more users than store.file_mode {mode} says"
+        yield f"{text}; to mend it: {mending([directory, *found], int(mode, 8), os.geteuid(), groups())}"
+
+
+def _directory(settings: Settings) -> str:
+    return os.path.abspath(settings.store.directory)
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    _ports,
+    _directories,
+    _volume,
+    _open_to_others,
+    _lock,
+    _set,
+    _log,
+    _tracing,
+    _tls,
+    _users,
+    _policies,
+    _bridges,
+)
