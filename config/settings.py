@@ -142,6 +142,9 @@ class AdminSettings(Section):
     scrape has sums alone."""
     metrics_destinations_max: Count = 1_000
     """So many destinations have them at most; the others are counted."""
+    answer_size_max: Annotated[Bytes, Field(ge=64 * 1024, le=64 << 20)] = 4 << 20
+    """Length of one answer. A longer list ends there and tells how to go on; of metrics of destinations, the others are
+    counted."""
 
     viewers: Annotated[tuple[str, ...], Listed] = ()
     """Groups that may see in the API and the console what there is, but no message."""

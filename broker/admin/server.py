@@ -29,7 +29,6 @@ What the status callable returns (JSON-able; only the first four are required):
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import socket
@@ -43,12 +42,12 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from tandemmq.broker.admin.answers import answer, encoded
+from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.api.endpoints import BODY_BYTES_MAX
 from tandemmq.broker.admin.destination_metrics import DestinationMetrics
+from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.metrics import StatusCollector
-from tandemmq.broker.core.slices import ITEMS, Work, pieces
-from tandemmq.broker.engine.slicing import Slices
+from tandemmq.broker.core.slices import Work
 from tandemmq.broker.net.tls_handshake import TlsServer
 
 log = logging.getLogger(__name__)
@@ -109,6 +108,15 @@ def is_standby(status: Status) -> bool:
 HEALTH_PAGES: Final = {"/health/live": is_alive, "/health/ready": is_ready, "/health/standby": is_standby}
 
 
+#: Where the lists of ``/status`` are whole, page by page.
+ALL_AT: Final = {
+    "queues": "/api/v1/destinations/queue",
+    "topics": "/api/v1/destinations/topic",
+    "subscriptions": "/api/v1/subscriptions",
+    "blocked_producers": "/api/v1/producers",
+}
+
+
 def _nothing_more() -> Work[Status]:
     yield
     return {}
@@ -140,10 +148,11 @@ class AdminServer:
         tls: ssl.SSLContext | None = None,
         tls_handshake_seconds_max: float | None = None,
         destinations: DestinationMetrics | None = None,
+        answers: Answers | None = None,
     ) -> None:
         """``details`` is what ``/status`` and ``/metrics`` tell beside ``status``, ``counts`` together; made in steps.
         ``check`` comes before every page (broker.admin.guard). ``destinations``: those that have metrics of their
-        own. ``tls``: it speaks HTTPS, and nothing else."""
+        own. ``tls``: it speaks HTTPS, and nothing else. ``answers``: how long they may be."""
         self._host = host
         self._port = port
         self._status = status
@@ -153,6 +162,7 @@ class AdminServer:
         self._tls = tls
         self._tls_handshake_seconds_max = tls_handshake_seconds_max
         self._destinations = destinations or DestinationMetrics()
+        self._answers = answers or Answers()
         self._telling = asyncio.Lock()  # one at a time, however many ask
         self._socket: socket.socket | None = None
         self._runner: web.AppRunner | None = None
@@ -312,12 +322,10 @@ class AdminServer:
 
     async def _get_status(self, request: web.Request) -> web.Response:
         async with self._telling:
-            slices = Slices(asyncio.get_running_loop())
-            parts = await slices.run(_parts(await self._everything(slices)))
-        return encoded(b"".join(parts))
+            return await self._answers.json(await self._everything(), all_at=ALL_AT)
 
-    async def _everything(self, slices: Slices) -> Status:
-        details = await slices.run(self._details())
+    async def _everything(self) -> Status:
+        details = await self._answers.run(self._details())
         status = self._status()  # last, so that it is as fresh as can be
         counts = status.get("counts", {}) | details.get("counts", {})
         return status | details | ({"counts": counts} if counts else {})
@@ -335,32 +343,10 @@ class AdminServer:
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         async with self._telling:
-            slices = Slices(asyncio.get_running_loop())
-            status = await self._everything(slices)
-            of_destinations = await slices.run(self._destinations.text(status))
+            status = await self._everything()
+            of_destinations = await self._answers.run(self._destinations.text(status, self._answers.bytes_max))
         registry = CollectorRegistry(auto_describe=False)
         registry.register(StatusCollector(status))
         return web.Response(
             body=generate_latest(registry) + of_destinations, headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
-
-
-def _parts(status: Status) -> Work[list[bytes]]:
-    """The JSON of ``status``, its long lists in steps."""
-    parts: list[bytes] = []
-
-    def add(text: str) -> None:
-        parts.append(text.encode())
-
-    for number, (key, value) in enumerate(status.items()):
-        add(f"{', ' if number else '{'}{json.dumps(key)}: ")
-        if isinstance(value, list) and len(value) > ITEMS:
-            for count, piece in enumerate(pieces(value)):
-                add(f"{', ' if count else '['}{json.dumps(piece, default=str)[1:-1]}")
-                yield
-            add("]")
-        else:
-            add(json.dumps(value, default=str))
-            yield
-    add("}\n")
-    return parts

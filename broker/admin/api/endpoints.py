@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tandemmq import __version__
 from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.api.tasks import TooManyTasks
+from tandemmq.broker.admin.encoding import Answers, Cursor
 from tandemmq.broker.admin.guard import Guard, caller_of
 from tandemmq.broker.admin.roles import ANYBODY, Caller, Role
 from tandemmq.broker.core.commands import ClientError, ErrorKind
@@ -62,7 +63,8 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """``path`` without PREFIX, with names of variables in braces. ``role``: who may. ``answers``: the JSON schema of
-    what comes with 200; ``statuses``: what else may come, beside what every endpoint may answer."""
+    what comes with 200; ``statuses``: what else may come, beside what every endpoint may answer. ``cursor``: of the
+    rows of a list that is paged (``broker.admin.encoding``)."""
 
     method: str
     path: str
@@ -73,6 +75,7 @@ class Endpoint:
     body: type[Asked] | None = None
     answers: Mapping[str, Any] | None = None
     statuses: Sequence[int] = ()
+    cursor: Cursor | None = None
 
 
 #: What a status means, in the document.
@@ -121,12 +124,14 @@ TASK: Final = {
 }
 
 
-def routes(endpoints: Sequence[Endpoint], guard: Guard) -> list[web.RouteDef]:
+def routes(endpoints: Sequence[Endpoint], guard: Guard, answers: Answers) -> list[web.RouteDef]:
     """One for each."""
-    return [web.route(each.method, PREFIX + each.path, _handler(each, guard)) for each in endpoints]
+    return [web.route(each.method, PREFIX + each.path, _handler(each, guard, answers)) for each in endpoints]
 
 
-def _handler(endpoint: Endpoint, guard: Guard) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _handler(
+    endpoint: Endpoint, guard: Guard, answers: Answers
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(request: web.Request) -> web.StreamResponse:
         caller = caller_of(request)
         if caller.role < endpoint.role:
@@ -144,7 +149,7 @@ def _handler(endpoint: Endpoint, guard: Guard) -> Callable[[web.Request], Awaita
             return answer({"error": error.message, "detail": error.detail}, _OF_KIND.get(error.kind, 400))
         except TooManyTasks as error:
             return answer({"error": str(error)}, 503)
-        return said if isinstance(said, web.StreamResponse) else answer(said)
+        return said if isinstance(said, web.StreamResponse) else await answers.json(said, cursor=endpoint.cursor)
 
     return handle
 
