@@ -73,7 +73,7 @@ def test_a_step_makes_no_more_than_its_bytes_and_one_row(rows: list[dict[str, st
 
 
 def test_each_row_is_rendered_in_a_step_of_its_own_until_the_page_is_full() -> None:
-    rows = Rows(2 * ROW_BYTES)
+    rows = Rows(2 * ROW_BYTES - 2)
     counts = [len(rows.parts) for _ in rendered(rows, ROWS, lambda row: row)]
     assert counts == [1, 2]
     assert at_once(rendered(Rows(2 * ROW_BYTES), ROWS, lambda row: row)) == 2
