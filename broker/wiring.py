@@ -14,6 +14,7 @@ from aiohttp import web
 
 from tandemmq.broker.admin.api.api import Api
 from tandemmq.broker.admin.api.pauses import Pauses
+from tandemmq.broker.admin.connections import Connections
 from tandemmq.broker.admin.console.files import console_routes
 from tandemmq.broker.admin.destination_metrics import DestinationMetrics
 from tandemmq.broker.admin.encoding import Answers
@@ -23,6 +24,7 @@ from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.ha_pages import HaPages
 from tandemmq.broker.admin.log_pages import LogPages
 from tandemmq.broker.admin.notify import Notifier
+from tandemmq.broker.admin.places import Places
 from tandemmq.broker.admin.roles import Groups
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.several_store_pages import SeveralStorePages
@@ -210,6 +212,9 @@ class Parts:
                 self.settings.admin.metrics_destinations, self.settings.admin.metrics_destinations_max
             ),
             answers=answers,
+            connections=Connections(
+                Places(options.connections_max, options.request_timeout / 1000, options.response_timeout / 1000)
+            ),
         )
         return server, guard
 

@@ -50,6 +50,12 @@ def caller_of(request: web.Request) -> Caller:
     return caller
 
 
+def has_login(request: web.Request) -> bool:
+    """Whether a request that the guard let through showed a login, and it was looked at."""
+    caller: Caller | None = request.get(_CALLER)
+    return caller is not None and caller is not ANYBODY and caller.role > Role.NOBODY
+
+
 class Guard:
     """Checks each request to the admin server. ``hosts``: names beside addresses, ``localhost``, names without a dot
     and this machine's. ``access``: None where security was not set up, so that names prove nothing. ``groups`` have
@@ -89,8 +95,10 @@ class Guard:
         is_reading = request.method in _READING
         if request.path.startswith(_API):
             request[_CALLER] = await self._caller(request)
-        elif not is_reading and (await self._caller(request)).role < Role.ADMIN:
-            return self.unknown("the admin token is needed, or a user with admin rights on all queues and topics")
+        elif not is_reading:
+            request[_CALLER] = caller = await self._caller(request)
+            if caller.role < Role.ADMIN:
+                return self.unknown("the admin token is needed, or a user with admin rights on all queues and topics")
         return await handler(request)
 
     def unknown(self, refusal: str) -> web.Response:
@@ -103,7 +111,7 @@ class Guard:
         """What is wrong with where the request says it comes from, or goes to."""
         host = request.headers.get("Host", "")
         origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _site(origin) != host:
             return f"pages of {origin[:255]!r} may not ask here"
         if request.path.startswith(_FOR_EVERY_HOST) or self._hosts.knows(host):
             return None
@@ -172,6 +180,14 @@ class Guard:
         except ClientError:
             return False
         return True
+
+
+def _site(origin: str) -> str | None:
+    """Host and port of a page; None: that names none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _peer(host: str | None) -> str:

@@ -170,8 +170,6 @@ async def _body(endpoint: Endpoint, request: web.Request) -> Asked | None:
         raise Refused(415, "the body is to be JSON, with Content-Type: application/json")
     try:
         said = json.loads(await request.read() or b"{}")
-    except web.HTTPRequestEntityTooLarge:
-        raise Refused(413, f"a body has {BODY_BYTES_MAX} bytes at most") from None
     except (ValueError, RecursionError):
         raise Refused(400, "the body is no JSON") from None
     if not isinstance(said, dict):
