@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import shutil
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -17,6 +19,7 @@ import pytest
 
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector, Server
+from tandemmq.broker.net.tls_handshake import TlsServer
 from tandemmq.broker.net.transport import TransportLimits
 from tandemmq.broker.net.websocket import WebSocketOptions, of_stomp
 from tandemmq.broker.protocols.stomp.session import StompSession
@@ -72,10 +75,46 @@ async def test_a_failed_handshake_is_told_and_takes_no_place(
     assert answer.startswith(b"CONNECTED")
     writer.close()
     told = [record.getMessage() for record in caplog.records if record.name == "tandemmq.broker.net.tls_handshake"]
-    assert len(told) == 5
-    assert all(each.startswith("connector stomp+ssl: no TLS with 127.0.0.1:") for each in told)
+    assert len(told) == 1, "of the same reason"
+    assert told[0].startswith("connector stomp+ssl: no TLS with 127.0.0.1:")
     await server.abort()
     server.unbind()
+
+
+async def test_handshakes_that_do_not_go_on_make_room_for_others(
+    server: Server, authority: Authority, make_engine: Any
+) -> None:
+    """The time of a handshake is five seconds, and there are two places."""
+    await server.listen(make_engine(), "ID:test")
+    silent = [await asyncio.open_connection("127.0.0.1", server.addresses[0][2]) for _ in range(7)]
+    answer, writer = await ask(server, authority)
+    assert answer.startswith(b"CONNECTED")
+    for reader, _ in silent[:5]:
+        async with asyncio.timeout(3):
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+    for each in (writer, *(writer for _, writer in silent)):
+        each.transport.abort()
+    await server.abort()
+    server.unbind()
+
+
+@pytest.mark.parametrize(
+    ("addresses", "dropped"), [("AAB", 0), ("BAA", 1), ("AB", 0)], ids=["largest", "not the oldest of all", "equal"]
+)
+async def test_the_handshake_that_is_dropped_is_one_of_the_largest_address(addresses: str, dropped: int) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    tls = TlsServer("x", listener, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), 5.0, 2, asyncio.Protocol, id)
+    under_way = [asyncio.create_task(asyncio.sleep(60)) for _ in addresses]
+    for task, address in zip(under_way, addresses, strict=True):
+        tls._handshakes[task] = address
+        tls._counts[address] += 1
+    tls._drop()
+    await asyncio.gather(under_way[dropped], return_exceptions=True)
+    assert [task.cancelled() for task in under_way] == [number == dropped for number in range(len(addresses))]
+    for task in under_way:
+        task.cancel()
+    listener.close()
 
 
 async def test_a_connection_too_many_is_told_so_over_tls(

@@ -16,9 +16,9 @@ log = logging.getLogger("tandemmq.test")
 def test_each_port_and_kind_has_one_line_a_minute_with_the_count_of_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    now = 0.0
-    limited = LimitedLog(log, lambda: now)
-    for now in (0.0, 1.0, AGAIN_SECONDS - 0.1, AGAIN_SECONDS, AGAIN_SECONDS + 1):
+    now = [0.0]
+    limited = LimitedLog(log, lambda: now[0])
+    for now[0] in (0.0, 1.0, AGAIN_SECONDS - 0.1, AGAIN_SECONDS, AGAIN_SECONDS + 1):
         for port, kind in (("stomp", "TLS"), ("stomp", "no frame"), ("mqtt", "TLS")):
             limited.warning(port, kind, f"{port} {kind} " + "x" * 1000)
     lines = [record.getMessage() for record in caplog.records]
