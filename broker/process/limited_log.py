@@ -34,6 +34,7 @@ class LimitedLog:
         extra: Mapping[str, Any] | None = None,
         *,
         error: BaseException | None = None,
+        level: int = logging.WARNING,
     ) -> None:
         """Write ``text``, cut at SHOWN_CHARACTERS_MAX, or count it. ``kind``: what is wrong, without anything that the
         client chose. ``error``: its traceback is shown with the line."""
@@ -47,4 +48,4 @@ class LimitedLog:
             return
         more = f" ({told[1]:.0f} more like this since the last line)" if told is not None and told[1] else ""
         self._told[key] = [now, 0]
-        self._log.warning("%s%s", text[:SHOWN_CHARACTERS_MAX], more, extra=extra, exc_info=error)
+        self._log.log(level, "%s%s", text[:SHOWN_CHARACTERS_MAX], more, extra=extra, exc_info=error)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -512,6 +513,23 @@ def test_who_speaks_no_tls_is_refused(make: Make, tls: Tls, caplog: pytest.LogCa
     a.network.dial({b.store: b.address})
     eventually(lambda: "ended before its handshake" in caplog.text)
     assert a.events == b.events == []
+
+
+def test_garbage_is_a_line_of_each_kind_and_not_of_each_connection(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    (node,) = started(make, 1)
+    host, port = split_address(node.address)
+    caplog.clear()
+    for garbage in (b"\x16\x03\x01" + b"\0" * 300, b"\xff" * 300, b"\0\0\0\1\0\0\0\0\0", b"") * 20:
+        with socket.create_connection((host, port), 20) as client, contextlib.suppress(ConnectionError):
+            client.sendall(garbage)
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(1 << 16):
+                pass
+    assert 0 < len(caplog.records) <= 4
+    assert not any(record.exc_info for record in caplog.records)
+    assert node.events == []
 
 
 # ---- the end
