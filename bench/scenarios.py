@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from tandemmq.bench import budget
+from tandemmq.bench import admin_port, budget
 from tandemmq.bench.beside import CASES as BESIDE_CASES
 from tandemmq.bench.beside import beside
 from tandemmq.bench.beside import table as beside_table
@@ -193,6 +193,12 @@ def _beside(cases: str | None, rate: float, seconds: float, rounds: int | None, 
     return Outcome(figures, beside_table(figures))
 
 
+def _admin_port(cases: str | None, seconds: float, rounds: int | None, compiled: Path | None) -> Outcome:
+    chosen = _chosen(cases, admin_port.CASES)
+    figures = admin_port.admin_port(chosen, seconds, rounds or ROUNDS, compiled, _say)
+    return Outcome(figures, admin_port.table(figures))
+
+
 def _growth(cases: str | None, sizes: str | None) -> Outcome:
     try:
         counts = sorted({int(each) for each in sizes.split(",") if each.strip()}) if sizes else GROWTH_SIZES
@@ -252,6 +258,7 @@ def _pipeline(journal_gib: float, composition_gib: float, rounds: int | None, di
 
 SCENARIOS: Final[Mapping[str, Callable[..., Outcome]]] = {
     **{name: functools.partial(_messages, name) for name in ("windowed", "waiting", "backlog", "outage", "latency")},
+    "admin-port": _admin_port,
     "beside": _beside,
     "cpu": _cpu,
     "failover": _failover,
