@@ -116,7 +116,7 @@ class Listings:
 
     async def _producers(self, call: Call) -> Answer:
         page = await self._list(call, lambda inventory, query: inventory.producers(query, _of(call.query)))
-        return {**page, "blocked": self._term.engine().flow.blocked()}
+        return {**page, "blocked": self._term.engine().flow.blocked(call.query.limit)}
 
     async def _transactions(self, call: Call) -> Answer:
         return await self._list(call, Inventory.transactions)
