@@ -102,6 +102,7 @@ class AdminConnection(RequestHandler):
             max_line_size=REQUEST_LINE_BYTES_MAX,
             max_field_size=HEADER_BYTES_MAX,
             lingering_time=UNWANTED_BODY_SECONDS_MAX,
+            auto_decompress=False,  # a body is short as it is
         )
         self.place: Place | None = None
         self._connections = connections

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hmac
 import logging
 from collections.abc import Collection
 from dataclasses import replace
@@ -21,7 +20,7 @@ from aiohttp.typedefs import Handler
 
 from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.roles import ANYBODY, NO_GROUPS, STRANGER, TOKEN_HOLDER, Caller, Groups, Role
-from tandemmq.broker.admin.sessions import Sessions, may_change
+from tandemmq.broker.admin.sessions import Sessions, may_change, same
 from tandemmq.broker.admin.token import new_token, read_token, write_token
 from tandemmq.broker.core.access import Access, Credentials, Operation
 from tandemmq.broker.core.commands import ClientError
@@ -142,7 +141,7 @@ class Guard:
 
     def holder_of(self, token: str) -> Caller | None:
         """None: that is not the broker's token."""
-        is_ours = bool(self._token) and hmac.compare_digest(token.strip().encode(), self._token.encode())
+        is_ours = bool(self._token) and same(token.strip(), self._token)
         return TOKEN_HOLDER if is_ours else None
 
     async def user(self, login: str, password: str, host: str) -> Caller | None:

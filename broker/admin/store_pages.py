@@ -78,7 +78,7 @@ class StorePages:
         text = request.query.get("file")
         only = None if text is None else file_named(text)
         if text is not None and only is None:
-            return answer({"error": f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one"}, 400)
+            return answer({"error": f"{text[:100]!r} is no journal file: db-87.log, db-87 or 87 would be one"}, 400)
         if self._questions >= QUESTIONS_MAX:
             return answer({"error": f"{QUESTIONS_MAX} such questions are being answered: ask again"}, 503)
         self._questions += 1
