@@ -149,7 +149,7 @@ class AdminSettings(Section):
     """A client that has not sent the head of a request, or then its body, within this time is hung up on."""
     response_timeout: Annotated[Milliseconds, Field(ge=100)] = 30_000
     """A client that has not taken a response within this time is hung up on."""
-    answer_size_max: Annotated[Bytes, Field(ge=64 * 1024, le=64 << 20)] = 4 << 20
+    answer_size_max: Annotated[Bytes, Field(ge=64 * 1024, le=8 << 20)] = 4 << 20
     """Length of one answer. A longer list ends there and tells how to go on; of metrics of destinations, the others are
     counted."""
 
