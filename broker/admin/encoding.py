@@ -54,8 +54,12 @@ class Rows:
         return max(0, self._left)
 
     @property
-    def array(self) -> bytes:
-        return b"[" + b", ".join(self.parts) + b"]"
+    def array(self) -> list[bytes]:
+        """Their JSON in pieces: long answers are joined once, since each copy takes its time."""
+        pieces = [b", "] * (2 * len(self.parts) + 1)
+        pieces[1::2] = self.parts
+        pieces[0], pieces[-1] = b"[", b"]"
+        return pieces if self.parts else [b"[]"]
 
 
 def json_in_steps(
@@ -74,8 +78,9 @@ def json_in_steps(
     left_out: dict[str, Any] = {}
     following: dict[str, Any] = {}
 
-    def add(key: str, text: bytes) -> None:
-        parts.append(json.dumps(key).encode() + b": " + text)
+    def add(key: str, *pieces: bytes) -> None:
+        parts.append(b"".join((b", " if parts else b"{", json.dumps(key).encode(), b": ")))
+        parts.extend(pieces)
 
     for key, each in value.items():
         if not isinstance(each, list):
@@ -99,13 +104,13 @@ def json_in_steps(
             page = (all_at or {}).get(key)
             left_out[key] = {"rows": missing} | ({} if page is None else {"all_at": page})
         left = rows.left
-        add(key, rows.array)
+        add(key, *rows.array)
         yield
     if "following" in value:
         add("following", json.dumps(following.get("following", value["following"])).encode())
     if left_out:
         add("left_out", json.dumps(left_out).encode())
-    return b"{" + b", ".join(parts) + b"}\n"
+    return b"".join((*parts, b"}\n")) if parts else b"{}\n"
 
 
 class Answers:
@@ -138,7 +143,7 @@ class Answers:
 
 def page_of(rows: Rows, following: object) -> bytes:
     """A page whose rows are JSON already."""
-    return b'{"items": ' + rows.array + b', "following": ' + json.dumps(following).encode() + b"}\n"
+    return b"".join((b'{"items": ', *rows.array, b', "following": ', json.dumps(following).encode(), b"}\n"))
 
 
 def rendered(rows: Rows, waiting: Sequence[T], render: Callable[[T], Row]) -> Work[int]:

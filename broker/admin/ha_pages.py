@@ -119,7 +119,7 @@ class HaPages:
         }
         # Last, so that the client may compare it with its own clocks.
         now = json.dumps(self._ring.clock.now().as_json()).encode()
-        return json.dumps(value).encode()[:-1] + b', "events": ' + rows.array + b', "now": ' + now + b"}\n"
+        return b"".join((json.dumps(value).encode()[:-1], b', "events": ', *rows.array, b', "now": ', now, b"}\n"))
 
     def _choose(self, node: str) -> None:
         """Raises ChangeRefused, and NotMaster of broker.ha.states."""
