@@ -206,7 +206,11 @@ class Attacked:
 
         self.clock = Clock()
         self.connections = Connections(Places(places), self.clock)
-        routes = [web.post("/change", change)]
+
+        async def large(request: web.Request) -> web.Response:
+            return web.Response(body=bytes(32 << 20))  # more than sockets take
+
+        routes = [web.post("/change", change), web.get("/large", large)]
         self.server = AdminServer("127.0.0.1", 0, lambda: MASTER, routes, connections=self.connections)
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -245,6 +249,7 @@ SILENT = {
     "a part of a head": (b"GET /status HTT", State.HEAD),
     "no body": (NO_BODY, State.BODY),
     "no second request": (GET, State.IDLE),
+    "an answer that is not read": (GET.replace(b"/health", b"/large"), State.WRITE),
 }
 
 
