@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.ha_pages import HaPages
 from tandemmq.broker.admin.server import AdminServer
@@ -79,7 +80,7 @@ def start() -> Iterator[Callable[[Node], str]]:
     started: list[tuple[Node, AdminServer]] = []
 
     def start(node: Node) -> str:
-        pages = HaPages(node.ring, node.status, node.locker, "shared-file", lambda: node)
+        pages = HaPages(node.ring, node.status, node.locker, "shared-file", lambda: node, answers=Answers(1_500))
         server = AdminServer("127.0.0.1", 0, node.status, pages.routes())
         started.append((node, server))
         server.bind()
