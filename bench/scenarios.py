@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from tandemmq.bench import admin_port, budget
+from tandemmq.bench import budget
 from tandemmq.bench.beside import CASES as BESIDE_CASES
 from tandemmq.bench.beside import beside
 from tandemmq.bench.beside import table as beside_table
@@ -35,6 +35,9 @@ from tandemmq.bench.mqtt import CASES as MQTT_CASES
 from tandemmq.bench.mqtt import mqtt
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.port_attacks import CASES as PORT_CASES
+from tandemmq.bench.port_attacks import admin_port
+from tandemmq.bench.port_attacks import table as port_table
 from tandemmq.bench.replicated import CASES as REPLICATED_CASES
 from tandemmq.bench.replicated import GROUPS, has_failed, replicated
 from tandemmq.bench.scrape import CASES as SCRAPE_CASES
@@ -193,18 +196,17 @@ def _beside(cases: str | None, rate: float, seconds: float, rounds: int | None, 
     return Outcome(figures, beside_table(figures))
 
 
-def _admin_port(cases: str | None, seconds: float, rounds: int | None, compiled: Path | None) -> Outcome:
-    chosen = _chosen(cases, admin_port.CASES)
-    figures = admin_port.admin_port(chosen, seconds, rounds or ROUNDS, compiled, _say)
-    return Outcome(figures, admin_port.table(figures))
-
-
 def _growth(cases: str | None, sizes: str | None) -> Outcome:
     try:
         counts = sorted({int(each) for each in sizes.split(",") if each.strip()}) if sizes else GROWTH_SIZES
     except ValueError:
         raise click.BadParameter(f"{sizes!r}: expected numbers", param_hint="--sizes") from None
     return Outcome(growth(_chosen(cases, SUBJECTS), counts, _say))
+
+
+def _admin_port(cases: str | None, seconds: float, rounds: int | None, compiled: Path | None) -> Outcome:
+    figures = admin_port(_chosen(cases, PORT_CASES), seconds, rounds or ROUNDS, compiled, _say)
+    return Outcome(figures, port_table(figures))
 
 
 def _scrape(cases: str | None) -> Outcome:
@@ -258,7 +260,6 @@ def _pipeline(journal_gib: float, composition_gib: float, rounds: int | None, di
 
 SCENARIOS: Final[Mapping[str, Callable[..., Outcome]]] = {
     **{name: functools.partial(_messages, name) for name in ("windowed", "waiting", "backlog", "outage", "latency")},
-    "admin-port": _admin_port,
     "beside": _beside,
     "cpu": _cpu,
     "failover": _failover,
@@ -269,4 +270,5 @@ SCENARIOS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "pipeline": _pipeline,
     "replicated": _replicated,
     "scrape": _scrape,
+    "admin-port": _admin_port,
 }

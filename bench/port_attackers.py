@@ -1,4 +1,4 @@
-"""What is done to the admin port: ``python -m tandemmq.bench.admin_attackers CASE SECONDS STOMP ADMIN TOKEN_FILE``.
+"""What is done to the admin port: ``python -m tandemmq.bench.port_attackers CASE SECONDS STOMP ADMIN TOKEN_FILE``.
 
 headers  140 messages with 900 long headers each, and their queue is browsed again and again
 posts    64 requests without a body, each begun again as soon as it is closed

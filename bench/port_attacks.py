@@ -2,7 +2,7 @@
 
 A client sends 100 persistent messages a second; a receipt counts from the moment at which its
 message was due. Beside it ``/health/live`` is asked five times a second, with 2 s for an answer. Each round of a case
-(bench.admin_attackers) has a broker of its own. With ``--compiled TREE`` it runs the broker of that tree.
+(bench.port_attackers) has a broker of its own. With ``--compiled TREE`` it runs the broker of that tree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tandemmq.bench import admin_attackers
+from tandemmq.bench import port_attackers
 from tandemmq.bench.compare import aligned, machine
 from tandemmq.bench.connection import BenchError, connect
 from tandemmq.bench.frames import command_frame
@@ -28,7 +28,7 @@ from tandemmq.bench.replicated import commit
 from tandemmq.bench.statistics import percentile
 from tandemmq.bench.witness import Stream
 
-CASES: Final = ("nothing", *admin_attackers.CASES)
+CASES: Final = ("nothing", *port_attackers.CASES)
 RECEIPTS_PER_SECOND: Final = 100
 PATIENCE_SECONDS: Final = 60.0
 CHECK_SECONDS: Final = 0.2
@@ -57,14 +57,14 @@ def _run(name: str, seconds: float, tree: Path) -> Mapping[str, Any]:
         TandemMQ(data=Path(directory, "data"), tree=tree) as server,
     ):
         attacker = None
-        if name in admin_attackers.CASES:
+        if name in port_attackers.CASES:
             assert server.admin_url is not None, "ours has an admin server"
             ports = [f"{server.stomp_port}", server.admin_url.rpartition(":")[2]]
             token = str(Path(directory, "data", "index", "bench.admin-token"))
             words = [name, f"{seconds + BEGINS_SECONDS}", *ports, token]
             attacker = subprocess.Popen(
                 # It has other machines in real life: the broker and the good client come first.
-                ["nice", "-n", "19", sys.executable, "-m", "tandemmq.bench.admin_attackers", *words],
+                ["nice", "-n", "19", sys.executable, "-m", "tandemmq.bench.port_attackers", *words],
                 env={**os.environ, "PYTHONPATH": str(TREE)},
                 stdout=subprocess.PIPE,
             )
