@@ -21,6 +21,7 @@ from tandemmq.bench.instructions import CASES as COUNTED_CASES
 from tandemmq.bench.instructions import ROUNDS as COUNTED_ROUNDS
 from tandemmq.bench.jms import CASES as JMS_CASES
 from tandemmq.bench.mqtt import CASES as MQTT_CASES
+from tandemmq.bench.port_attacks import CASES as PORT_CASES
 from tandemmq.bench.process import end_in_order_at_sigterm
 from tandemmq.bench.replicated import CASES as REPLICATED_CASES
 from tandemmq.bench.replicated import GROUPS
@@ -64,7 +65,7 @@ EXIT_FAILED = 1
     help=f"Which. beside: {','.join(BESIDE_CASES)}; cpu: {','.join(CPU_CASES)}; "
     f"instructions: {','.join(COUNTED_CASES)}; "
     f"failover: {','.join(FAILOVER_CASES)}; growth: {','.join(SUBJECTS)}; jms: {','.join(JMS_CASES)}; "
-    f"mqtt: {','.join(MQTT_CASES)}; "
+    f"mqtt: {','.join(MQTT_CASES)}; admin-port: {','.join(PORT_CASES)}; "
     f"replicated: {','.join(REPLICATED_CASES)}. "
     "Default: all.",
 )

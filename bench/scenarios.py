@@ -37,6 +37,9 @@ from tandemmq.bench.mqtt import CASES as MQTT_CASES
 from tandemmq.bench.mqtt import mqtt
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.port_attacks import CASES as PORT_CASES
+from tandemmq.bench.port_attacks import admin_port
+from tandemmq.bench.port_attacks import table as port_table
 from tandemmq.bench.replicated import CASES as REPLICATED_CASES
 from tandemmq.bench.replicated import GROUPS, has_failed, replicated
 from tandemmq.bench.scrape import CASES as SCRAPE_CASES
@@ -208,6 +211,11 @@ def _growth(cases: str | None, sizes: str | None) -> Outcome:
     return Outcome(growth(_chosen(cases, SUBJECTS), counts, _say))
 
 
+def _admin_port(cases: str | None, seconds: float, rounds: int | None, compiled: Path | None) -> Outcome:
+    figures = admin_port(_chosen(cases, PORT_CASES), seconds, rounds or ROUNDS, compiled, _say)
+    return Outcome(figures, port_table(figures))
+
+
 def _scrape(cases: str | None) -> Outcome:
     figures = scrape(_chosen(cases, SCRAPE_CASES), SCRAPE_SIZES, _say)
     return Outcome(figures, scrape_table(figures))
@@ -270,4 +278,5 @@ SCENARIOS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "pipeline": _pipeline,
     "replicated": _replicated,
     "scrape": _scrape,
+    "admin-port": _admin_port,
 }

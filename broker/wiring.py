@@ -14,14 +14,17 @@ from aiohttp import web
 
 from tandemmq.broker.admin.api.api import Api
 from tandemmq.broker.admin.api.pauses import Pauses
+from tandemmq.broker.admin.connections import Connections
 from tandemmq.broker.admin.console.files import console_routes
 from tandemmq.broker.admin.destination_metrics import DestinationMetrics
+from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.events import SUFFIX as EVENTS_SUFFIX
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.ha_pages import HaPages
 from tandemmq.broker.admin.log_pages import LogPages
 from tandemmq.broker.admin.notify import Notifier
+from tandemmq.broker.admin.places import Places
 from tandemmq.broker.admin.roles import Groups
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.several_store_pages import SeveralStorePages
@@ -214,11 +217,21 @@ class Parts:
         options = self.settings.admin
         groups = Groups(options.viewers, options.operators, options.administrators)
         guard = Guard(os.path.join(self.index_root, f"{self.name}{TOKEN_SUFFIX}"), names, access, groups)
-        pages = self._pages(report, mastership)
+        answers = Answers(options.answer_size_max)
+        pages = self._pages(report, mastership, answers)
         by_name = {f"{page.method} {page.path}": page.handler for page in pages}
         users = partial(users_and_rights, self.settings.security)
         api = Api(
-            report, report.engine, self.server, self.ring, guard, by_name, users, self.pauses, options.backup_directory
+            report,
+            report.engine,
+            self.server,
+            self.ring,
+            guard,
+            by_name,
+            users,
+            self.pauses,
+            options.backup_directory,
+            answers,
         )
         server = AdminServer(
             admin.host,
@@ -231,6 +244,10 @@ class Parts:
             tls_handshake_seconds_max=self.settings.tls.handshake_timeout / 1000,
             destinations=DestinationMetrics(
                 self.settings.admin.metrics_destinations, self.settings.admin.metrics_destinations_max
+            ),
+            answers=answers,
+            connections=Connections(
+                Places(options.connections_max, options.request_timeout / 1000, options.response_timeout / 1000)
             ),
         )
         return server, guard
@@ -276,12 +293,12 @@ class Parts:
             destinations=await slices.run(destinations_of(store, self.engine_settings, self.policies, slices.start)),
         )
 
-    def _pages(self, report: Report, mastership: Mastership) -> list[web.RouteDef]:
+    def _pages(self, report: Report, mastership: Mastership, answers: Answers) -> list[web.RouteDef]:
         kind = self.settings.locker.type if self.replica is None else self.locker.kind
         choose = None if self.replica is None else self.replica.choose_successor
-        ha_pages = HaPages(self.ring, report.status, self.locker, kind, lambda: mastership, choose)
+        ha_pages = HaPages(self.ring, report.status, self.locker, kind, lambda: mastership, choose, answers)
         return [
-            *self._store_pages(report, mastership).routes(),
+            *self._store_pages(report, mastership, answers).routes(),
             *ha_pages.routes(),
             *(LogPages(self.log).routes() if self.log is not None else ()),
             *self._replication_pages(mastership),
@@ -299,7 +316,7 @@ class Parts:
 
         return ReplicationPages(self.replica, rotate).routes()
 
-    def _store_pages(self, report: Report, mastership: Mastership) -> SeveralStorePages:
+    def _store_pages(self, report: Report, mastership: Mastership, answers: Answers) -> SeveralStorePages:
         options = self.settings.store
 
         def members() -> dict[str, Store] | None:
@@ -321,6 +338,7 @@ class Parts:
                 report.details,
                 index_root=index_root,
                 archive=archive,
+                answers=answers,
             )
 
         # Of several, the whole is asked for a compaction only.

@@ -10,7 +10,17 @@ from typing import Any, Final
 
 import click
 
-from tandemmq.broker.admin.events import SUFFIX, Clock, Event, Moment, event_of, moment_of, read_ring, rings_in
+from tandemmq.broker.admin.events import (
+    CAPACITY,
+    SUFFIX,
+    Clock,
+    Event,
+    Moment,
+    event_of,
+    moment_of,
+    read_ring,
+    rings_in,
+)
 from tandemmq.cli.answers import json_option
 from tandemmq.cli.failover_timeline import MEANING, PHASES, Happening, Outage, Reading, merge, outages
 from tandemmq.cli.failures import Unreachable
@@ -126,7 +136,13 @@ def _ask(admin: str) -> tuple[Reading, str | None]:
             raise NotABroker(f"{admin} answers without its clocks: is that a broker's admin address?")
         asked.append((before, clock.now().boot_seconds, now))
     before, after, now = min(asked, key=lambda times: times[1] - times[0])
-    events = tuple(event for entry in answer.get("events", ()) if (event := event_of(entry)) is not None)
+    entries, earlier = list(answer.get("events", ())), answer.get("earlier")
+    for _ in range(CAPACITY):
+        if earlier is None:
+            break
+        page = ask(admin, f"events?before={earlier}")
+        entries, earlier = [*page["events"], *entries], page["earlier"]
+    events = tuple(event for entry in entries if (event := event_of(entry)) is not None)
     master = answer.get("holder")
     further = master.get("admin") if isinstance(master, dict) else None
     return Reading(str(answer.get("name", admin)), admin, events, now, before, after), further

@@ -177,6 +177,9 @@ def _print(answer: dict[str, Any]) -> None:
         [Column("queue"), *(Column(key, is_number=True) for key in columns)],
         ([str(queue.get("name", "?")), *(queue.get(key) for key in columns)] for queue in queues),
     )
+    left_out = _object(_object(answer, "left_out") or {}, "queues")
+    if left_out:
+        click.echo(f"and {left_out.get('rows')} more: tandemmq queues list")
 
 
 def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:

@@ -31,7 +31,7 @@ from tandemmq.config.security import SecuritySettings
 from tandemmq.config.store import MIB, Pattern, StoreSettings
 from tandemmq.config.tls import TlsSettings
 from tandemmq.config.tracing import TracingSettings
-from tandemmq.config.units import Bytes, Count
+from tandemmq.config.units import Bytes, Count, Milliseconds
 from tandemmq.config.virtual_destinations import VirtualDestinations
 from tandemmq.config.websocket import WebSocketSettings
 
@@ -142,6 +142,16 @@ class AdminSettings(Section):
     scrape has sums alone."""
     metrics_destinations_max: Count = 1_000
     """So many destinations have them at most; the others are counted."""
+    connections_max: Annotated[Count, Field(ge=1)] = 64
+    """Connections at once, beside 16 for health checks alone. One more takes the place of one without a login, of the
+    address with the most of them."""
+    request_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
+    """A client that has not sent the head of a request, or then its body, within this time is hung up on."""
+    response_timeout: Annotated[Milliseconds, Field(ge=100)] = 30_000
+    """A client that has not taken a response within this time is hung up on."""
+    answer_size_max: Annotated[Bytes, Field(ge=64 * 1024, le=8 << 20)] = 4 << 20
+    """Length of one answer. A longer list ends there and tells how to go on; of metrics of destinations, the others are
+    counted."""
 
     viewers: Annotated[tuple[str, ...], Listed] = ()
     """Groups that may see in the API and the console what there is, but no message."""

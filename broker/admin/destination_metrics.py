@@ -1,7 +1,7 @@
 """Metrics of single destinations, of those that an operator chose: as text, made in steps.
 
-How many have any is bounded, since Prometheus keeps several series of each: what is beyond the bound is counted in
-``tandemmq_destinations_left_out``, and is in the sums none the less.
+How many have any is bounded, since Prometheus keeps several series of each, and so is the length of all: what is beyond
+a bound is counted in ``tandemmq_destinations_left_out``, and is in the sums none the less.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tandemmq.broker.admin.encoding import BYTES_MAX
 from tandemmq.broker.admin.metric_table import LEFT_OUT, OF_DESTINATIONS, Named
 from tandemmq.broker.core.names import Pattern
 from tandemmq.broker.core.slices import Work, pieces
 
 # Of a status: what is listed there, by the label "kind", and which of its figures is the destination's name.
 _LISTS: Final = (("queue", "queues", "name"), ("topic", "topics", "name"), ("subscription", "subscriptions", "topic"))
+#: Of one sample, without its labels: the name and the value.
+SAMPLE_BYTES_MAX: Final = 90
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -25,8 +28,9 @@ class DestinationMetrics:
         self._patterns = tuple(map(Pattern, patterns))
         self._most = most
 
-    def text(self, status: Mapping[str, Any]) -> Work[bytes]:
-        """What a scrape tells of them; nothing where there are no patterns, or the broker is no master."""
+    def text(self, status: Mapping[str, Any], bytes_max: int = BYTES_MAX) -> Work[bytes]:
+        """What a scrape tells of them, in ``bytes_max`` bytes at most; nothing where there are no patterns, or the
+        broker is no master."""
         if not self._patterns or "queues" not in status:
             return b""
         chosen: list[tuple[str, dict[str, Any]]] = []
@@ -34,9 +38,14 @@ class DestinationMetrics:
         for kind, listed, name in _LISTS:
             for piece in pieces(status[listed]):
                 wanted = [each for each in piece if any(pattern.matches(each[name]) for pattern in self._patterns)]
-                taken = wanted[: self._most - len(chosen)]
-                chosen += [(_labels(kind, each, each[name]), each) for each in taken]
-                left_out += len(wanted) - len(taken)
+                for each in wanted:
+                    labels = _labels(kind, each, each[name])
+                    length = len(OF_DESTINATIONS) * (len(labels.encode()) + SAMPLE_BYTES_MAX)
+                    if len(chosen) == self._most or length > bytes_max:
+                        left_out += 1
+                        continue
+                    bytes_max -= length
+                    chosen.append((labels, each))
                 yield
         parts = [f"{_head(LEFT_OUT)}{LEFT_OUT.full_name} {left_out}\n".encode()]
         for named in OF_DESTINATIONS:

@@ -182,6 +182,7 @@ class EventRing:
         self._former: tuple[Event, ...] = ()
         self._own: deque[Event] = deque(maxlen=CAPACITY)
         self._unwritten: deque[Event] = deque(maxlen=CAPACITY)
+        self._recorded = 0
         self._guard = threading.Lock()  # never held while anything waits
         self._epoch = 0
         self._alive: Moment | None = None
@@ -244,6 +245,7 @@ class EventRing:
         event = Event(at, kind, self._epoch, {name: _short(value) for name, value in facts.items()})
         with self._guard:
             self._own.append(event)
+            self._recorded += 1
             if self._thread is not None:
                 self._unwritten.append(event)
         self._wake.set()
@@ -255,18 +257,20 @@ class EventRing:
         with self._guard:
             return [*self._former, *self._own][-CAPACITY:]
 
-    def answer(self, last: int | None = None) -> dict[str, Any]:
-        """What ``GET /events`` says, of all events or of the ``last`` ones. ``now`` is read last, so that who asks may
-        compare it with his own clocks."""
-        receipt = self._last_receipt
-        events = self.events()
-        events = events if last is None else events[max(0, len(events) - last) :]
-        return {
-            "name": self.name,
-            "last_receipt": None if receipt is None else receipt.as_json(),
-            "events": [event.as_json() for event in events],
-            "now": self.clock.now().as_json(),
-        }
+    def numbered(self, before: int | None = None) -> tuple[list[Event], int]:
+        """As ``events``, of all or of those with numbers less than ``before``; and the number that follows the last of
+        them. Events of this run have numbers from 0 on; those of former runs have negative ones."""
+        with self._guard:
+            events, end = [*self._former, *self._own][-CAPACITY:], self._recorded
+        if before is not None and before < end:
+            events = events[: max(0, len(events) - (end - before))]
+            end = before
+        return events, end
+
+    @property
+    def last_receipt(self) -> Moment | None:
+        """When the broker gave its last receipt, by the looks of ``alive``."""
+        return self._last_receipt
 
     # ---- the file
 

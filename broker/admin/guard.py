@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hmac
 import logging
 from collections.abc import Collection
 from contextlib import suppress
@@ -22,7 +21,7 @@ from aiohttp.typedefs import Handler
 
 from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.roles import ANYBODY, NO_GROUPS, STRANGER, TOKEN_HOLDER, Caller, Groups, Role
-from tandemmq.broker.admin.sessions import Sessions, may_change
+from tandemmq.broker.admin.sessions import Sessions, may_change, same
 from tandemmq.broker.admin.token import new_token, read_token, write_token
 from tandemmq.broker.core.access import Access, Credentials, Operation
 from tandemmq.broker.core.commands import ClientError
@@ -50,6 +49,12 @@ def caller_of(request: web.Request) -> Caller:
     """Who asks, of a request below /api/ that the guard let through."""
     caller: Caller = request[_CALLER]
     return caller
+
+
+def has_login(request: web.Request) -> bool:
+    """Whether a request that the guard let through showed a login, and it was looked at."""
+    caller: Caller | None = request.get(_CALLER)
+    return caller is not None and caller is not ANYBODY and caller.role > Role.NOBODY
 
 
 class Guard:
@@ -112,8 +117,10 @@ class Guard:
         is_reading = request.method in _READING
         if request.path.startswith(_API):
             request[_CALLER] = await self._caller(request)
-        elif not is_reading and (await self._caller(request)).role < Role.ADMIN:
-            return self.unknown("the admin token is needed, or a user with admin rights on all queues and topics")
+        elif not is_reading:
+            request[_CALLER] = caller = await self._caller(request)
+            if caller.role < Role.ADMIN:
+                return self.unknown("the admin token is needed, or a user with admin rights on all queues and topics")
         return await handler(request)
 
     def unknown(self, refusal: str) -> web.Response:
@@ -126,7 +133,7 @@ class Guard:
         """What is wrong with where the request says it comes from, or goes to."""
         host = request.headers.get("Host", "")
         origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _site(origin) != host:
             return f"pages of {origin[:255]!r} may not ask here"
         if request.path.startswith(_FOR_EVERY_HOST) or self._hosts.knows(host):
             return None
@@ -157,7 +164,7 @@ class Guard:
 
     def holder_of(self, token: str) -> Caller | None:
         """None: that is not the broker's token."""
-        is_ours = bool(self._token) and hmac.compare_digest(token.strip().encode(), self._token.encode())
+        is_ours = bool(self._token) and same(token.strip(), self._token)
         return TOKEN_HOLDER if is_ours else None
 
     async def user(self, login: str, password: str, host: str) -> Caller | None:
@@ -195,6 +202,14 @@ class Guard:
         except ClientError:
             return False
         return True
+
+
+def _site(origin: str) -> str | None:
+    """Host and port of a page; None: that names none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _peer(host: str | None) -> str:

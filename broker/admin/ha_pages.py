@@ -7,14 +7,18 @@ hangs makes an answer old, and says how old, but never late.
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
 from aiohttp import web
 
-from tandemmq.broker.admin.answers import answer, not_master
-from tandemmq.broker.admin.events import EventRing
+from tandemmq.broker.admin.answers import answer, encoded, not_master
+from tandemmq.broker.admin.encoding import Answers, Rows, rendered
+from tandemmq.broker.admin.events import Event, EventRing
+from tandemmq.broker.core.slices import Work
 from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.states import NotMaster, Phase
 from tandemmq.broker.replication.errors import ChangeRefused
@@ -22,6 +26,10 @@ from tandemmq.locker.contract import Holder, Locker
 
 #: A handover is bounded by the time to say the last words and by a checkpoint; a volume that hangs is not waited for.
 HANDOVER_SECONDS_MAX = 30.0
+
+# int() refuses thousands of digits.
+_COUNT = re.compile(r"[0-9]{1,9}")
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 Status = dict[str, Any]
 
@@ -41,6 +49,7 @@ class HaPages:
         kind: str,
         rule: Callable[[], Mastership],
         choose_successor: Callable[[str], None] | None = None,
+        answers: Answers | None = None,
     ) -> None:
         self._ring = ring
         self._status = status
@@ -48,6 +57,7 @@ class HaPages:
         self._kind = kind
         self._rule = rule
         self._choose_successor = choose_successor
+        self._answers = answers or Answers()
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -82,14 +92,34 @@ class HaPages:
         return answer(lock)
 
     async def _get_events(self, request: web.Request) -> web.Response:
-        """The ring, or the ``?last=N`` of it; with who is master as far as this broker knows: one address leads to the
-        other."""
-        text = request.query.get("last")
-        if text is not None and not text.isdecimal():
-            return answer({"error": f"last={text!r}: expected a number of events"}, 400)
-        rule = self._rule()
-        events = self._ring.answer(None if text is None else int(text))
-        return answer({"role": rule.phase.role.value, "holder": _holder(rule.holder)} | events)
+        """The ring, or the ``?last=N`` of it; with the master as far as this broker knows: one address leads to the
+        other. What is longer than an answer may be begins later: ``earlier`` is the ``before`` of what is missing."""
+        last, before = request.query.get("last"), request.query.get("before")
+        for name, text, pattern in (("last", last, _COUNT), ("before", before, _NUMBER)):
+            if text is not None and not pattern.fullmatch(text):
+                return answer({"error": f"{name}={text[:50]!r}: expected a number"}, 400)
+        asked = (None if text is None else int(text) for text in (last, before))
+        return encoded(await self._answers.run(self.events_json(*asked)))
+
+    def events_json(self, last: int | None, before: int | None) -> Work[bytes]:
+        """The body of ``GET /events``, for its query."""
+        events, end = self._ring.numbered(before)
+        asked = events if last is None else events[max(0, len(events) - last) :]
+        # The latest have room first.
+        rows = Rows(self._answers.bytes_max)
+        yield from rendered(rows, asked[::-1], Event.as_json)
+        rows.parts.reverse()
+        rule, receipt = self._rule(), self._ring.last_receipt
+        value = {
+            "role": rule.phase.role.value,
+            "holder": _holder(rule.holder),
+            "name": self._ring.name,
+            "last_receipt": None if receipt is None else receipt.as_json(),
+            "earlier": end - len(rows.parts) if len(rows.parts) < len(asked) else None,
+        }
+        # Last, so that the client may compare it with its own clocks.
+        now = json.dumps(self._ring.clock.now().as_json()).encode()
+        return b"".join((json.dumps(value).encode()[:-1], b', "events": ', *rows.array, b', "now": ', now, b"}\n"))
 
     def _choose(self, node: str) -> None:
         """Raises ChangeRefused, and NotMaster of broker.ha.states."""
@@ -119,7 +149,7 @@ class HaPages:
             return answer({"error": str(error)}, 422)
         except TimeoutError:
             return answer({"error": f"the handover of {name} is not over after {HANDOVER_SECONDS_MAX:.0f} s"}, 503)
-        return answer({"name": name, **asdict(done), "at": self._ring.answer(0)["now"]})
+        return answer({"name": name, **asdict(done), "at": self._ring.clock.now().as_json()})
 
 
 def proof_facts(locker: Locker) -> dict[str, float | bool | None] | None:

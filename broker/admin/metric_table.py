@@ -271,7 +271,8 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
 }
 #: Of single destinations (broker.admin.destination_metrics); ``path`` is the key among the figures of one.
 LEFT_OUT: Final = _gauge(
-    "destinations_left_out", "Destinations that are not shown by themselves: beyond `admin.metrics_destinations_max`."
+    "destinations_left_out",
+    "Destinations without metrics of their own: beyond `admin.metrics_destinations_max` or `admin.answer_size_max`.",
 )
 _OF: Final = ("kind", "destination", "subscription")
 OF_DESTINATIONS: Final = (

@@ -29,41 +29,37 @@ What the status callable returns (JSON-able; only the first four are required):
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import math
 import socket
 import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
-from aiohttp import web
+from aiohttp import ClientError, web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
+from aiohttp.web_protocol import RequestPayloadError
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from tandemmq.broker.admin.answers import answer, encoded
+from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.api.endpoints import BODY_BYTES_MAX
+from tandemmq.broker.admin.connections import PORT, AdminConnection, Connections
 from tandemmq.broker.admin.destination_metrics import DestinationMetrics
+from tandemmq.broker.admin.encoding import Answers
+from tandemmq.broker.admin.guard import has_login
 from tandemmq.broker.admin.metrics import StatusCollector
-from tandemmq.broker.core.slices import ITEMS, Work, pieces
-from tandemmq.broker.engine.slicing import Slices
+from tandemmq.broker.admin.places import Places, State
+from tandemmq.broker.core.slices import Work
 from tandemmq.broker.net.tls_handshake import TlsServer
 
 log = logging.getLogger(__name__)
 
 Status = dict[str, Any]
 
-# The longest names of destinations and ids of messages, each byte as three characters.
-REQUEST_LINE_BYTES_MAX = 8_190
-HEADER_BYTES_MAX = 4_096
-IDLE_CONNECTION_SECONDS_MAX = 30.0
-#: Connections at once. One more takes the place of one that has been silent for so long, or is hung up on.
-CONNECTIONS_MAX = 64
-SILENT_SECONDS_MIN = 0.25
-#: Between two checks for silent connections.
-LOOK_SECONDS = 5.0
+#: Between two looks for connections whose time is over.
+LOOK_SECONDS = 1.0
 STOP_SECONDS_MAX = 1.0
 BACKLOG = 64
 
@@ -106,19 +102,22 @@ def is_standby(status: Status) -> bool:
 
 
 #: For those who cannot send a query: page -> whether it answers 200; the body is that of /health.
+HEALTH: Final = "/health"
 HEALTH_PAGES: Final = {"/health/live": is_alive, "/health/ready": is_ready, "/health/standby": is_standby}
+
+
+#: Where the lists of ``/status`` are whole, page by page.
+ALL_AT: Final = {
+    "queues": "/api/v1/destinations/queue",
+    "topics": "/api/v1/destinations/topic",
+    "subscriptions": "/api/v1/subscriptions",
+    "blocked_producers": "/api/v1/producers",
+}
 
 
 def _nothing_more() -> Work[Status]:
     yield
     return {}
-
-
-class _Refused(asyncio.Protocol):
-    """A connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast("asyncio.Transport", transport).abort()
 
 
 class AdminServer:
@@ -140,10 +139,13 @@ class AdminServer:
         tls: ssl.SSLContext | None = None,
         tls_handshake_seconds_max: float | None = None,
         destinations: DestinationMetrics | None = None,
+        answers: Answers | None = None,
+        connections: Connections | None = None,
     ) -> None:
         """``details`` is what ``/status`` and ``/metrics`` tell beside ``status``, ``counts`` together; made in steps.
         ``check`` comes before every page (broker.admin.guard). ``destinations``: those that have metrics of their
-        own. ``tls``: it speaks HTTPS, and nothing else."""
+        own. ``tls``: it speaks HTTPS, and nothing else. ``answers``: how long they may be.
+        ``connections``: how many, and their times."""
         self._host = host
         self._port = port
         self._status = status
@@ -153,13 +155,13 @@ class AdminServer:
         self._tls = tls
         self._tls_handshake_seconds_max = tls_handshake_seconds_max
         self._destinations = destinations or DestinationMetrics()
+        self._answers = answers or Answers()
         self._telling = asyncio.Lock()  # one at a time, however many ask
         self._socket: socket.socket | None = None
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | TlsServer | None = None
         self._looking: asyncio.Task[None] | None = None
-        # When each connection had a request answered last, or came; inf: one is being answered.
-        self._heard: dict[web.RequestHandler, float] = {}
+        self._connections = connections or Connections(Places())
 
     @property
     def address(self) -> tuple[str, int]:
@@ -202,11 +204,12 @@ class AdminServer:
         self.bind()
         assert self._socket is not None, "a bound admin server has its socket"
         application = web.Application(
-            client_max_size=BODY_BYTES_MAX, middlewares=[self._note, *([self._check] if self._check else [])]
+            client_max_size=BODY_BYTES_MAX,
+            middlewares=[self._answer, *([self._check] if self._check else []), self._read],
         )
         application.router.add_get("/status", self._get_status, allow_head=False)
         # Balancers ask by HEAD.
-        application.router.add_get("/health", self._get_health)
+        application.router.add_get(HEALTH, self._get_health)
         for page, is_well in HEALTH_PAGES.items():
             application.router.add_get(page, partial(self._get_health_page, is_well))
         application.router.add_get("/metrics", self._get_metrics, allow_head=False)
@@ -215,9 +218,6 @@ class AdminServer:
             application,
             access_log=None,
             handle_signals=False,
-            keepalive_timeout=IDLE_CONNECTION_SECONDS_MAX,
-            max_line_size=REQUEST_LINE_BYTES_MAX,
-            max_field_size=HEADER_BYTES_MAX,
             shutdown_timeout=STOP_SECONDS_MAX,
         )
         self._runner = runner
@@ -231,9 +231,9 @@ class AdminServer:
                 self._socket,
                 self._tls,
                 self._tls_handshake_seconds_max,
-                CONNECTIONS_MAX,
+                self._connections.places.most,
                 self._accept,
-                lambda protocol: self._heard.pop(cast("web.RequestHandler", protocol), None),
+                lambda protocol: None,  # it has a place only when it is connected
             )
             secured.listen(BACKLOG)
             self._listening = secured
@@ -248,7 +248,6 @@ class AdminServer:
         if self._listening is not None:
             self._listening.close()
         self._looking = self._listening = None
-        self._heard.clear()
         if runner is not None:
             await runner.cleanup()
         if listener is not None:
@@ -257,67 +256,67 @@ class AdminServer:
     # ---- who connects
 
     def _accept(self) -> asyncio.Protocol:
-        assert self._runner is not None, "somebody connects while it listens"
+        assert self._runner is not None, "it listens only after it was set up"
         assert self._runner.server is not None, "a runner that was set up has its server"
-        now = asyncio.get_running_loop().time()
-        if len(self._runner.server.connections) >= CONNECTIONS_MAX and not self._evict(now):
-            log.warning("admin server: more than %d connections, one refused", CONNECTIONS_MAX)
-            return _Refused()
-        handler = self._runner.server()
-        self._heard[handler] = now
-        return handler
-
-    def _evict(self, now: float) -> bool:
-        """Whether somebody was hung up on who has been silent for a while, the longest of all."""
-        heard = {handler: heard for handler, heard in self._heard.items() if handler.transport is not None}
-        silent = min(heard, key=heard.__getitem__, default=None)
-        if silent is None or now - heard[silent] < SILENT_SECONDS_MIN:
-            return False
-        self._hang_up(silent)
-        return True
-
-    def _hang_up(self, handler: web.RequestHandler) -> None:
-        del self._heard[handler]
-        if handler.transport is not None:
-            handler.transport.abort()
-
-    @web.middleware
-    async def _note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Whoever has a request answered is not silent."""
-        self._heard[request.protocol] = math.inf
-        try:
-            return await handler(request)
-        except web.HTTPException:
-            raise
-        except Exception as error:
-            log.exception("the request %s %s failed", request.method, request.path)
-            return answer({"error": f"the broker failed to answer this request ({error!r}); its log says where"}, 500)
-        finally:
-            if request.protocol.transport is not None:
-                self._heard[request.protocol] = asyncio.get_running_loop().time()
-            else:
-                self._heard.pop(request.protocol, None)
+        return self._connections.make(self._runner.server, asyncio.get_running_loop())
 
     async def _look(self) -> None:
-        """Hang up on who does not finish what he began to ask."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            now = asyncio.get_running_loop().time()
-            for handler, heard in list(self._heard.items()):
-                is_over = handler.transport is None and now - heard > LOOK_SECONDS
-                if is_over or now - heard > IDLE_CONNECTION_SECONDS_MAX:
-                    self._hang_up(handler)
+            self._connections.look()
+
+    @web.middleware
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The outermost: what happens here is the broker's time, and an error of it is an answer, too."""
+        connection = cast("AdminConnection", request.protocol)
+        connection.enter(State.WORK)
+        is_spare = connection.place is not None and connection.place.is_spare
+        try:
+            if is_spare and not request.path.startswith(HEALTH):
+                response: web.StreamResponse = answer({"error": "all places for connections are taken"}, 503)
+            else:
+                response = await handler(request)
+        except web.HTTPException as refusal:
+            response = refusal
+        except Exception as error:
+            what = f"the request {request.method} {request.path[:100]!r} failed"
+            self._connections.log.warning(PORT, type(error).__name__, what, error=error)
+            response = answer(
+                {"error": f"the broker failed to answer this request ({error!r}); its log says where"}, 500
+            )
+        if is_spare:
+            response.force_close()
+        if isinstance(response, web.HTTPException):
+            raise response
+        return response
+
+    @web.middleware
+    async def _read(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Behind the guard: the body of a request that it let through, which has a limited time (``Places``)."""
+        connection = cast("AdminConnection", request.protocol)
+        if connection.place is not None and has_login(request):
+            connection.place.is_known = True
+        if request.body_exists:
+            connection.enter(State.BODY)
+            try:
+                await request.read()
+            except web.HTTPRequestEntityTooLarge:
+                return answer({"error": f"a body has {BODY_BYTES_MAX} bytes at most"}, 413)
+            except (ConnectionError, ClientError, RequestPayloadError, HttpProcessingError) as error:
+                refused = answer({"error": f"the body did not come: {type(error).__name__}"}, 400)
+                refused.force_close()
+                return refused
+            connection.enter(State.WORK)
+        return await handler(request)
 
     # ---- pages
 
     async def _get_status(self, request: web.Request) -> web.Response:
         async with self._telling:
-            slices = Slices(asyncio.get_running_loop())
-            parts = await slices.run(_parts(await self._everything(slices)))
-        return encoded(b"".join(parts))
+            return await self._answers.json(await self._everything(), all_at=ALL_AT)
 
-    async def _everything(self, slices: Slices) -> Status:
-        details = await slices.run(self._details())
+    async def _everything(self) -> Status:
+        details = await self._answers.run(self._details())
         status = self._status()  # last, so that it is as fresh as can be
         counts = status.get("counts", {}) | details.get("counts", {})
         return status | details | ({"counts": counts} if counts else {})
@@ -335,32 +334,10 @@ class AdminServer:
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         async with self._telling:
-            slices = Slices(asyncio.get_running_loop())
-            status = await self._everything(slices)
-            of_destinations = await slices.run(self._destinations.text(status))
+            status = await self._everything()
+            of_destinations = await self._answers.run(self._destinations.text(status, self._answers.bytes_max))
         registry = CollectorRegistry(auto_describe=False)
         registry.register(StatusCollector(status))
         return web.Response(
             body=generate_latest(registry) + of_destinations, headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
-
-
-def _parts(status: Status) -> Work[list[bytes]]:
-    """The JSON of ``status``, its long lists in steps."""
-    parts: list[bytes] = []
-
-    def add(text: str) -> None:
-        parts.append(text.encode())
-
-    for number, (key, value) in enumerate(status.items()):
-        add(f"{', ' if number else '{'}{json.dumps(key)}: ")
-        if isinstance(value, list) and len(value) > ITEMS:
-            for count, piece in enumerate(pieces(value)):
-                add(f"{', ' if count else '['}{json.dumps(piece, default=str)[1:-1]}")
-                yield
-            add("]")
-        else:
-            add(json.dumps(value, default=str))
-            yield
-    add("}\n")
-    return parts

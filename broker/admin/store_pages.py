@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from tandemmq.broker.admin.answers import answer, not_master
+from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.core.slices import Work
-from tandemmq.broker.engine.slicing import Slices
 from tandemmq.journal.errors import JournalError
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.maintenance.compaction import CompactionReport
@@ -54,11 +54,13 @@ class StorePages:
         *,
         index_root: str | None = None,
         archive: str | None = None,
+        answers: Answers | None = None,
     ) -> None:
         self._place = Place(JournalFiles(directory), file_length, True, index_root, archive)
         self._store = store
         self._status = status
         self._details = details
+        self._answers = answers or Answers()
         self._compaction: asyncio.Future[CompactionReport] | None = None
         self._questions = 0
 
@@ -76,7 +78,7 @@ class StorePages:
         text = request.query.get("file")
         only = None if text is None else file_named(text)
         if text is not None and only is None:
-            return answer({"error": f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one"}, 400)
+            return answer({"error": f"{text[:100]!r} is no journal file: db-87.log, db-87 or 87 would be one"}, 400)
         if self._questions >= QUESTIONS_MAX:
             return answer({"error": f"{QUESTIONS_MAX} such questions are being answered: ask again"}, 503)
         self._questions += 1
@@ -86,7 +88,7 @@ class StorePages:
             self._questions -= 1
 
     async def _why(self, store: Store, only: int | None) -> web.Response:
-        consumers = _consumers(await Slices(asyncio.get_running_loop()).run(self._details()))
+        consumers = _consumers(await self._answers.run(self._details()))
 
         def ask(function: Callable[[State], T]) -> T:
             try:
@@ -95,14 +97,16 @@ class StorePages:
                 raise _Ended from error
 
         try:
-            why = await asyncio.to_thread(
-                lambda: explain(
-                    ask,
-                    self._place,
-                    read_headers(self._place.files),
-                    int(time.time() * 1000),
-                    consumers=consumers,
-                    only=only,
+            said = await asyncio.to_thread(
+                lambda: dataclasses.asdict(
+                    explain(
+                        ask,
+                        self._place,
+                        read_headers(self._place.files),
+                        int(time.time() * 1000),
+                        consumers=consumers,
+                        only=only,
+                    )
                 )
             )
         except NoSuchFile as error:
@@ -113,7 +117,7 @@ class StorePages:
             return self._no_master()
         except (OSError, JournalError) as error:
             return answer({"error": str(error)}, 500)
-        return answer(dataclasses.asdict(why))
+        return await self._answers.json(said, all_at={"files": "/store/why?file=NAME"})
 
     async def _post_compact(self, request: web.Request) -> web.Response:
         """Answers when it is done. One at a time: who asks meanwhile gets the answer of the one that runs."""

@@ -36,6 +36,7 @@ from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.ports import Then
 from tandemmq.broker.engine.refusals import may
 from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.store.operations import AddConnection, Atomic
 from tandemmq.store.records.message_ids import is_of_numbered
 
@@ -87,6 +88,7 @@ class Clients(Part):
         self._connection_ids: dict[str, Client] = {}
         self._connection_owners = ConnectionIds(shared.store.connections())
         self._denials = Denials()
+        self._limited = LimitedLog(log)
 
     # ---- its commands
 
@@ -203,7 +205,9 @@ class Clients(Part):
         tell(client.connection, session.fail, error)
         is_fatal = error.is_fatal and (not session.survives_errors or isinstance(command, Connect | ProtocolFailure))
         if is_fatal or (self._settings.stomp_strict_errors and not session.survives_errors):
-            log.info("%r hung up on: %s", client.connection, error.message[:_LOGGED_CHARACTERS_MAX])
+            kind = f"{type(command).__name__} {error.kind.name} {client.principal.name}"
+            text = f"{client.connection!r} hung up on: {error.message[:_LOGGED_CHARACTERS_MAX]}"
+            self._limited.warning(type(session).__name__, kind, text, level=logging.INFO)
             self.hang_up(client)
 
     # ---- the beginning

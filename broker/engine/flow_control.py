@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from tandemmq import log_events
@@ -39,6 +40,9 @@ from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)
+
+#: Producers that wait and are named.
+NAMED_MAX = 100
 
 # What waits of one connection before it is not read any more, and of all: beyond that a send fails.
 SENDS_MAX = 1000
@@ -433,9 +437,9 @@ class FlowControl(Part):
             id = next((id for id, named in client.producers.items() if named == destination), "-1:-1")
             self._advising.tell(FastProducerFact(name_of(client), id, destination))
 
-    def blocked(self) -> list[dict[str, Any]]:
-        """Who waits: for which limit, whose it is, and since when."""
-        return [self._figures(client, blocked) for client, blocked in self._blocked.items()]
+    def blocked(self, most: int = NAMED_MAX) -> list[dict[str, Any]]:
+        """The first ``most`` that wait: for which limit, whose it is, and since when. ``counts`` counts all."""
+        return [self._figures(client, blocked) for client, blocked in islice(self._blocked.items(), most)]
 
     def _figures(self, client: Client, blocked: _Blocked) -> dict[str, Any]:
         reason = _first(blocked).reason

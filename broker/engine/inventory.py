@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import translate
 from heapq import nsmallest
+from itertools import islice
 from re import compile as compile_pattern
 from typing import Any, Final, NamedTuple
 
@@ -30,8 +31,10 @@ from tandemmq.store.records.message import Destination, DestinationKind
 Row = dict[str, Any]
 #: Queues of the broker's own that are nobody's work.
 _UNLISTED: Final = (PENDING, PAUSES)
-#: Of the destinations of a consumer so many are named.
+#: Of the destinations of a consumer, or of a branch, so many are named.
 NAMED_MAX = 100
+#: Each may name so many.
+ROWS_A_STEP = 16
 
 KINDS = {
     DestinationKind.QUEUE: "queue",
@@ -266,8 +269,8 @@ def _branch(key: str, branch: Branch) -> Row:
         "kind": "xa",
         "state": state,
         "connection": None if branch.client is None else branch.client.connection.id,
-        "adds_to": sorted(map(str, branch.adds_to)),
-        "removes_from": sorted(map(str, branch.removes_from)),
+        "adds_to": sorted(map(str, islice(branch.adds_to, NAMED_MAX))),
+        "removes_from": sorted(map(str, islice(branch.removes_from, NAMED_MAX))),
     }
 
 
@@ -290,8 +293,8 @@ def _page(named: Iterable[tuple[str, Any]], row: Callable[[Any], Row | None], qu
         yield
     chosen = nsmallest(query.limit, chosen, key=_place)
     rows: list[Row] = []
-    for those in pieces(chosen):
-        rows += _rows(those, row)
+    for start in range(0, len(chosen), ROWS_A_STEP):
+        rows += _rows(chosen[start : start + ROWS_A_STEP], row)
         yield
     return Found(rows, total, chosen[-1][0] if behind > len(chosen) else None)
 

@@ -30,6 +30,7 @@ from tandemmq.broker.net.transport import DEFAULT_LIMITS, Connection, Engine, Ou
 from tandemmq.broker.net.turns import Turns
 from tandemmq.broker.net.unfinished_input import UnfinishedInput
 from tandemmq.broker.net.websocket import WebSocket, WebSocketOptions
+from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.websocket.upgrade import Refusal
 from tandemmq.config.addresses import Address
@@ -73,27 +74,24 @@ class Refused(asyncio.Protocol):
     _answer: bytes
     _name: str
     _reason: str
+    _limited: LimitedLog
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        log.warning(
-            "connector %s: too many connections, one refused: %s",
-            self._name,
-            self._reason,
-            extra=log_events.TOO_MANY_CONNECTIONS,
-        )
+        text = f"connector {self._name}: too many connections, one refused: {self._reason}"
+        self._limited.warning(self._name, "one refused", text, log_events.TOO_MANY_CONNECTIONS)
         writing = cast("asyncio.WriteTransport", transport)  # uvloop's, with TLS, is no subclass of it
         writing.write(self._answer)
         writing.close()
 
 
-def _refused(connector: Connector, session: Session, reason: str) -> Refused:
+def _refused(connector: Connector, session: Session, reason: str, limited: LimitedLog) -> Refused:
     """One too many, told in the words of what is spoken there; by WebSocket in those of HTTP."""
     if connector.websocket is not None:
         answer = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"Too many connections: {reason}").answer
     else:
         session.fail(ClientError("Too many connections", reason))
         answer = session.take()
-    return Refused(answer, connector.name, reason)
+    return Refused(answer, connector.name, reason, limited)
 
 
 class Newcomer(NamedTuple):
@@ -236,7 +234,7 @@ class Server:
                     session = connector.make_session(id)
                     reason = self._too_many(connector)
                     if reason is not None:
-                        return _refused(connector, session, reason)
+                        return _refused(connector, session, reason, outbox.limited)
                     connection = Connection(
                         id,
                         session,
@@ -308,11 +306,9 @@ class Server:
             is_there = not newcomer.is_over and newcomer.connection.descriptor >= 0
             is_fit = is_there and (newcomer.connector is connector or not is_connector_full)
             if is_fit and now - newcomer.came >= SILENT_SECONDS_MIN:
-                log.warning(
-                    "%r has been silent since it came, and makes room for another",
-                    newcomer.connection,
-                    extra=log_events.TOO_MANY_CONNECTIONS,
-                )
+                assert self._outbox is not None, "it listens"
+                text = f"{newcomer.connection!r} has been silent since it came, and makes room for another"
+                self._outbox.limited.warning(connector.name, "silent", text, log_events.TOO_MANY_CONNECTIONS)
                 newcomer.connection.abort()
                 return None
         return reason

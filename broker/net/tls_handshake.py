@@ -1,4 +1,5 @@
-"""Listening with TLS: who does not get through the handshake is forgotten, and the log says who it was and why.
+"""Listening with TLS: who does not get through the handshake is forgotten, and the log says who it was and why, once a
+minute for each reason.
 
 The loop's own server reports neither, and a count of connections that it began to make never learns that they came to
 nothing. Promises: a socket whose handshake failed, or takes too long, is closed; what was made for it is given back.
@@ -11,22 +12,27 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tandemmq import log_events
+from tandemmq.broker.process.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
 # In one turn of the loop, so that those who are connected have theirs.
 _ACCEPTED_MAX = 32
+LOOKED_AT_MAX = 64
 # After there was no room for another socket (EMFILE and its kin): the time that asyncio takes, too.
 _REST_SECONDS = 1.0
 
 
 @dataclass(eq=False, repr=False)
 class TlsServer:
-    """Answers on ``listener``, which it owns, until ``close``. Of ``handshakes_max`` at once one more is dropped.
+    """Answers on ``listener``, which it owns, until ``close``. If ``handshakes_max`` are under way, one is dropped for
+    each new one: of the LOOKED_AT_MAX oldest, the first of the address that has the most under way.
 
     ``make_protocol`` makes, at the beginning of a handshake, the protocol that is called when it is done; ``forget``
     gets back the one that will never be called. ``seconds_max`` None: the loop's default.
@@ -40,7 +46,9 @@ class TlsServer:
     _make_protocol: Callable[[], asyncio.Protocol]
     _forget: Callable[[asyncio.Protocol], object]
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
-    _handshakes: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _handshakes: dict[asyncio.Task[None], str] = field(default_factory=dict, init=False)  # -> address
+    _counts: Counter[str] = field(default_factory=Counter, init=False)  # of handshakes, by address
+    _limited: LimitedLog = field(default_factory=lambda: LimitedLog(log), init=False)
     _rest: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def listen(self, backlog: int) -> None:
@@ -70,15 +78,32 @@ class TlsServer:
                 self._rest = self._loop.call_later(_REST_SECONDS, self._go_on)
                 return
             if len(self._handshakes) >= self._handshakes_max:
-                log.warning(
-                    "connector %s: more than %d handshakes at once, one dropped", self._name, len(self._handshakes)
-                )
-                accepted.close()
-                continue
+                self._drop()
             accepted.setblocking(False)
             handshake = self._loop.create_task(self._shake_hands(accepted, f"{address[0]}:{address[1]}"))
-            self._handshakes.add(handshake)
-            handshake.add_done_callback(self._handshakes.discard)
+            self._handshakes[handshake] = address[0]
+            self._counts[address[0]] += 1
+            handshake.add_done_callback(self._over)
+
+    def _drop(self) -> None:
+        """Make room for another handshake."""
+        oldest = islice(self._handshakes, LOOKED_AT_MAX)
+        dropped = max(oldest, key=lambda each: self._counts[self._handshakes[each]])
+        self._limited.warning(
+            self._name,
+            "too many handshakes",
+            f"connector {self._name}: more than {self._handshakes_max} handshakes at once, one dropped: "
+            f"with {self._handshakes[dropped]}",
+        )
+        self._over(dropped)
+        dropped.cancel()
+
+    def _over(self, handshake: asyncio.Task[None]) -> None:
+        address = self._handshakes.pop(handshake, None)
+        if address is not None:
+            self._counts[address] -= 1
+            if not self._counts[address]:
+                del self._counts[address]
 
     def _go_on(self) -> None:
         self._rest = None
@@ -92,13 +117,9 @@ class TlsServer:
             )
         except OSError as error:  # SSLError is one, and the end of the time
             reason = error.reason if isinstance(error, ssl.SSLError) else str(error)
-            log.warning(
-                "connector %s: no TLS with %s: %s",
-                self._name,
-                peer,
-                reason or type(error).__name__,
-                extra=log_events.TLS_FAILED,
-            )
+            reason = reason or type(error).__name__
+            text = f"connector {self._name}: no TLS with {peer}: {reason}"
+            self._limited.warning(self._name, reason, text, log_events.TLS_FAILED)
             self._forget(protocol)
         except BaseException:
             self._forget(protocol)

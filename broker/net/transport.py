@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -22,6 +22,7 @@ from tandemmq.broker.core.memory import Holder, Kind, Memory
 from tandemmq.broker.net.turns import TURN_BYTES_MAX, Turns
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 from tandemmq.broker.net.unread_output import UnreadOutput
+from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.broker.protocols.output import asleep
 from tandemmq.broker.protocols.session import Session
 
@@ -120,6 +121,10 @@ class Outbox:
     _long: deque[Connection] = field(default_factory=deque, init=False)
     _is_called: bool = field(default=False, init=False)
     _paused: set[Connection] = field(default_factory=set, init=False)
+    limited: LimitedLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limited = LimitedLog(log)
 
     def add(self, connection: Connection) -> None:
         """Flush ``connection`` at the end of this turn; call once a connection and turn (``Connection.touch``)."""
@@ -357,7 +362,7 @@ class Connection:
             return
         self._last_received = self._loop.time()
         if not self._has_heart_beats and data.startswith(_TLS_HELLO) and not self.session.is_connected:
-            log.warning("%s begins TLS, which this connector does not speak: hung up", self)
+            self.log_fault("TLS", f"{self} begins TLS, which this connector does not speak: hung up")
             self.abort()
             return
         if self._turn_number != self._turns.number:
@@ -374,6 +379,12 @@ class Connection:
         else:
             self._keep(data)
             self._settle(has_spent=False)
+
+    def log_fault(
+        self, kind: str, text: str, extra: Mapping[str, object] | None = None, *, level: int = logging.WARNING
+    ) -> None:
+        """The peer is at fault, by something that anybody can do: ``kind`` is logged once a minute."""
+        self._outbox.limited.warning(type(self.session).__name__, kind, text, extra, level=level)
 
     def wake(self) -> None:
         """As Session.set_wake says it. Within its turn the session is asked anyway whether it has more."""
@@ -598,7 +609,7 @@ class Connection:
 
     def end_input(self) -> None:
         """As UnfinishedInput says it."""
-        log.warning("%s: hung up, for others waited for the rest of its frame", self)
+        self.log_fault("rest of a frame", f"{self}: hung up, for others waited for the rest of its frame")
         self._fail(
             "Frames that are not whole fill their memory", f"This one was not whole within {FRAME_SECONDS_MAX:g} s."
         )
@@ -639,7 +650,7 @@ class Connection:
             self._fail("No CONNECT came", detail, ErrorKind.TIMEOUT)
             return
         if not session.is_logged_in and now >= self._login_until:
-            log.info("%s greeted and did not log in: hung up", self)
+            self.log_fault("no login", f"{self} greeted and did not log in: hung up", level=logging.INFO)
             detail = f"It must come within {limits.login_seconds_max:g} seconds of the greeting."
             self._fail("No login came", detail, ErrorKind.TIMEOUT)
             return

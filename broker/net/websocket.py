@@ -187,13 +187,7 @@ class WebSocket(asyncio.Protocol):
                 return
             protocol, chosen = self._choose(request)
         except Refusal as refusal:
-            log.warning(
-                "connector %s: no WebSocket with %s: %s",
-                self._name,
-                self._peer,
-                refusal.reason,
-                extra=log_events.WEBSOCKET_REFUSED,
-            )
+            self._log_refused("refused", refusal.reason)
             self._hang_up(refusal.answer)
             return
         self._request = None
@@ -228,14 +222,12 @@ class WebSocket(asyncio.Protocol):
 
     def _too_late(self) -> None:
         seconds = self._options.handshake_seconds_max
-        log.warning(
-            "connector %s: no WebSocket with %s: its request was not whole within %g s",
-            self._name,
-            self._peer,
-            seconds,
-            extra=log_events.WEBSOCKET_REFUSED,
-        )
+        self._log_refused("late", f"its request was not whole within {seconds:g} s")
         self._hang_up(Refusal(HTTPStatus.REQUEST_TIMEOUT, f"A request is whole within {seconds:g} s.").answer)
+
+    def _log_refused(self, kind: str, why: str) -> None:
+        text = f"connector {self._name}: no WebSocket with {self._peer}: {why}"
+        self.connection.log_fault(f"{self._name}: {kind}", text, log_events.WEBSOCKET_REFUSED)
 
     def _hang_up(self, answer: bytes) -> None:
         self._is_over = True
@@ -308,7 +300,8 @@ class WebSocket(asyncio.Protocol):
             self._below.write(head(PONG, len(ping)) + ping)
 
     def _fail(self, failure: WebSocketError) -> None:
-        log.info("%s: hung up, for it broke the protocol of WebSocket: %s", self.connection, failure.reason)
+        text = f"{self.connection}: hung up, for it broke the protocol of WebSocket: {failure.reason}"
+        self.connection.log_fault("broken", text, level=logging.INFO)
         self._has_failed = True
         self._end = failure.code, failure.reason
         if self._is_closing:

@@ -36,7 +36,7 @@ class Handshake:
     that were given out go first in both cases.
     """
 
-    __slots__ = ("_admits", "_hello", "_is_dialer", "_theirs", "_token", "peer", "refused")
+    __slots__ = ("_admits", "_hello", "_is_dialer", "_theirs", "_token", "is_proved", "peer", "refused")
 
     def __init__(
         self, hello: Hello, token: bytes, is_dialer: bool, admits: Callable[[Hello, bool], str | None] = _admit_all
@@ -46,6 +46,7 @@ class Handshake:
         self._is_dialer = is_dialer
         self._admits = admits
         self._theirs: Hello | None = None
+        self.is_proved = False  # the other side knows the token
         self.peer: Hello | None = None
         self.refused: str | None = None
 
@@ -79,6 +80,7 @@ class Handshake:
         expected = self._proof(theirs, _LISTENER if self._is_dialer else _DIALER)
         if not hmac.compare_digest(proof.hmac, expected):  # prove: peer-knows-the-token
             return self._refuse("the security tokens differ")
+        self.is_proved = True
         wrong = self._admits(theirs, True)
         if wrong is not None:
             return self._refuse(wrong)

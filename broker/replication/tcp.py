@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX, Handshake
 from tandemmq.broker.replication.messages import (
     FRAME_BYTES_MAX,
@@ -115,7 +116,7 @@ class TcpNetwork:
         self._links: dict[TcpLink, None] = {}  # all, by age
         self._up: dict[tuple[str, bool], TcpLink] = {}  # by store and direction
         self._targets: dict[str, _Target] = {}
-        self._told: dict[str, str] = {}  # by host of who dialed us: why it was not let in
+        self._limited = LimitedLog(logger)  # of what anybody can cause
         self._listener: Listener
         self._server: socket.socket | None = None
         self._thread: Thread | None = None
@@ -215,7 +216,8 @@ class TcpNetwork:
             self._begin(link, self._settings.handshake_seconds_max)
         except OSError as error:
             sock.close()
-            logger.info("the connection from %s ended at once: %s", link.peer, error.strerror)
+            text = f"the connection from {link.peer} ended at once: {error.strerror}"
+            self._limited.warning("set", "at once", text, level=logging.INFO)
             return
         self._guarded(link, partial(self._connected, link))
 
@@ -332,7 +334,8 @@ class TcpNetwork:
         except OSError as error:
             self._finish(link, _words(error))
         except Exception as error:
-            logger.exception("a message of %s could not be handled", link)
+            kind = type(error).__name__ if link.stage is not Stage.UP else f"{link.member.store} {type(error).__name__}"
+            self._limited.warning("set", kind, f"a message of {link} could not be handled", error=error)
             self._finish(link, f"a message could not be handled: {error!r}")
 
     def _go_on(self, link: TcpLink, events: int) -> None:
@@ -464,12 +467,11 @@ class TcpNetwork:
             except Exception:
                 logger.exception("the end of the link to %s could not be handled", link.member.node)
         elif not link.is_ours:
-            host = link.peer.rpartition(":")[0]
-            if self._told.get(host) != reason:  # once, though it tries again and again
-                if len(self._told) >= UNPROVED_MAX:
-                    self._told.clear()
-                self._told[host] = reason
-                logger.info("the connection from %s ended before its handshake: %s", link.peer, reason)
+            # Of who knows the token one line for each host: two may have copies of one disk.
+            is_proved = link.handshake is not None and link.handshake.is_proved
+            who = link.peer.rpartition(":")[0] if is_proved else ""
+            text = f"the connection from {link.peer} ended before its handshake: {reason}"
+            self._limited.warning(f"set {who}", reason.partition(":")[0], text, level=logging.INFO)
 
 
 # ---- addresses and sockets

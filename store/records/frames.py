@@ -23,6 +23,7 @@ from tandemmq.store.records.openwire import (
     read_properties,
 )
 from tandemmq.store.records.transactions import TransactionId
+from tandemmq.store.records.utf import utf8_of_modified
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,29 @@ class OpenedMessage(Message):
             )
         except (IndexError, struct.error):
             raise RecordDamaged("a compressed body has an end before its beginning") from None
+
+    def beginning(self, bytes_max: int) -> tuple[bytes, bool]:
+        """The first ``bytes_max`` bytes of ``body``, which is not compressed, and whether there are more; these are not
+        copied. A text is cut between two characters. Raises RecordDamaged."""
+        try:
+            start, stop = self._body_at, len(self.raw)
+            if start is None:
+                start, stop = self._content_at + 5, loose.skip_blob(self.raw, self._content_at)
+            if self.body_kind is not BodyKind.TEXT:
+                return self.raw[start : min(stop, start + bytes_max)], start + bytes_max < stop
+            start += 4  # the length of the text
+            end = min(stop, start + bytes_max)
+            while start < end < stop and self.raw[end] & 0xC0 == 0x80:
+                end -= 1
+        except IndexError:
+            raise RecordDamaged("a body has no end") from None
+        return utf8_of_modified(self.raw[start:end]), end < stop
+
+    @property
+    def properties_bytes(self) -> int:
+        """The length of the encoded properties; nothing is decoded for it."""
+        start = loose.skip_blob(self.raw, self._content_at)
+        return loose.skip_blob(self.raw, start) - start
 
     @property
     def deflated(self) -> bytes:

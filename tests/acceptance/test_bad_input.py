@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 import zlib
@@ -13,7 +14,7 @@ import pytest
 
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.protocols.openwire import schema
-from tests.support.acceptance.broker_process import BrokerProcess, serving
+from tests.support.acceptance.broker_process import BrokerProcess, WebSocketBroker, serving
 from tests.support.acceptance.good_client import GoodClient, living
 from tests.support.acceptance.openwire_wire import OpenWire, queue
 from tests.support.acceptance.stomp_wire import Wire
@@ -128,3 +129,37 @@ def test_several_wait_and_are_given_one_after_the_other_as_it_reads(tmp_path: Pa
                 data = reader.recv(1 << 20)
                 assert data, f"hung up after {received} bytes"
                 received += len(data)
+
+
+GARBAGE = (
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 300,  # a TLS handshake begins
+    b"\xff" * 300,
+    b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+    b"GET /%zz HTTP/9.9\r\nHost: [::1\r\nOrigin: http://[\r\nContent-Length: -1\r\n\r\n",
+    b"\x10\xff\xff\xff\xff\xff" + b"\0" * 300,  # an MQTT packet whose length does not end
+    b"\0\0\0\x20\x01ActiveMQ\xff\xff\xff\xff" + b"\xff" * 300,  # a greeting of OpenWire, of no version
+)
+
+
+def test_garbage_on_any_port_is_one_line_a_minute_and_kind(tmp_path: Path) -> None:
+    """Of each port and each kind of garbage, twenty times."""
+    broker = WebSocketBroker(tmp_path / "data", "a")
+    openwire, mqtt = free_port(), free_port()
+    broker.options += ("--openwire", f"127.0.0.1:{openwire}", "--mqtt", f"127.0.0.1:{mqtt}")
+    with serving(broker):
+        broker.wait_role("master")
+        began = len(broker.log.read_text())
+        ports = (broker.stomp, broker.admin, openwire, mqtt, broker.websocket)
+        for port in ports:
+            for garbage in GARBAGE * 20:
+                with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", port), 20) as client:
+                    client.sendall(garbage)
+                    client.shutdown(socket.SHUT_WR)
+                    while client.recv(1 << 16):
+                        pass
+        assert broker.wait_role("master")["epoch"] == 1
+        told = broker.log.read_text()[began:]
+    assert "Traceback" not in told
+    lines = told.splitlines()
+    assert len(lines) <= len(ports) * len(GARBAGE), "not more than kinds"
+    assert max(map(len, lines), default=0) <= 500

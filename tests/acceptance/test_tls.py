@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tandemmq.broker.admin.places import PLACES
 from tandemmq.client import Client, NoBroker, TlsError, tls_context
 from tandemmq.client.tls import TlsFiles
 from tests.interop.conftest import classes as classes  # the fixture
@@ -294,6 +296,17 @@ def test_it_says_what_is_wrong_with_the_address(broker: Encrypted) -> None:
     plain = tandemmq("status", "--admin", broker.admin_url.replace("https", "http"))
     assert plain.returncode == 3
     assert "Traceback" not in plain.stderr
+
+
+def test_handshakes_at_the_admin_server_that_never_go_on_hold_up_nobody(broker: Encrypted) -> None:
+    """More than it has places, all of them open while others ask."""
+    with contextlib.ExitStack() as silent:
+        for _ in range(PLACES + 6):
+            silent.enter_context(socket.create_connection(("127.0.0.1", broker.admin), 20))
+        for _ in range(3):
+            done = tandemmq("status", "--admin", broker.admin_url, "--ca-file", broker.ca)
+            assert done.returncode == 0, done.stderr
+    broker.wait_log(f"more than {PLACES} handshakes at once, one dropped")
 
 
 @pytest.mark.parametrize("way", ["file", "fifo", "environment", "argument"])

@@ -16,6 +16,7 @@ from tandemmq.broker.admin.api.messages import Messages
 from tandemmq.broker.admin.api.pauses import Pauses
 from tandemmq.broker.admin.api.running import Running
 from tandemmq.broker.admin.api.term import Term
+from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.roles import Role
@@ -27,7 +28,7 @@ from tandemmq.broker.net.server import Server
 class Api:
     """``pages`` are further pages of the admin server, by their names (``GET /lock``), which the API has as well;
     ``engine`` is that of this term, None unless master. ``users`` tells who may what, and is asked on a thread.
-    ``backups`` is where backups go, if they may be asked for."""
+    ``backups`` is where backups go, if they may be asked for. ``answers`` are those of the admin server."""
 
     def __init__(
         self,
@@ -40,15 +41,17 @@ class Api:
         users: Callable[[], Answer],
         pauses: Pauses,
         backups: str | None = None,
+        answers: Answers | None = None,
     ) -> None:
+        self._answers = answers = answers or Answers()
         term = Term(report, engine)
         running = Running(report, backups)
         subjects = (
             Logins(guard),
-            BrokerPages(report, term, server, pages, users),
-            Listings(term, server),
+            BrokerPages(report, term, server, pages, users, answers),
+            Listings(term, server, answers),
             Destinations(term, pauses),
-            Messages(term, running),
+            Messages(term, running, answers),
             running,
             EventStream(ring, guard.sessions),
         )
@@ -60,7 +63,7 @@ class Api:
         self._document = document(self._endpoints)
 
     def routes(self) -> list[web.RouteDef]:
-        return routes(self._endpoints, self._guard)
+        return routes(self._endpoints, self._guard, self._answers)
 
     async def _get_document(self, call: Call) -> Answer:
         return self._document

@@ -66,9 +66,10 @@ class Reading(Asked):
 
 
 class Last(Asked):
-    """The last events."""
+    """The last events, or the last of those before the one with this number."""
 
     last: Annotated[int, Field(ge=1, le=10_000)] = 100
+    before: Annotated[int, Field(ge=-999_999_999, le=999_999_999)] | None = None
 
 
 class Creation(Asked):

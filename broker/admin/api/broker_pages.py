@@ -12,9 +12,9 @@ from aiohttp import web
 from tandemmq.broker.admin.api import asked
 from tandemmq.broker.admin.api.endpoints import Answer, Asked, Call, Endpoint, Nothing, Refused
 from tandemmq.broker.admin.api.term import Term
+from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.roles import Role
 from tandemmq.broker.admin.status import Report
-from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.net.server import Server
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -29,13 +29,20 @@ class BrokerPages:
     ``users`` tells who may what, and is asked on a thread."""
 
     def __init__(
-        self, report: Report, term: Term, server: Server, pages: Mapping[str, Handler], users: Callable[[], Answer]
+        self,
+        report: Report,
+        term: Term,
+        server: Server,
+        pages: Mapping[str, Handler],
+        users: Callable[[], Answer],
+        answers: Answers,
     ) -> None:
         self._report = report
         self._term = term
         self._server = server
         self._pages = pages
         self._users = users
+        self._answers = answers
         self._summing = asyncio.Lock()
 
     def endpoints(self) -> list[Endpoint]:
@@ -63,7 +70,7 @@ class BrokerPages:
     async def _get_figures(self, call: Call) -> Answer:
         """What a figure per destination is not part of; of a standby, nothing. One at a time: it looks at all."""
         async with self._summing:
-            details = await Slices(asyncio.get_running_loop()).run(self._report.details())
+            details = await self._answers.run(self._report.details())
         return {"counts": details.get("counts", {}), **details.get("queue_sums", {})}
 
     async def _get_bridges(self, call: Call) -> Answer:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tandemmq import __version__
 from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.api.tasks import TooManyTasks
+from tandemmq.broker.admin.encoding import Answers, Cursor
 from tandemmq.broker.admin.guard import Guard, caller_of
 from tandemmq.broker.admin.roles import ANYBODY, Caller, Role
 from tandemmq.broker.core.commands import ClientError, ErrorKind
@@ -63,7 +64,8 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """``path`` without PREFIX, with names of variables in braces. ``role``: who may. ``answers``: the JSON schema of
-    what comes with 200; ``statuses``: what else may come, beside what every endpoint may answer."""
+    what comes with 200; ``statuses``: what else may come, beside what every endpoint may answer. ``cursor``: of the
+    rows of a list that is paged (``broker.admin.encoding``)."""
 
     method: str
     path: str
@@ -74,6 +76,7 @@ class Endpoint:
     body: type[Asked] | None = None
     answers: Mapping[str, Any] | None = None
     statuses: Sequence[int] = ()
+    cursor: Cursor | None = None
 
 
 #: What a status means, in the document.
@@ -129,10 +132,10 @@ TASK: Final = {
 }
 
 
-def routes(endpoints: Sequence[Endpoint], guard: Guard) -> list[web.RouteDef]:
+def routes(endpoints: Sequence[Endpoint], guard: Guard, answers: Answers) -> list[web.RouteDef]:
     """One for each."""
     return [
-        web.route(each.method, PREFIX + _VARIABLE.sub(r"{\1:[^/]+}", each.path), _handler(each, guard))
+        web.route(each.method, PREFIX + _VARIABLE.sub(r"{\1:[^/]+}", each.path), _handler(each, guard, answers))
         for each in endpoints
     ]
 
@@ -147,7 +150,9 @@ def _path(request: web.Request) -> dict[str, str]:
     return {name: part[1:] if _DOTS.fullmatch(part) else part for name, part in request.match_info.items()}
 
 
-def _handler(endpoint: Endpoint, guard: Guard) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _handler(
+    endpoint: Endpoint, guard: Guard, answers: Answers
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(request: web.Request) -> web.StreamResponse:
         caller = caller_of(request)
         if caller.role < endpoint.role:
@@ -165,7 +170,7 @@ def _handler(endpoint: Endpoint, guard: Guard) -> Callable[[web.Request], Awaita
             return answer({"error": error.message, "detail": error.detail}, status_of(error))
         except TooManyTasks as error:
             return answer({"error": str(error)}, 503)
-        return said if isinstance(said, web.StreamResponse) else answer(said)
+        return said if isinstance(said, web.StreamResponse) else await answers.json(said, cursor=endpoint.cursor)
 
     return handle
 
@@ -186,8 +191,6 @@ async def _body(endpoint: Endpoint, request: web.Request) -> Asked | None:
         raise Refused(415, "the body is to be JSON, with Content-Type: application/json")
     try:
         said = json.loads(await request.read() or b"{}")
-    except web.HTTPRequestEntityTooLarge:
-        raise Refused(413, f"a body has {BODY_BYTES_MAX} bytes at most") from None
     except (ValueError, RecursionError):
         raise Refused(400, "the body is no JSON") from None
     if not isinstance(said, dict):

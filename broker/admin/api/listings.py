@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,32 +11,46 @@ from tandemmq.broker.admin.api.endpoints import PAGE, Answer, Call, Endpoint, Re
 from tandemmq.broker.admin.api.message_work import queue_of
 from tandemmq.broker.admin.api.operator_client import operator_client
 from tandemmq.broker.admin.api.term import Term, kind_in
+from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.roles import Role
 from tandemmq.broker.core.commands import Connect, Unsubscribe
 from tandemmq.broker.core.slices import Work
-from tandemmq.broker.engine.inventory import Found, Inventory, Query
-from tandemmq.broker.engine.slicing import Slices
+from tandemmq.broker.engine.inventory import Found, Inventory, Query, Row
 from tandemmq.broker.net.server import Server
 from tandemmq.store.records.message import Destination, DestinationKind
 
 
 class Listings:
-    def __init__(self, term: Term, server: Server) -> None:
+    def __init__(self, term: Term, server: Server, answers: Answers) -> None:
         self._term = term
+        self._answers = answers
         self._server = server
 
     def endpoints(self) -> list[Endpoint]:
         listing = partial(Endpoint, "GET", role=Role.VIEWER, answers=PAGE)
         return [
-            listing("/connections", summary="Who is connected.", handle=self._connections, query=asked.Paged),
+            listing(
+                "/connections",
+                summary="Who is connected.",
+                handle=self._connections,
+                query=asked.Paged,
+                cursor=lambda row: str(row["id"]),
+            ),
             Endpoint("DELETE", "/connections/{id}", Role.ADMIN, "Hang up on a client.", self._hang_up),
             listing(
                 "/destinations/{kind}",
                 summary="All queues or topics.",
                 handle=self._destinations,
                 query=asked.PagedDestinations,
+                cursor=lambda row: str(row["name"]),
             ),
-            listing("/subscriptions", summary="Durable ones.", handle=self._subscriptions, query=asked.Paged),
+            listing(
+                "/subscriptions",
+                summary="Durable ones.",
+                handle=self._subscriptions,
+                query=asked.Paged,
+                cursor=lambda row: f"{row['client_id']}:{row['name']}:{row['topic']}",
+            ),
             Endpoint(
                 "DELETE",
                 "/subscriptions/{client_id}/{name}",
@@ -45,15 +58,33 @@ class Listings:
                 "Delete a durable one with all it holds.",
                 self._delete_subscription,
             ),
-            listing("/consumers", summary="Who takes messages.", handle=self._consumers, query=asked.PagedConsumers),
-            listing("/producers", summary="Declared producers.", handle=self._producers, query=asked.PagedOf),
-            listing("/transactions", summary="Open and prepared ones.", handle=self._transactions, query=asked.Paged),
+            listing(
+                "/consumers",
+                summary="Who takes messages.",
+                handle=self._consumers,
+                query=asked.PagedConsumers,
+                cursor=_of_connection,
+            ),
+            listing(
+                "/producers",
+                summary="Declared producers.",
+                handle=self._producers,
+                query=asked.PagedOf,
+                cursor=_of_connection,
+            ),
+            listing(
+                "/transactions",
+                summary="Open and prepared ones.",
+                handle=self._transactions,
+                query=asked.Paged,
+                cursor=lambda row: str(row["id"]) if row["kind"] == "xa" else _of_connection(row),
+            ),
         ]
 
     async def _list(self, call: Call, of: Callable[[Inventory, Query], Work[Found]]) -> dict[str, Any]:
         said: asked.Paged = call.query
         query = Query(said.limit, said.after, said.filter)
-        found = await Slices(asyncio.get_running_loop()).run(of(self._term.engine().inventory, query))
+        found = await self._answers.run(of(self._term.engine().inventory, query))
         return {"items": found.rows, "total": found.total, "following": found.following}
 
     async def _connections(self, call: Call) -> Answer:
@@ -85,7 +116,7 @@ class Listings:
 
     async def _producers(self, call: Call) -> Answer:
         page = await self._list(call, lambda inventory, query: inventory.producers(query, _of(call.query)))
-        return {**page, "blocked": self._term.engine().flow.blocked()}
+        return {**page, "blocked": self._term.engine().flow.blocked(call.query.limit)}
 
     async def _transactions(self, call: Call) -> Answer:
         return await self._list(call, Inventory.transactions)
@@ -94,6 +125,11 @@ class Listings:
         if not self._term.engine().hang_up(call.path["id"]):
             raise Refused(404, f"there is no connection {call.path['id'][:64]!r}")
         return {}
+
+
+def _of_connection(row: Row) -> str:
+    """The place in their order (``broker.engine.inventory``) of what belongs to a connection."""
+    return f"{row['connection']}/{row['id']}"
 
 
 def _of(said: asked.PagedOf) -> Destination | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Any, Final
 from tandemmq.broker.admin.api.operator_client import TAKEN, Delivery, OperatorClient, operator_client
 from tandemmq.broker.admin.api.shown_messages import in_list, whole
 from tandemmq.broker.admin.api.tasks import Task
+from tandemmq.broker.admin.encoding import Answers, Rows, page_of, rendered
 from tandemmq.broker.admin.roles import Caller
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.commands import (
@@ -50,6 +51,8 @@ from tandemmq.store.store import Store
 BROWSE_SECONDS_MAX: Final = 10.0
 #: Messages that may be named in one request.
 IDS_MAX: Final = 100
+#: Messages that are held until they are rendered together.
+RENDERED_MAX: Final = 16
 #: Between two looks whether the messages of a trial were consumed.
 LOOK_SECONDS: Final = 0.2
 #: How many are retried before all are, one step after the other.
@@ -87,17 +90,32 @@ class MessageWork:
 
     # ---- looking
 
-    async def browse(self, queue: Destination, choice: Choice, after: int, limit: int) -> dict[str, Any]:
-        """``limit`` messages behind the first ``after``, of those that ``choice`` takes. ``following``: the ``after``
-        of the next page; None: that was all. Ends after BROWSE_SECONDS_MAX with what was found by then."""
-        rows: list[dict[str, Any]] = []
-        async for place, message in self._seen(queue, choice, after):
-            if len(rows) == limit:
-                return {"items": rows, "following": place - 1}
-            if message is None:
-                return {"items": rows, "following": place}
-            rows.append(in_list(message, place))
-        return {"items": rows, "following": None}
+    async def browse(self, queue: Destination, choice: Choice, after: int, limit: int, answers: Answers) -> bytes:
+        """The JSON of a page: ``limit`` messages behind the first ``after``, of those that ``choice`` takes, or as many
+        as an answer of ``answers`` has room for. ``following``: the ``after`` of the next page; None: that was all.
+        Ends after BROWSE_SECONDS_MAX with what was found by then."""
+        rows = Rows(answers.bytes_max)
+        following: int | None = None
+        waiting: list[tuple[int, Message]] = []
+
+        async def render() -> int | None:
+            """The place before the first that has no room; None: all have."""
+            count = await answers.run(rendered(rows, waiting, lambda each: in_list(each[1], each[0])))
+            before = waiting[count][0] - 1 if count < len(waiting) else None
+            waiting.clear()
+            return before
+
+        async with aclosing(self._seen(queue, choice, after)) as seen:
+            async for place, message in seen:
+                if message is None or len(rows.parts) + len(waiting) == limit:
+                    following = place if message is None else place - 1
+                    break
+                waiting.append((place, message))
+                if len(waiting) == RENDERED_MAX and (following := await render()) is not None:
+                    break
+        if waiting and (before := await render()) is not None:
+            following = before
+        return page_of(rows, following)
 
     async def read(self, queue: Destination, id: str, after: int) -> dict[str, Any] | None:
         """The message of that id, behind the first ``after``; None: it was not found in BROWSE_SECONDS_MAX."""
@@ -106,7 +124,9 @@ class MessageWork:
                 return None if message is None else whole(message)
         return None
 
-    async def _seen(self, queue: Destination, choice: Choice, after: int) -> AsyncIterator[tuple[int, Message | None]]:
+    async def _seen(
+        self, queue: Destination, choice: Choice, after: int
+    ) -> AsyncGenerator[tuple[int, Message | None], None]:
         """What is chosen behind the first ``after``, each with its place from 1; last None, if time is over, with the
         place up to which was looked."""
         condition = choice.condition

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from tandemmq.broker.admin.answers import encoded
 from tandemmq.broker.admin.api import asked
 from tandemmq.broker.admin.api.endpoints import OBJECT, TASK, Answer, Call, Endpoint, Refused
 from tandemmq.broker.admin.api.message_work import Choice, MessageWork
 from tandemmq.broker.admin.api.running import Running
 from tandemmq.broker.admin.api.term import KINDS, Term
+from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.roles import Role
 from tandemmq.store.records.message import Destination
 
@@ -26,8 +28,9 @@ _BROWSED: Final = {
 
 
 class Messages:
-    def __init__(self, term: Term, running: Running) -> None:
+    def __init__(self, term: Term, running: Running, answers: Answers) -> None:
         self._term = term
+        self._answers = answers
         self._running = running
 
     def endpoints(self) -> list[Endpoint]:
@@ -51,11 +54,12 @@ class Messages:
             work(f"{_MESSAGES}/retry", summary="Retry dead letters.", handle=self._retry, body=asked.Retrying),
         ]
 
-    async def _browse(self, call: Call) -> Answer:
+    async def _browse(self, call: Call) -> web.Response:
         engine, queue = self._term.existing(call)
         said: asked.Browsing = call.query
         choice = Choice(said.selector)
-        return await MessageWork(engine, call.caller).browse(queue, choice, said.after, said.limit)
+        work = MessageWork(engine, call.caller)
+        return encoded(await work.browse(queue, choice, said.after, said.limit, self._answers))
 
     async def _read(self, call: Call) -> Answer:
         engine, queue = self._term.existing(call)

@@ -1,9 +1,14 @@
-"""A message as the API shows it: plain values. Bodies are cut at a bound, and say so."""
+"""A message as the API shows it: plain values, whose JSON has a limited length whatever the client sent.
+
+Bodies, properties and other texts are cut. Properties that do not fit are counted in ``properties_left_out``.
+"""
 
 from __future__ import annotations
 
 import base64
+import json
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
 from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY
@@ -14,16 +19,23 @@ from tandemmq.store.records.message import BodyKind, Message
 #: Of a body that is shown, and of one in a list.
 BODY_BYTES_MAX: Final = 256 * 1024
 PREVIEW_CHARACTERS_MAX: Final = 120
-#: Of the properties of a message.
+PREVIEW_BYTES_MAX: Final = 4 * PREVIEW_CHARACTERS_MAX
+#: Of the properties of a message: how many are shown, and the length of their JSON, in a list and of one message.
 PROPERTIES_MAX: Final = 1_000
-PROPERTY_CHARACTERS_MAX: Final = 4_096
+LISTED_BYTES_MAX: Final = 16 * 1024
+PROPERTIES_BYTES_MAX: Final = 256 * 1024
+#: Of other texts that the client chose: a property, a correlation id, a type.
+TEXT_CHARACTERS_MAX: Final = 4_096
+#: Encoded properties that are longer are not decoded: 64 KiB of short ones take 10 ms.
+DECODED_BYTES_MAX: Final = 64 * 1024
 
 Shown = dict[str, Any]
 
 
-def headers_of(message: Message) -> Shown:
-    """All but the body. Properties that cannot be read count as none (the log says so)."""
-    properties = dict(list((message.properties or {}).items())[:PROPERTIES_MAX])
+def headers_of(message: Message, bytes_max: int = PROPERTIES_BYTES_MAX) -> Shown:
+    """All but the body. ``bytes_max``: of the JSON of the properties. Properties that cannot be read count as none (the
+    log says so)."""
+    shown, left_out = _properties(message, bytes_max)
     return {
         "id": message.message_id,
         "destination": str(message.destination),
@@ -33,38 +45,71 @@ def headers_of(message: Message) -> Shown:
         "priority": message.priority,
         "persistent": message.persistent,
         "redelivery_counter": message.redelivery_counter,
-        "correlation_id": message.correlation_id,
-        "reply_to": None if message.reply_to is None else str(message.reply_to),
-        "type": message.type,
-        "group_id": message.group_id,
+        "correlation_id": _cut(message.correlation_id),
+        "reply_to": None if message.reply_to is None else _cut(str(message.reply_to)),
+        "type": _cut(message.type),
+        "group_id": _cut(message.group_id),
         "group_sequence": message.group_sequence,
-        "user_id": message.user_id,
+        "user_id": _cut(message.user_id),
         "size": message.size,
         "body_kind": message.body_kind.name.lower(),
-        "properties": {name: _plain(value) for name, value in properties.items()},
-        "cause": _plain(properties.get(CAUSE_PROPERTY)),
+        "properties": shown,
+        "properties_left_out": left_out,
+        "cause": shown.get(CAUSE_PROPERTY),
     }
+
+
+def _properties(message: Message, bytes_max: int) -> tuple[Shown, int | None]:
+    """The first properties, as many as ``bytes_max`` bytes of JSON hold, and how many others there are; None: not
+    known, for they are too long to be decoded. The cause of a dead letter is the first."""
+    if isinstance(message, OpenedMessage) and message.properties_bytes > DECODED_BYTES_MAX:
+        return {}, None
+    properties = message.properties or {}
+    shown: Shown = {}
+    names = islice(properties, PROPERTIES_MAX)
+    for name in (CAUSE_PROPERTY, *names) if CAUSE_PROPERTY in properties else names:
+        value = _plain(properties[name])
+        if name not in shown:
+            bytes_max -= len(json.dumps(name[:TEXT_CHARACTERS_MAX])) + len(json.dumps(value)) + 4
+            if bytes_max < 0:
+                break
+            shown[name[:TEXT_CHARACTERS_MAX]] = value
+    return shown, len(properties) - len(shown)
 
 
 def in_list(message: Message, position: int) -> Shown:
     """A row of a browse. ``position``: its place in the queue then, from 1."""
-    text = None if _is_compressed(message) else _text(message, message.body[:BODY_BYTES_MAX], is_cut=True)
+    text = None
+    if not _is_compressed(message):
+        try:
+            body, is_cut = _beginning(message, PREVIEW_BYTES_MAX)
+            text = _text(message, body, is_cut=is_cut)
+        except RecordDamaged:
+            pass  # as one that is no text
     preview = None if text is None else text[:PREVIEW_CHARACTERS_MAX]
-    return {"position": position, **headers_of(message), "preview": preview}
+    return {"position": position, **headers_of(message, LISTED_BYTES_MAX), "preview": preview}
 
 
 def whole(message: Message) -> Shown:
     """With the body: as text where it is one, else in base64. ``problem``: why it is not shown."""
-    problem = None
+    body, is_cut, problem = b"", False, None
     try:
-        body = message.inflated(BODY_BYTES_MAX) if isinstance(message, OpenedMessage) else message.body
+        if isinstance(message, OpenedMessage) and message.is_compressed:
+            body = message.inflated(BODY_BYTES_MAX)
+        else:
+            body, is_cut = _beginning(message, BODY_BYTES_MAX)
     except (RecordDamaged, RecordTooLarge) as error:
-        body, problem = b"", str(error)
-    is_cut = len(body) > BODY_BYTES_MAX
-    body = body[:BODY_BYTES_MAX]
+        problem = str(error)
     text = _text(message, body, is_cut=is_cut)
     encoded = base64.b64encode(body).decode() if text is None else None
     return {**headers_of(message), "body": text, "body_base64": encoded, "is_cut": is_cut, "problem": problem}
+
+
+def _beginning(message: Message, bytes_max: int) -> tuple[bytes, bool]:
+    """Of a body that is not compressed, and whether there is more of it. Raises RecordDamaged."""
+    if isinstance(message, OpenedMessage):
+        return message.beginning(bytes_max)
+    return message.body[:bytes_max], len(message.body) > bytes_max
 
 
 def _is_compressed(message: Message) -> bool:
@@ -100,5 +145,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(bytes(value)[:PROPERTY_CHARACTERS_MAX]).decode()
-    return str(value)[:PROPERTY_CHARACTERS_MAX]
+        return base64.b64encode(bytes(value[:TEXT_CHARACTERS_MAX])).decode()
+    return str(value)[:TEXT_CHARACTERS_MAX]
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else text[:TEXT_CHARACTERS_MAX]

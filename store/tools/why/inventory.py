@@ -54,9 +54,13 @@ _DIRECTORIES: Final[tuple[tuple[str, str, str], ...]] = (
     (r"lost\+found", "volume", "the file system's own"),
 )
 
+NAMED_CHARACTERS_MAX: Final = 64
+
 
 def file_named(text: str) -> int | None:
     """The id in what a person calls a journal file: db-87.log, db-87 or 87. None for anything else."""
+    if len(text) > NAMED_CHARACTERS_MAX:
+        return None  # int() refuses thousands of digits
     return next((id for name in (text, f"{text}.log", f"db-{text}.log") if (id := file_id(name)) is not None), None)
 
 

@@ -100,9 +100,16 @@ class RawPeer:
     """A member by a plain socket, which reads only when it is told to."""
 
     def __init__(
-        self, address: str, hello: Hello, *, token: bytes = b"secret", tls: ssl.SSLContext | None = None
+        self,
+        address: str,
+        hello: Hello,
+        *,
+        token: bytes = b"secret",
+        tls: ssl.SSLContext | None = None,
+        source: str | None = None,
     ) -> None:
-        self.sock: socket.socket = socket.create_connection(split_address(address), timeout=PATIENCE_SECONDS)
+        own = None if source is None else (source, 0)
+        self.sock: socket.socket = socket.create_connection(split_address(address), PATIENCE_SECONDS, own)
         if tls is not None:
             self.sock = tls.wrap_socket(self.sock, server_hostname="127.0.0.1")
         self.handshake = Handshake(replace(hello, nonce="1" * 64), token, True)

@@ -269,10 +269,12 @@ export function showMessage(place, [queue, after, id], title) {
         { title: "Value", kind: "mono", text: ([, value]) => (value === null ? "null" : String(value)) }],
     });
     properties.update(Object.entries(message.properties));
+    const leftOut = message.properties_left_out;
+    const more = leftOut === null ? "They are too long to be shown." : leftOut > 0 ? `${plural(leftOut, "property", "properties")} more.` : "";
     const body = message.body ?? message.body_base64 ?? "";
     const kind = message.body === null ? " (base64)" : "";
     const note_ = message.problem ?? (message.is_cut ? "Only its beginning is shown." : "");
-    place.content.append(head.element, properties.element, el("h2", {}, `Body${kind}`),
+    place.content.append(head.element, properties.element, more && el("p", { class: "problem" }, more), el("h2", {}, `Body${kind}`),
       note_ && el("p", { class: "problem" }, note_),
       el("pre", { tabindex: "0", "aria-label": "Body" }, body === "" ? "(empty)" : body));
   });

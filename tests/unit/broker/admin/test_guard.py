@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import stat
@@ -95,6 +96,15 @@ async def test_only_who_has_the_token_changes_something(place: Place) -> None:
         assert await code(client, "POST", "/change", Authorization=f"Bearer {place.token}") == 200
         assert await code(client, "DELETE", "/nothing") == 401, "before it is looked for"
     assert place.changes == 1
+
+
+async def test_a_token_that_is_no_text_is_wrong(place: Place) -> None:
+    async with await place.start():
+        assert place.server is not None
+        reader, writer = await asyncio.open_connection(*place.server.address)
+        writer.write(b"POST /change HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n")).split()[1] == b"401"
+        writer.close()
 
 
 async def test_the_token_is_its_owners_and_stays(place: Place) -> None:

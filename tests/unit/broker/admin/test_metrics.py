@@ -261,6 +261,15 @@ def test_beyond_the_bound_they_are_counted() -> None:
     assert found["tandemmq_destinations_left_out",] == 4
 
 
+def test_beyond_the_bytes_of_an_answer_they_are_counted() -> None:
+    status = STATUS | {"queues": [queue(f"{number}-{'x' * 500}") for number in range(50)]}
+    text = at_once(DestinationMetrics((">",), 1000).text(status, 20_000)).decode()
+    assert len(text) <= 22_000, "with the heads of the families"
+    shown = text.count("tandemmq_destination_enqueued_total{")
+    assert 0 < shown < 10
+    assert f"tandemmq_destinations_left_out {50 + 2 + 1 - shown}\n" in text
+
+
 @pytest.mark.parametrize(("status", "patterns"), [(STATUS, ()), ({}, (">",))], ids=["not asked for", "no master"])
 def test_nothing_is_shown_where_nothing_is_asked_for_or_known(status: dict[str, Any], patterns: tuple[str]) -> None:
     assert samples(status, *patterns) == {}

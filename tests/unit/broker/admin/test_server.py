@@ -7,9 +7,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
-from tandemmq.broker.admin import server as admin_server
-from tandemmq.broker.admin.server import HEADER_BYTES_MAX, AdminServer
+from tandemmq.broker.admin.connections import HEADER_BYTES_MAX, Connections
+from tandemmq.broker.admin.places import SILENT_SECONDS_MIN, Places, State
+from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.core.slices import Work, pieces
 
 MASTER: dict[str, Any] = {"role": "master", "epoch": 3, "name": "a", "store": "/data"}
@@ -186,40 +188,140 @@ async def is_cut_off(reader: asyncio.StreamReader) -> bool:
     return True
 
 
-async def test_who_does_not_finish_his_request_is_hung_up_on(
-    server: AdminServer, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+class Clock:
+    """Is moved by hand."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Attacked:
+    """A server with few places, a page that wants a body, and a clock that is moved by hand."""
+
+    def __init__(self, places: int) -> None:
+        async def change(request: web.Request) -> web.Response:
+            return web.Response(body=await request.read())
+
+        self.clock = Clock()
+        self.connections = Connections(Places(places), self.clock)
+
+        async def large(request: web.Request) -> web.Response:
+            return web.Response(body=bytes(32 << 20))  # more than sockets take
+
+        routes = [web.post("/change", change), web.get("/large", large)]
+        self.server = AdminServer("127.0.0.1", 0, lambda: MASTER, routes, connections=self.connections)
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self, said: bytes, waits: State) -> asyncio.StreamReader:
+        """A peer that says that, and for what the server waits then."""
+        before = set(self.connections.places)
+        reader, writer = await asyncio.open_connection(*self.server.address)
+        writer.write(said)
+        self.writers.append(writer)
+        async with asyncio.timeout(10):
+            while {each.state for each in set(self.connections.places) - before} != {waits}:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0)
+        return reader
+
+    async def get(self, page: str) -> tuple[int, str | None]:
+        """Status, and what it says of the connection."""
+        async with aiohttp.ClientSession(self.server.url, trust_env=False) as client, client.get(page) as answer:
+            await answer.read()
+            return answer.status, answer.headers.get("Connection")
+
+
+@pytest.fixture
+async def attacked() -> AsyncIterator[Attacked]:
+    attacked = Attacked(3)
+    await attacked.server.start()
+    yield attacked
+    for writer in attacked.writers:
+        writer.close()
+    await attacked.server.stop()
+
+
+GET = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+NO_BODY = b"POST /change HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc"
+SILENT = {
+    "nothing": (b"", State.HEAD),
+    "a part of a head": (b"GET /status HTT", State.HEAD),
+    "no body": (NO_BODY, State.BODY),
+    "no second request": (GET, State.IDLE),
+    "an answer that is not read": (GET.replace(b"/health", b"/large"), State.WRITE),
+}
+
+
+@pytest.mark.parametrize("peer", SILENT)
+async def test_a_peer_that_does_not_go_on_is_hung_up_on(attacked: Attacked, peer: str) -> None:
+    reader = await attacked.connect(*SILENT[peer])
+    attacked.clock.now = 9.9
+    attacked.connections.look()
+    assert len(attacked.connections.places) == 1
+    attacked.clock.now = 30.1
+    attacked.connections.look()
+    assert await is_cut_off(reader)
+    assert len(attacked.connections.places) == 0
+    assert await attacked.get("/health") == (200, None)
+
+
+async def test_a_peer_that_drips_its_second_head_has_the_time_of_one(attacked: Attacked) -> None:
+    reader = await attacked.connect(GET, State.IDLE)
+    (place,) = attacked.connections.places
+    for byte in b"GET /":
+        attacked.clock.now += 2.5
+        attacked.writers[0].write(bytes([byte]))
+        async with asyncio.timeout(10):
+            while place.state is not State.HEAD:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0)
+    attacked.connections.look()
+    assert not attacked.writers[0].is_closing()
+    assert place.since == 2.5, "the time of its first byte"
+    attacked.clock.now = 12.6
+    attacked.connections.look()
+    assert await is_cut_off(reader)
+
+
+async def test_posts_without_bodies_hold_up_no_health_check(attacked: Attacked) -> None:
+    """As 64 of them did: here they are as new as the checks, from the same address, and no time goes by."""
+    for _ in range(3):
+        await attacked.connect(NO_BODY, State.BODY)
+    for page, status in (("/health/live", 200), ("/health/ready", 200), ("/status", 503)):
+        assert await attacked.get(page) == (status, "close")
+    assert [place.state for place in attacked.connections.places] == [State.BODY] * 3
+    attacked.clock.now = SILENT_SECONDS_MIN
+    assert await attacked.get("/status") == (200, None), "in the place of the oldest"
+
+
+BROKEN = {
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+    "a strange head": b"GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n",
+    "a long head": b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 2 * HEADER_BYTES_MAX + b"\r\n\r\n",
+    "chunks that are none": b"POST /change HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "a foreign site": b"GET / HTTP/1.1\r\nHost: x\r\nOrigin: http://[::1\r\n\r\n",
+    "an end within the body": NO_BODY,
+}
+
+
+@pytest.mark.parametrize("said", BROKEN)
+async def test_what_is_no_request_is_one_line_a_minute(
+    attacked: Attacked, caplog: pytest.LogCaptureFixture, said: str
 ) -> None:
-    monkeypatch.setattr(admin_server, "IDLE_CONNECTION_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(admin_server, "LOOK_SECONDS", 0.05)
-    await server.stop()
-    await server.start()
-    host, port = server.address
-    silent = await asyncio.open_connection(host, port)
-    slow = await asyncio.open_connection(host, port)
-    slow[1].write(b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert await slow[0].readuntil(b"}")
-    slow[1].write(b"GET /status HTT")
-    assert await is_cut_off(silent[0])
-    assert await is_cut_off(slow[0])
-    async with aiohttp.ClientSession(server.url, trust_env=False) as other, other.get("/health") as answer:
-        assert answer.status == 200
-    for _, writer in (silent, slow):
-        writer.close()
-
-
-async def test_who_is_silent_makes_room_for_others(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_server, "CONNECTIONS_MAX", 3)
-    monkeypatch.setattr(admin_server, "SILENT_SECONDS_MIN", 0.05)
-    host, port = server.address
-    silent = [await asyncio.open_connection(host, port) for _ in range(3)]
-    refused = await asyncio.open_connection(host, port)
-    assert await is_cut_off(refused[0]), "nobody has been silent for long"
-    await asyncio.sleep(0.1)
-    async with aiohttp.ClientSession(server.url, trust_env=False) as client, client.get("/health") as answer:
-        assert answer.status == 200
-    assert await is_cut_off(silent[0][0])
-    for _, writer in (*silent, refused):
-        writer.close()
+    for round_ in range(2):
+        for _ in range(10):
+            reader, writer = await asyncio.open_connection(*attacked.server.address)
+            writer.write(BROKEN[said])
+            writer.write_eof() if said == "an end within the body" else None
+            writer.close() if said == "an end within the body" else None
+            if not writer.is_closing():
+                assert (await reader.readuntil(b"\r\n")).split()[1].startswith(b"4")
+                writer.close()
+        assert await attacked.get("/health") == (200, None)
+        lines = [record for record in caplog.records if record.name.startswith(("tandemmq", "aiohttp", "asyncio"))]
+        assert len(lines) <= round_ + 1
+        assert not any(record.exc_info for record in lines)
+        attacked.clock.now += 61
 
 
 async def test_what_is_told_of_very_many_destinations_leaves_others_their_turns() -> None:

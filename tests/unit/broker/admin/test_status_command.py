@@ -104,6 +104,11 @@ def test_people_read_role_epoch_holder_store_and_queues(admin: str) -> None:
         assert word in result.output
 
 
+def test_people_read_where_the_queues_are_that_had_no_room(admin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STANDBY, "left_out", {"queues": {"rows": 1234, "all_at": "/api/v1/destinations/queue"}})
+    assert "and 1234 more: tandemmq queues list" in run("--admin", admin).output
+
+
 def test_no_broker_ends_with_3_and_says_where_it_was_sought() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # taken, and nobody listens

@@ -52,6 +52,13 @@ def test_status_tells_who_waits_for_which_limit_and_since_when(full):
     assert counts["sends_waiting_bytes"] == told["bytes"] > 0
 
 
+def test_a_limited_number_of_those_who_wait_is_named(full):
+    for name in "abc":
+        full.client(name).send("late", persistent=False).turn()
+    assert [each["client_id"] for each in full.engine.flow.blocked(2)] == ["a", "b"]
+    assert full.counts["blocked_producers"] == 3
+
+
 @pytest.mark.parametrize(("interval", "warnings"), [(10_000, 3), (0, 0)])
 def test_it_is_warned_of_a_producer_as_often_as_its_policy_says(make_harness, caplog, interval, warnings):
     harness = make_harness(narrow(blocked_producer_warning_interval=interval))

@@ -6,9 +6,11 @@ import pytest
 
 from tandemmq.broker.core.commands import AddProducer
 from tandemmq.broker.core.slices import ITEMS, at_once
+from tandemmq.broker.engine.branches import Branch
 from tandemmq.broker.engine.dispatch import DELIVERY_SECONDS, SAMPLE_SECONDS
-from tandemmq.broker.engine.inventory import Query
+from tandemmq.broker.engine.inventory import NAMED_MAX, ROWS_A_STEP, Query
 from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.transactions import XaTransactionId
 from tests.unit.broker.engine.conftest import PRICES
 
 
@@ -56,6 +58,21 @@ def test_a_page_of_very_many_is_made_in_steps(harness):
     assert names(found) == [f"q{number:04}" for number in range(201, 206)]
     assert found.following == "q0205"
     assert steps >= 3
+
+
+def test_few_rows_are_made_in_a_step(harness):
+    client = harness.client()
+    for number in range(10 * ROWS_A_STEP):
+        client.send("x", queue(f"q{number:04}"), persistent=False)
+    assert sum(1 for _ in harness.engine.inventory.queues(Query(10 * ROWS_A_STEP))) >= 10
+
+
+def test_a_branch_names_a_limited_number_of_destinations(harness):
+    inventory = harness.engine.inventory
+    many = frozenset(queue(str(number)) for number in range(2 * NAMED_MAX))
+    inventory.branches["b"] = Branch(XaTransactionId(1, b"g", b"b"), None, None, True, adds_to=many, removes_from=many)
+    (row,) = at_once(inventory.transactions(Query(10))).rows
+    assert (len(row["adds_to"]), len(row["removes_from"])) == (NAMED_MAX, NAMED_MAX)
 
 
 def test_a_pattern_chooses_in_any_case(harness):

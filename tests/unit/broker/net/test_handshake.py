@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import shutil
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -17,6 +19,7 @@ import pytest
 
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector, Server
+from tandemmq.broker.net.tls_handshake import TlsServer
 from tandemmq.broker.net.transport import TransportLimits
 from tandemmq.broker.net.websocket import WebSocketOptions, of_stomp
 from tandemmq.broker.protocols.stomp.session import StompSession
@@ -72,10 +75,47 @@ async def test_a_failed_handshake_is_told_and_takes_no_place(
     assert answer.startswith(b"CONNECTED")
     writer.close()
     told = [record.getMessage() for record in caplog.records if record.name == "tandemmq.broker.net.tls_handshake"]
-    assert len(told) == 5
-    assert all(each.startswith("connector stomp+ssl: no TLS with 127.0.0.1:") for each in told)
+    assert len(told) == 1, "of the same reason"
+    assert told[0].startswith("connector stomp+ssl: no TLS with 127.0.0.1:")
     await server.abort()
     server.unbind()
+
+
+async def test_handshakes_that_do_not_go_on_make_room_for_others(
+    server: Server, authority: Authority, make_engine: Any
+) -> None:
+    """The time of a handshake is five seconds, and there are two places."""
+    await server.listen(make_engine(), "ID:test")
+    silent = [await asyncio.open_connection("127.0.0.1", server.addresses[0][2]) for _ in range(7)]
+    answer, writer = await ask(server, authority)
+    assert answer.startswith(b"CONNECTED")
+    for reader, _ in silent[:5]:
+        async with asyncio.timeout(3):
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+    for each in (writer, *(writer for _, writer in silent)):
+        each.transport.abort()
+    await server.abort()
+    server.unbind()
+
+
+@pytest.mark.parametrize(("hosts", "dropped"), [("223", 0), ("322", 1), ("234", 0)])
+async def test_the_handshake_that_is_dropped_is_the_oldest_of_the_largest_address(hosts: str, dropped: int) -> None:
+    """Three are under way, and a fourth one begins."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    where = listener.getsockname()
+    tls = TlsServer("x", listener, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), 60.0, 3, asyncio.Protocol, id)
+    tls.listen(10)
+    peers = [await asyncio.open_connection(*where, local_addr=(f"127.0.0.{host}", 0)) for host in f"{hosts}5"]
+    reading = [asyncio.create_task(reader.read()) for reader, _ in peers]
+    async with asyncio.timeout(10):
+        done, left = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
+    assert done == {reading[dropped]}
+    tls.close()
+    for _, writer in peers:
+        writer.transport.abort()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 async def test_a_connection_too_many_is_told_so_over_tls(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -513,6 +514,36 @@ def test_who_speaks_no_tls_is_refused(make: Make, tls: Tls, caplog: pytest.LogCa
     a.network.dial({b.store: b.address})
     eventually(lambda: "ended before its handshake" in caplog.text)
     assert a.events == b.events == []
+
+
+def test_garbage_is_a_line_of_each_kind_and_not_of_each_connection(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    (node,) = started(make, 1)
+    host, port = split_address(node.address)
+    caplog.clear()
+    for garbage in (b"\x16\x03\x01" + b"\0" * 300, b"\xff" * 300, b"\0\0\0\1\0\0\0\0\0", b"") * 20:
+        with socket.create_connection((host, port), 20) as client, contextlib.suppress(ConnectionError):
+            client.sendall(garbage)
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(1 << 16):
+                pass
+    assert 0 < len(caplog.records) <= 4
+    assert not any(record.exc_info for record in caplog.records)
+    assert node.events == []
+
+
+def test_of_members_that_are_refused_each_host_has_a_line(
+    make: Make, peers: Peers, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two may have copies of one disk, and the operator has to find both."""
+    (node,) = started(make, 1)
+    node.refuses = "restored from a backup"
+    for host in ("127.0.0.2", "127.0.0.3", "127.0.0.2", "127.0.0.3", "127.0.0.4"):
+        with pytest.raises(AssertionError, match="restored"):
+            peers(node.address, hello_of(2), source=host).greet()
+    eventually(lambda: "127.0.0.4" in caplog.text)
+    assert re.findall(r"connection from (127.0.0..)", caplog.text) == ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
 
 
 # ---- the end

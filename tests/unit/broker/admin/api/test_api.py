@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tandemmq.broker.admin.api.event_stream import STRANGERS_MAX
 from tandemmq.cli.api import place
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
 from tests.support.acceptance.stomp_wire import LOST, Wire
@@ -133,6 +135,28 @@ def test_events_come_as_they_happen(broker: BrokerProcess, operator: Operator) -
     assert response.headers["Content-Type"] == "text/event-stream"
     assert response.read(22).startswith(b": the broker is there")
     connection.close()
+
+
+def test_streams_without_a_login_leave_some_for_others(broker: BrokerProcess, operator: Operator) -> None:
+    """This broker has no users: everybody is a viewer."""
+    stranger = Operator(broker, "").headers
+    statuses = []
+    with contextlib.ExitStack() as streams:
+        for headers in [stranger] * (STRANGERS_MAX + 1) + [operator.headers]:
+            connection = http.client.HTTPConnection("127.0.0.1", broker.admin, timeout=30)
+            streams.callback(connection.close)
+            connection.request("GET", "/api/v1/events/stream", headers=headers)
+            statuses.append(connection.getresponse().status)
+    assert statuses == [200] * STRANGERS_MAX + [503, 200]
+    wait_until(lambda: _streams(broker, stranger) == 200, "who hangs up leaves its place")
+
+
+def _streams(broker: BrokerProcess, headers: dict[str, str]) -> int:
+    """The status of one more."""
+    connection = http.client.HTTPConnection("127.0.0.1", broker.admin, timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", "/api/v1/events/stream", headers=headers)
+        return connection.getresponse().status
 
 
 def test_a_standby_answers_and_says_who_is_master(tmp_path: Path) -> None:

@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from itertools import count
 
 import pytest
 
+from tandemmq.broker.admin.api.shown_messages import LISTED_BYTES_MAX
+from tandemmq.broker.admin.encoding import BYTES_MAX
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.stomp_wire import Wire
 from tests.unit.broker.admin.api.conftest import Clients, Operator
@@ -39,6 +42,23 @@ def test_a_browse_marks_nothing_and_comes_in_pages(operator: Operator, clients: 
     assert (row["messages"], row["unacknowledged"], row["consumers"]) == (250, 0, 0)
     assert operator.bodies(name, selector="colour = 'blue'") == []
     assert operator.bodies(name, selector="colour = 'red'", limit=1, after=249) == ["m249"]
+
+
+def test_a_page_of_long_headers_ends_at_its_bytes_and_the_next_goes_on(
+    operator: Operator, clients: Clients, name: str
+) -> None:
+    """Headers that a client makes as long as they may be: 140 messages made 482 MB of JSON."""
+    count = 4 * BYTES_MAX // LISTED_BYTES_MAX // 3
+    clients.send(name, *(["m"] * count), **{f"h{number}": "\x01" * 400 for number in range(100)})
+    places: list[int] = []
+    pages, after = 0, 0
+    while after is not None:
+        page = operator.get(f"destinations/queue/{name}/messages", limit=1000, after=after)
+        assert len(json.dumps(page["items"])) <= BYTES_MAX
+        assert all(row["properties_left_out"] > 0 for row in page["items"])
+        places += [row["position"] for row in page["items"]]
+        pages, after = pages + 1, page["following"]
+    assert (pages, places) == (2, list(range(1, count + 1)))
 
 
 def test_a_message_is_read_with_its_headers_properties_and_body(

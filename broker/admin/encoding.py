@@ -1,0 +1,155 @@
+"""Answers as JSON that have a limit in bytes, made in steps.
+
+A list ends at the last row that fits, and the answer says how to go on. The first row of a list always fits: no row is
+longer than its own limit (``broker.admin.api.shown_messages``), or than a name of a destination.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from aiohttp import web
+
+from tandemmq.broker.admin.answers import encoded
+from tandemmq.broker.core.slices import Work
+from tandemmq.broker.engine.slicing import Slices
+
+T = TypeVar("T")
+
+#: Of an answer, where the settings say nothing else (``admin.answer_size_max``).
+BYTES_MAX: Final = 4 << 20
+#: So much JSON is made in one step.
+STEP_BYTES: Final = 16 * 1024
+
+Row = Mapping[str, Any]
+#: What ``following`` is behind a row: the request that has it as ``after`` gets the rows behind that one.
+Cursor = Callable[[Any], str]
+
+
+class Rows:
+    """The rows of one page as JSON, as many as have room in ``bytes_max``."""
+
+    __slots__ = ("_left", "parts")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left = bytes_max
+        self.parts: list[bytes] = []
+
+    def add(self, row: Any) -> int:
+        """Length of its JSON; 0: there is no room for it, and none for any behind it."""
+        part = json.dumps(row, default=str).encode()
+        if self.parts and len(part) > self._left:  # prove: a-page-ends-at-its-bytes
+            self._left = 0
+            return 0
+        self._left -= len(part) + 2
+        self.parts.append(part)
+        return len(part)
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still come."""
+        return max(0, self._left)
+
+    @property
+    def array(self) -> list[bytes]:
+        """Their JSON in pieces: long answers are joined once, since each copy takes its time."""
+        pieces = [b", "] * (2 * len(self.parts) + 1)
+        pieces[1::2] = self.parts
+        pieces[0], pieces[-1] = b"[", b"]"
+        return pieces if self.parts else [b"[]"]
+
+
+def json_in_steps(
+    value: Mapping[str, Any],
+    bytes_max: int = BYTES_MAX,
+    cursor: Cursor | None = None,
+    all_at: Mapping[str, str] | None = None,
+) -> Work[bytes]:
+    """The JSON of ``value``, whose lists have ``bytes_max`` bytes together, at most.
+
+    ``items`` is continued by ``following``, which ``cursor`` makes of its last row. Other lists that were cut are named
+    in ``left_out``: how many rows, and the page of ``all_at`` that has them all.
+    """
+    parts: list[bytes] = []
+    left = bytes_max
+    left_out: dict[str, Any] = {}
+    following: dict[str, Any] = {}
+
+    def add(key: str, *pieces: bytes) -> None:
+        parts.append(b"".join((b", " if parts else b"{", json.dumps(key).encode(), b": ")))
+        parts.extend(pieces)
+
+    for key, each in value.items():
+        if not isinstance(each, list):
+            if key != "following":
+                add(key, json.dumps(each, default=str).encode())
+            continue
+        rows = Rows(left)
+        step = 0
+        for row in each:
+            length = rows.add(row)
+            if not length:
+                break
+            step += length
+            if step >= STEP_BYTES:
+                step = 0
+                yield
+        missing = len(each) - len(rows.parts)
+        if missing and key == "items" and cursor is not None:
+            following["following"] = cursor(each[len(rows.parts) - 1])
+        elif missing:
+            page = (all_at or {}).get(key)
+            left_out[key] = {"rows": missing} | ({} if page is None else {"all_at": page})
+        left = rows.left
+        add(key, *rows.array)
+        yield
+    if "following" in value:
+        add("following", json.dumps(following.get("following", value["following"])).encode())
+    if left_out:
+        add("left_out", json.dumps(left_out).encode())
+    return b"".join((*parts, b"}\n")) if parts else b"{}\n"
+
+
+class Answers:
+    """Makes the answers of one admin server, of all of its requests together in a part of each turn of the loop.
+
+    ``bytes_max``: of one answer.
+    """
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self._slices: Slices | None = None
+
+    async def run(self, work: Work[T]) -> T:
+        """The outcome of ``work``. Raises what it raises."""
+        if self._slices is None:
+            self._slices = Slices(asyncio.get_running_loop())
+        return await self._slices.run(work)
+
+    async def json(
+        self,
+        value: Mapping[str, Any],
+        status: int = 200,
+        *,
+        cursor: Cursor | None = None,
+        all_at: Mapping[str, str] | None = None,
+    ) -> web.Response:
+        """``value`` as ``json_in_steps`` has it."""
+        return encoded(await self.run(json_in_steps(value, self.bytes_max, cursor, all_at)), status)
+
+
+def page_of(rows: Rows, following: object) -> bytes:
+    """A page whose rows are JSON already."""
+    return b"".join((b'{"items": ', *rows.array, b', "following": ', json.dumps(following).encode(), b"}\n"))
+
+
+def rendered(rows: Rows, waiting: Sequence[T], render: Callable[[T], Row]) -> Work[int]:
+    """Add what waits to ``rows``, one in a step: how many had room."""
+    for number, each in enumerate(waiting):
+        if not rows.add(render(each)):
+            return number
+        yield
+    return len(waiting)

@@ -1,0 +1,166 @@
+"""Who has a place at the admin server: decided here, carried out by ``broker.admin.connections``.
+
+A connection has one of PLACES places. When they are taken, one is closed for the newcomer: of the connections that
+showed no login, the one of the address with the most of them that has waited longest for its peer. Where that address
+would not keep as many as the newcomer's has then, its connections are closed only after a short time of silence.
+Without any of these, a logged-in connection that idles is closed. Otherwise the newcomer gets one of HEALTH_PLACES,
+which are for health checks alone and have the same rules.
+
+A peer has a limited time for each thing that the server waits for: the head of a request, its body, and to take the
+response. The time that the broker itself takes does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+#: Where the settings (``admin.connections_max``, ``request_timeout``, ``response_timeout``) say nothing else.
+PLACES: Final = 64
+REQUEST_SECONDS_MAX: Final = 10.0
+RESPONSE_SECONDS_MAX: Final = 30.0
+#: Beside the others.
+HEALTH_PLACES: Final = 16
+#: Of all responses together that are being written.
+WRITTEN_BYTES_MAX: Final = 64 << 20
+#: Between two requests of a connection that is kept.
+IDLE_SECONDS_MAX: Final = 30.0
+#: A connection is not closed for another one of its own address before it had this time.
+SILENT_SECONDS_MIN: Final = 0.25
+
+
+class State(Enum):
+    """What a connection waits for."""
+
+    HEAD = "the head of a request"
+    BODY = "the body of a request"
+    WORK = "the broker"
+    WRITE = "the peer, which is to take a response"
+    IDLE = "the next request"
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """``since``: when the present state began, by the clock of ``Places``. ``is_known``: a login was shown.
+    ``is_spare``: for health checks alone. ``held``: bytes of the response that is written."""
+
+    address: str
+    since: float
+    is_spare: bool = False
+    is_known: bool = False
+    state: State = State.HEAD
+    held: int = 0
+
+    def enter(self, state: State, now: float) -> None:
+        """Its time begins, unless it is in this state already."""
+        if state is not self.state:
+            self.state, self.since = state, now
+
+
+class Places:
+    """Of one admin server. All times are seconds of one clock, which each call gets."""
+
+    def __init__(
+        self,
+        most: int = PLACES,
+        request_seconds_max: float = REQUEST_SECONDS_MAX,
+        response_seconds_max: float = RESPONSE_SECONDS_MAX,
+    ) -> None:
+        self.most = most
+        self._seconds_max = {
+            State.HEAD: request_seconds_max,
+            State.BODY: request_seconds_max,
+            State.WRITE: response_seconds_max,
+            State.IDLE: IDLE_SECONDS_MAX,
+        }
+        self._taken: dict[Place, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(self._taken)
+
+    def take(self, address: str, now: float) -> tuple[Place | None, Place | None]:
+        """The place of a newcomer, None: it gets none; and the place of the one that is to be closed for it."""
+        taken = [place for place in self._taken if not place.is_spare]
+        if len(taken) < self.most:
+            return self._new(Place(address, now)), None
+        victim = _victim(taken, address, now)
+        if victim is not None:
+            return self._new(Place(address, now)), self._give(victim)
+        spare = [place for place in self._taken if place.is_spare]
+        if len(spare) < HEALTH_PLACES:  # prove: health-checks-have-places
+            return self._new(Place(address, now, is_spare=True)), None
+        victim = _victim(spare, address, now)
+        if victim is not None:
+            return self._new(Place(address, now, is_spare=True)), self._give(victim)
+        return None, None
+
+    def give(self, place: Place) -> None:
+        """The connection is closed."""
+        self._taken.pop(place, None)
+
+    def overdue(self, now: float) -> list[tuple[Place, State]]:
+        """Those whose peers have exceeded the time for what they are to do, and what that is."""
+        return [
+            (place, place.state)
+            for place in self._taken
+            if now - place.since > self._seconds_max.get(place.state, float("inf"))  # prove: a-peer-has-a-time
+        ]
+
+    def write(self, place: Place, count: int, now: float) -> list[Place]:
+        """``place`` gets a response of so many bytes. Those that are closed, for all together hold too many that their
+        peers do not take: the largest, strangers first."""
+        place.enter(State.WRITE, now)
+        place.held = count
+        others = [each for each in self._taken if each.state is State.WRITE and each is not place]
+        others.sort(key=lambda each: (each.is_known, -each.held))
+        left = WRITTEN_BYTES_MAX - count - sum(each.held for each in others)
+        victims = []
+        for each in others:
+            if left >= 0:
+                break
+            left += each.held
+            victims.append(each)
+        return victims
+
+    def _new(self, place: Place) -> Place:
+        self._taken[place] = None
+        return place
+
+    def _give(self, place: Place) -> Place:
+        del self._taken[place]
+        return place
+
+
+def _victim(taken: Iterable[Place], address: str, now: float) -> Place | None:
+    """Which is closed for a newcomer of that address."""
+    strangers: dict[str, list[Place]] = {}
+    idle: list[Place] = []
+    for place in taken:
+        if not place.is_known:
+            strangers.setdefault(place.address, []).append(place)
+        elif place.state is State.IDLE:
+            idle.append(place)
+    count = max(map(len, strangers.values()), default=0)
+    largest = [place for places in strangers.values() if len(places) == count for place in places]
+    if count > len(strangers.get(address, ())) + 1:  # prove: places-are-shared-by-address
+        return min(largest, key=_order)
+    silent = [
+        place
+        for place in (*largest, *idle)
+        if place.state is not State.WORK and now - place.since >= SILENT_SECONDS_MIN
+    ]
+    return min(silent, key=_strangers_first, default=None)
+
+
+def _order(place: Place) -> tuple[bool, float]:
+    """Those that wait for their peer come first."""
+    return place.state is State.WORK, place.since
+
+
+def _strangers_first(place: Place) -> tuple[bool, float]:
+    return place.is_known, place.since

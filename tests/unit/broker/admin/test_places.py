@@ -1,0 +1,135 @@
+"""Who has a place at the admin server, who is closed for a newcomer, and whose time is over: by a clock of its own."""
+
+# proves: health-checks-have-places, a-peer-has-a-time, places-are-shared-by-address
+
+from __future__ import annotations
+
+import pytest
+
+from tandemmq.broker.admin.connections import address_of
+from tandemmq.broker.admin.places import (
+    HEALTH_PLACES,
+    IDLE_SECONDS_MAX,
+    SILENT_SECONDS_MIN,
+    WRITTEN_BYTES_MAX,
+    Place,
+    Places,
+    State,
+)
+
+ATTACKER, OTHER = "192.0.2.1", "192.0.2.2"
+SILENT = SILENT_SECONDS_MIN
+
+
+def full(count: int = 4, state: State = State.BODY, *, is_known: bool = False) -> tuple[Places, list[Place]]:
+    """All places taken by ATTACKER, one after the other, at the times 0, 1, ..."""
+    places = Places(count, 10.0, 20.0)
+    taken = []
+    for number in range(count):
+        place, victim = places.take(ATTACKER, float(number))
+        assert place is not None
+        assert victim is None
+        place.enter(state, float(number))
+        place.is_known = is_known
+        taken.append(place)
+    return places, taken
+
+
+@pytest.mark.parametrize(
+    ("address", "state", "is_known", "after", "victim", "is_spare"),
+    [
+        # The newcomer has fewer than the attacker: it has a place at once.
+        (OTHER, State.BODY, False, 0, 0, False),
+        (OTHER, State.WORK, False, 0, 0, False),
+        # It has as many: the silent ones make room, what the broker works for does not.
+        (ATTACKER, State.BODY, False, SILENT, 0, False),
+        (ATTACKER, State.BODY, False, -3, None, True),
+        (ATTACKER, State.WORK, False, 99, None, True),
+        # Who has logged in is closed only when it idles.
+        (OTHER, State.IDLE, True, SILENT, 0, False),
+        (OTHER, State.BODY, True, 99, None, True),
+        (OTHER, State.WORK, True, 99, None, True),
+    ],
+)
+def test_a_newcomer_gets_a_place(
+    address: str, state: State, is_known: bool, after: float, victim: int | None, is_spare: bool
+) -> None:
+    places, taken = full(state=state, is_known=is_known)
+    place, closed = places.take(address, 3.0 + after)
+    assert closed is (None if victim is None else taken[victim])
+    assert place is not None
+    assert place.is_spare is is_spare
+    assert len(places) == 5 if closed is None else 4
+
+
+def test_of_the_largest_address_those_that_wait_for_their_peer_are_closed_first() -> None:
+    places, taken = full()
+    taken[0].enter(State.WORK, 3.0)
+    taken[1].is_known = True
+    closed = [places.take(f"192.0.2.{number}", 3.0)[1] for number in (10, 11)]
+    assert closed == [taken[2], taken[3]]
+    assert places.take("192.0.2.12", 3.0)[1] is None, "no address has more than another"
+
+
+def test_health_checks_have_places_of_their_own() -> None:
+    places, _ = full()
+    spare = [places.take(ATTACKER, 0.0)[0] for _ in range(HEALTH_PLACES)]
+    assert all(place is not None and place.is_spare for place in spare)
+    assert places.take(ATTACKER, 0.0) == (None, None)
+
+
+def test_another_address_gets_one_of_the_spare_places_of_an_attacker() -> None:
+    places, taken = full(is_known=True)
+    spare = [places.take(ATTACKER, 0.0)[0] for _ in range(HEALTH_PLACES)]
+    place, closed = places.take(OTHER, 0.0)
+    assert place is not None
+    assert (place.is_spare, closed) == (True, spare[0])
+    assert len(places) == len(taken) + HEALTH_PLACES
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds_max"),
+    [
+        (State.HEAD, 10.0),
+        (State.BODY, 10.0),
+        (State.WRITE, 20.0),
+        (State.IDLE, IDLE_SECONDS_MAX),
+        (State.WORK, None),
+    ],
+)
+def test_what_a_peer_is_to_do_has_a_time_and_the_brokers_own_work_has_none(
+    state: State, seconds_max: float | None
+) -> None:
+    places, (place,) = full(1, state)
+    place.enter(state, 5.0)  # again: the time goes on
+    if seconds_max is None:
+        assert places.overdue(1e9) == []
+        return
+    assert places.overdue(seconds_max) == []
+    assert places.overdue(seconds_max + 0.1) == [(place, state)]
+    places.give(place)
+    assert places.overdue(1e9) == []
+
+
+def test_what_peers_do_not_take_is_bounded_together() -> None:
+    places, taken = full(4, State.WORK)
+    taken[0].is_known = True
+    part = WRITTEN_BYTES_MAX // 3
+    assert [places.write(place, part - number, 9.0) for number, place in enumerate(taken[:3])] == [[], [], []]
+    assert places.write(taken[3], part, 9.0) == [taken[1]], "the largest without a login"
+    assert places.write(taken[3], WRITTEN_BYTES_MAX, 9.0) == [taken[1], taken[2], taken[0]]
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::"),
+        ("fe80::1%eth0", "fe80::"),
+        ("?:", "?:"),
+    ],
+)
+def test_a_network_of_ipv6_counts_as_one_address(host: str, address: str) -> None:
+    assert address_of(host) == address
