@@ -157,6 +157,7 @@ class Follower:
         # Of files whose end no header names, by file and inode: another file may have the number by now.
         self._ends_seen: dict[tuple[int, int], int] = {}
         self._known_then = set(self.state.files)
+        self._let_go: set[int] = set()  # of files that no header names: they hold nothing
         self._began_at = self.state.position
         self._went_on: tuple[int, int] | None = None  # (file, the next one), where nothing else names the next
         self._standing: Standing | None = None
@@ -252,7 +253,8 @@ class Follower:
                 return found
             self._ledger.meet(self._standing.damages)
             state.position, self._standing = self._standing.resume, None
-        self.replay.missing = state.files.keys() - set(ids)
+        # prove: unnamed-file-is-missing " | self._unnamed(ids)"
+        self.replay.missing = state.files.keys() - set(ids) | self._unnamed(ids)
         for file in ids:
             state.know_file(file)
         for file, other in self._headers.misplaced.items():
@@ -287,6 +289,10 @@ class Follower:
                 continue
             # A file is settled when its end is named, or when whoever wrote it has gone on to the next.
             is_settled = is_final or end is not None or self._has_gone_on(ids[number + 1 :])
+            if is_settled and end is None and not is_final:
+                # The next one may have got its header since: what stands behind the end that it names does not count.
+                self.read_headers(horizon)  # prove: gone-on-may-name-the-end
+                end = self.epoch_history.ends.get(file)
             if not self._read(file, position.offset, end, is_settled=is_settled, is_final=is_final):
                 return found
             if is_settled and end is None:
@@ -304,6 +310,13 @@ class Follower:
             self._work_out_repairs(found)
             self.pin_for_repairs(ids[-1])
         return found
+
+    def _unnamed(self, ids: Iterable[int]) -> set[int]:
+        """Files that the newest header, which is behind them, does not name. They were given up before it: they are not
+        removed yet, or a broker that was late linked an empty file in the place of one that was."""
+        headers = self.epoch_history.headers
+        newest = max(headers, default=0)
+        return {file for file in ids if file < newest} - {*headers[newest].files} if newest else set()
 
     def _has_gone_on(self, later: Sequence[int]) -> bool:
         """Whether somebody wrote into the next of these files, past those that failed promotions left.
@@ -551,6 +564,11 @@ class Follower:
         held_by_records = state.held_by_records() if gone and newest is None else set()
         if newest is not None:
             state.given_up.intersection_update({*newest.files, *existing})  # of others nobody asks any more
+            unnamed = self._unnamed(existing)
+            for file in sorted(unnamed - self._let_go):
+                state.lose_file(file)  # prove: unnamed-file-holds-nothing
+            self._let_go = unnamed
+            state.given_up.update(unnamed)
         for file in gone:
             held = state.files.get(file)
             if newest is None:

@@ -10,11 +10,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tandemmq.cli.admin_call import call
-from tests.support.acceptance.broker_process import BrokerProcess, starting, tandemmq
+from tests.support.acceptance.broker_process import BrokerProcess, starting, tandemmq, wait_until
 from tests.support.acceptance.stomp_wire import Frame, Wire
 from tests.support.prove import rounds
 
@@ -277,8 +278,14 @@ def test_a_kill_is_explained_with_both_rings_one_of_them_dead(brokers: Start) ->
     standby.wait_role("master")
     asyncio.run(preload(standby.stomp, "/queue/q", ["y"]))
     assert asyncio.run(drain(standby.stomp, "/queue/q")) == ["x", "y"]
-    explained = tandemmq("failover", "explain", "--admin", admin_of(standby), "--data", master.data, "--json")
-    (outage,) = json.loads(explained.stdout)["outages"]
+
+    def explained() -> dict[str, Any]:
+        answer = tandemmq("failover", "explain", "--admin", admin_of(standby), "--data", master.data, "--json")
+        (outage,) = json.loads(answer.stdout)["outages"]
+        return outage
+
+    wait_until(lambda: explained()["seconds_until_receipt"] is not None, "the first receipt is an event")
+    outage = explained()
     assert (outage["former"], outage["successor"]) == ("a", "b")
     assert outage["cause"].startswith("a ended without a word")
     assert outage["events"][0]["kind"] == "fell-silent"

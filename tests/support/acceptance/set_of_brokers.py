@@ -45,7 +45,7 @@ STORE = {
     "journal_max_file_length": "1mb",
     "checkpoint_interval": "200ms",
     "cleanup_interval": "50ms",
-    "scrub_interval": "2s",
+    "scrub_interval": "10s",
 }
 
 

@@ -21,7 +21,8 @@ from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.promises import Added, Prepared, PromisingTerm, Removed, difference, seen
 from tests.support.crash.recording_disk import RecordingDisk
 from tests.support.prove import SEED, rounds
-from tests.support.store.store_harness import KIB, Q, Term
+from tests.support.store.standbys import standby_of
+from tests.support.store.store_harness import KIB, RESTLESS, Q, Term
 
 pytestmark = pytest.mark.promise("acknowledged-stays-gone", "confirmed-survives")
 
@@ -131,6 +132,46 @@ WEIGHTS: dict[Callable[[Life], None], int] = {
     Life.checkpoint: 10,
     Life.begin_again: 8,
 }
+
+
+# proves: unnamed-file-holds-nothing, unnamed-file-is-missing
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_a_late_fence_in_the_number_of_a_file_is_not_that_file(directory: str, comes_again: bool) -> None:
+    """An index knows a message in a file that was given up since. It may have come again, under its id."""
+    with Term(directory, "a", RESTLESS) as term:
+        file = term.position.file
+        first = term.add_durably(1)[0]
+        while term.position.file < file + 2:
+            term.take(term.add_durably(10, body=b"x" * 2_000))
+        last = term.add_durably(2)  # they keep its file, and with it what the index is known by
+        old = standby_of(directory, "old")
+        old.follow()
+        old.follower.checkpoint()
+        assert old.messages >= 1
+        old.close()
+        while term.position.file == file + 2:
+            term.take(term.add_durably(10, body=b"x" * 2_000))
+        term.take([first])
+        while os.path.exists(f"{directory}/db-{file}.log"):
+            term.take(term.add_durably(30, body=b"x" * 2_000))
+        given_up = term.position.file
+        while term.position.file == given_up:  # until a header does not name it
+            term.take(term.add_durably(30, body=b"x" * 2_000))
+        if comes_again:
+            term.do(first)
+        more = [*term.add_durably(3), *term.add_durably(1)]  # the last batch may only be seen
+        expected = {*(each.message.message_id for each in last), *[first.message.message_id] * comes_again}
+        files = JournalFiles(directory)
+        files.prepare("late", 4_096)
+        files.publish("late", file)
+        again = standby_of(directory, "old")
+        again.follow()
+        held = [entry.message_id for o in again.state.owners.values() for _, entry in again.state.entries(o.id, 0)]
+        assert {*held} - {each.message.message_id for each in more} == expected
+        again.close()
+        assert sorted(os.listdir(f"{directory}/index")) == ["a", "old"], "no index was set aside"
+    with Term(directory, "old", RESTLESS) as promoted:
+        assert len(promoted.bodies()) == len(expected) + len(more)
 
 
 @pytest.mark.parametrize("number", range(LIVES))

@@ -9,12 +9,15 @@ import logging
 import math
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tandemmq.index import Index
+from tandemmq.journal.files import JournalFiles
 from tandemmq.store.recovery.index_directory import set_aside
 from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, judge
 from tandemmq.store.recovery.promotion import FIRST_FILE_BYTES
@@ -154,6 +157,42 @@ def test_an_index_that_holds_what_a_later_header_cut_off_is_set_aside(directory:
     third.close()
     with Term(directory, "c") as again:
         assert len(again.bodies()) == 2
+
+
+class Meanwhile:
+    """The system's disk. ``act`` is called before a file is opened for so many times."""
+
+    def __init__(self, path: str, times: int, act: Callable[[], object]) -> None:
+        self._path = path
+        self.acts = [act, *[lambda: None] * (times - 1)]
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(os, verb)
+
+    def open(self, path: str, *how: int) -> int:
+        if path == self._path and self.acts:
+            self.acts.pop()()
+        return os.open(path, *how)
+
+
+# proves: gone-on-may-name-the-end
+@pytest.mark.parametrize("times", [1, 2, 3, 4, 5])
+def test_what_a_header_cuts_off_that_comes_while_a_standby_reads_is_not_read(directory: str, times: int) -> None:
+    """It has seen the fence without the header, and sees the header before it reads the file before."""
+    zombie = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
+    zombie.add_durably(2)
+    successor = standby_of(directory, "b")
+    successor.fence(lambda: True)
+    successor.read()
+    zombie.write_late(3)
+    fence = JournalFiles(directory).list()[-1]
+    disk = Meanwhile(f"{directory}/db-{fence}.log", times, lambda: begin(successor).drop())
+    third = standby_of(directory, "c", disk=disk)
+    third.follow()
+    assert not disk.acts
+    assert third.messages == 2
+    third.close()
+    zombie.crash()
 
 
 def test_an_index_of_another_epoch_is_set_aside_though_its_last_batch_reads_the_same(directory: str) -> None:
