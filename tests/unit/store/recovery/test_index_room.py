@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tandemmq.store.recovery.index_room import ASK_SECONDS
+from tandemmq.store.threads import OsThreads
 from tests.support.store.standbys import standby_of
 from tests.support.store.store_harness import KIB, SMALL, Term
 
@@ -33,15 +35,24 @@ class Volume:
         return os.statvfs_result((BLOCK, BLOCK, 1 << 20, 0, self.free // BLOCK, *[0] * 5))
 
 
+class TickingThreads(OsThreads):
+    """The operating system's, with a clock by which the volume is asked each time."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        self.now += ASK_SECONDS
+        return self.now
+
+
 @pytest.mark.parametrize("is_promoted_without_room", [False, True])
 def test_a_standby_leaves_the_reserve_alone_and_goes_on_when_there_is_room(
-    directory: str, monkeypatch: pytest.MonkeyPatch, is_promoted_without_room: bool
+    directory: str, is_promoted_without_room: bool
 ) -> None:
-    monkeypatch.setattr("tandemmq.store.recovery.index_room.ASK_SECONDS", 0.0)
     volume = Volume()
     master = Term(directory, settings=SETTINGS)
     volume.free = SETTINGS.disk_reserve
-    follower = standby_of(directory, settings=SETTINGS, disk=volume)
+    follower = standby_of(directory, settings=SETTINGS, disk=volume, threads=TickingThreads())
     index = Path(directory, "index", "b", "db.data")
     size = index.stat().st_size
     for _ in range(10 * RECORDS // 5):
@@ -53,7 +64,7 @@ def test_a_standby_leaves_the_reserve_alone_and_goes_on_when_there_is_room(
     expected = master.bodies()
     if not is_promoted_without_room:
         volume.free += BLOCK
-        for _ in range(10):
+        for _ in range(100):
             follower.follow()
         assert follower.messages == len(expected) - 5, "the last batch is only seen"
         assert index.stat().st_size > size
