@@ -263,6 +263,7 @@ class Drain(Consumer):
         self._quiet_since = self.world.now
         message_id = delivery.message_id
         if message_id in self._seen or message_id not in self.promises.drained.get(self.queue, ()):
-            self.promises.drained_from(self.queue, message_id)
+            assert self.connection is not None, "a frame came from there"
+            self.promises.drained_from(self.queue, message_id, self.connection.epoch)
         self._seen.add(message_id)
         super().delivery(delivery)

@@ -4,7 +4,7 @@
     a receipt for an acknowledgement  it is not delivered again by who comes later      came back
     a commit                          all of its messages, or none                      torn
     a message sent again              it is there once                                  twice
-    one producer, one queue           delivered in the order of sending                 out of order
+    one producer, one queue           what is left is in the order of sending           out of order
 
 Everything is noted when a broker sends it, whether the client gets it or not. A deposed broker that still delivers
 what it has in memory breaks nothing; a receipt of its own would.
@@ -29,6 +29,7 @@ class Promises:
         self.acknowledged: set[str] = set()  # asked for, confirmed or not
         self.delivered: set[str] = set()
         self.drained: dict[str, list[str]] = {}  # queue -> ids, at the end
+        self._drained_first: dict[str, int] = {}  # queue -> the epoch of the master that was drained first
         self.unordered: set[str] = set()
         self._units: dict[str, tuple[str, ...]] = {}  # a transaction that was tried once -> its ids
 
@@ -68,12 +69,20 @@ class Promises:
         if confirmed is not None and epoch >= confirmed:
             self._break(f"came back: {message_id}, acknowledged in epoch {confirmed}, was delivered again by {who}")
 
-    def drained_from(self, queue: str, message_id: str) -> None:
-        """What is left at the end, in order; each once."""
+    def drained_from(self, queue: str, message_id: str, epoch: int) -> None:
+        """What is left at the end, in order; each once. ``epoch``: of the master that gave it.
+
+        While a broker writes an acknowledgement, it gives out the messages behind that one. If a successor comes before
+        the fence check, the acknowledgement was never confirmed and may not count: the successor gives the message
+        again, after what was drained from its predecessor. So the order between masters is promised for messages
+        whose acknowledgement no client had asked for, and each master by itself keeps the order of all.
+        """
         ids = self.drained.setdefault(queue, [])
         if message_id in ids:
             self._break(f"twice: {message_id} is in {queue} more than once")
         ids.append(message_id)
+        if epoch != self._drained_first.setdefault(queue, epoch) and message_id in self.acknowledged:
+            self.unordered.add(message_id)
 
     # ---- at the end
 

@@ -83,6 +83,10 @@ SOFT_SHARE = 0.15
 #: Free space on the volume, in journal files and at least in bytes.
 CAPACITY_FILES = 16
 CAPACITY_MIN = 4 << 20
+#: With late links: all that its clients can send, which nobody may take from a queue, in journal files that are half
+#: header, and in five indexes. On a volume that clients filled no producer gets a receipt before somebody takes
+#: messages, and the calm would wait for that; a volume that others fill is a fault of its own.
+CAPACITY_LATE = 24 << 20
 TRACE_LINES_MAX = 20_000
 #: No batch of these clients is longer.
 BATCH_BYTES_MAX = 16 << 10
@@ -165,7 +169,8 @@ class Simulation:
         self.parts = parts
         self.tally.add("stores", "several" if parts.filters.entries else "one")
         # Of several stores each has its files.
-        capacity = max(CAPACITY_MIN, CAPACITY_FILES * parts.store.journal_max_file_length)
+        capacity_min = CAPACITY_LATE if self._has_late_links else CAPACITY_MIN
+        capacity = max(capacity_min, CAPACITY_FILES * parts.store.journal_max_file_length)
         capacity *= 2 + len(parts.filters.entries) if parts.filters.entries else 1
         self.server = Server(
             world, capacity=capacity, keeps_open=not is_nfs or chance.random() < 0.5, is_synchronous=is_nfs

@@ -20,6 +20,7 @@ from tandemmq.store.records.audit import ProducerAudit
 from tandemmq.store.records.transactions import TransactionId
 from tandemmq.store.recovery.follow import Follower, IndexNotOfThisJournal
 from tandemmq.store.recovery.index_directory import open_index, remove_stale, set_aside, takeover_path
+from tandemmq.store.recovery.index_room import IndexRoom
 from tandemmq.store.recovery.lag import Lag
 from tandemmq.store.recovery.prediction import Prediction, end_seconds, records_per_checkpoint
 from tandemmq.store.recovery.promotion import OnStep, Outcome, Promoted, Promotion, ignore_step, left_to_others
@@ -95,13 +96,13 @@ class Standby:
     def _open(self) -> tuple[str, Follower]:
         path, index = self._open_index()
         try:
-            return path, self._follower_with(index)
+            return path, self._follower_with(path, index)
         except IndexNotOfThisJournal as reason:
             index.close()
             self._set_aside(path, str(reason))
             # A neighbour's may be as wrong: now the journal alone is believed.
             path, index = self._open_index(may_copy=False)
-            return path, self._follower_with(index)
+            return path, self._follower_with(path, index)
 
     def _open_index(self, *, may_copy: bool = True) -> tuple[str, Index]:
         return open_index(
@@ -116,16 +117,19 @@ class Standby:
     def _set_aside(self, path: str, reason: str) -> None:
         set_aside(path, reason, self._disk, self._threads)
 
-    def _follower_with(self, index: Index) -> Follower:
+    def _follower_with(self, path: str, index: Index) -> Follower:
         if self.first_owner is None:
             self.first_owner = self._number_owners(index.meta)
         settings = self.settings
         depth, producers = settings.failover_producers_audit_depth, settings.max_failover_producers_to_track
+        room = IndexRoom(path, settings.disk_reserve, self._disk, clock=self._threads.monotonic)
         return Follower(
             self._files,
             index,
             records_per_checkpoint=settings.checkpoint_records,
             should_halt=self._halted.is_set,
+            # Where a standby removes files itself, its checkpoints make room.
+            has_room=lambda: self._authority.horizon is not None or room.has_room(),
             ignores_missing=settings.ignore_missing_journalfiles,
             checks_all=settings.check_for_corrupt_journal_files,
             index_root=self._index_root,

@@ -88,7 +88,8 @@ class Follower:
     that are not there any more. ``is_trial``: nothing is copied into quarantine, and no repairs are worked out.
     ``on_read`` is called after each batch with how far the journal was read. ``horizon`` says how far a standby may
     read (``store.authority``); it bounds no promotion. ``mend`` is told, again and again, of a file that a standby
-    cannot read; it does not wait. Raises IndexNotOfThisJournal.
+    cannot read; it does not wait. While a standby has no ``has_room``, its checkpoints wait, and then its reading.
+    Raises IndexNotOfThisJournal.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Follower:
         *,
         records_per_checkpoint: int,
         should_halt: Callable[[], bool] = lambda: False,
+        has_room: Callable[[], bool] = lambda: True,
         ignores_missing: bool = False,
         checks_all: bool = False,
         index_root: str | None = None,
@@ -150,6 +152,7 @@ class Follower:
         self.repairs: list[bytes] = []
         self._repairs_pin: set[int] = set()
         self._should_halt = should_halt
+        self._has_room = has_room
         self._index_root = index_root
         self._is_trial = is_trial
         self._on_read = on_read
@@ -396,6 +399,8 @@ class Follower:
         records = self.replay.records
         held: Batch | None = None
         for batch in batches:
+            if not is_final and self._is_full:  # prove: full-standby-stops-reading "self._is_full" -> "False"
+                return False
             if is_settled:  # prove: last-batch-is-only-seen
                 self._settle(file, batch, is_final)
             elif held is not None:
@@ -457,7 +462,15 @@ class Follower:
     def work_on_checkpoint(self, seconds: float) -> None:
         """Go on with one that is under way, so long at most; ends at once when it is to halt."""
         stop = self._clock() + seconds
-        self._checkpoint.work(lambda: self._clock() < stop and not self._should_halt())
+        self._checkpoint.work(lambda: self._clock() < stop and self._may_write())
+
+    def _may_write(self) -> bool:
+        return not self._should_halt() and self._has_room()  # prove: standby-spares-the-reserve " and self._has_room()"
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether no more may be held in memory before a checkpoint that is under way has ended."""
+        return self._checkpoint.is_under_way and self.state.tail.operations >= TAILS_MAX * self._tail_records
 
     def abandon_checkpoint(self) -> Frozen | None:
         """What was being written, for somebody else to write first; None: nothing was."""
@@ -501,7 +514,7 @@ class Follower:
             return
         self.begin_checkpoint()
         if operations >= TAILS_MAX * self._tail_records:
-            self._checkpoint.work(lambda: not self._should_halt())
+            self._checkpoint.work(self._may_write)
 
     def lag(self) -> Lag:
         """How far the state is behind what can be seen of the journal. Any thread."""
