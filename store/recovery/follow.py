@@ -291,9 +291,10 @@ class Follower:
             if end == 0 or file in self._headers.misplaced:
                 continue
             # A file is settled when its end is named, or when whoever wrote it has gone on to the next.
-            is_settled = is_final or end is not None or self._has_gone_on(ids[number + 1 :])
-            if is_settled and end is None and not is_final:
-                # The next one may have got its header since: what stands behind the end that it names does not count.
+            following = self._gone_on(ids[number + 1 :])
+            is_settled = is_final or end is not None or following is not None
+            if following is not None and end is None and not is_final and not self._headers.has_read(following):
+                # It may have got its header since: what stands behind the end that it names does not count.
                 self.read_headers(horizon)  # prove: gone-on-may-name-the-end
                 end = self.epoch_history.ends.get(file)
             if not self._read(file, position.offset, end, is_settled=is_settled, is_final=is_final):
@@ -321,15 +322,15 @@ class Follower:
         newest = max(headers, default=0)
         return {file for file in ids if file < newest} - {*headers[newest].files} if newest else set()
 
-    def _has_gone_on(self, later: Sequence[int]) -> bool:
-        """Whether somebody wrote into the next of these files, past those that failed promotions left.
+    def _gone_on(self, later: Sequence[int]) -> int | None:
+        """The next of these files into which somebody wrote, past those that failed promotions left. None: nobody did.
 
         ActiveMQ names no ends, and the header that named one may be reclaimed before the file that it is about.
         """
         ends = self.epoch_history.ends
         # prove: standby-passes-empty-fences "ends.get(file) != 0" -> "True"
         following = next((file for file in later if ends.get(file) != 0), None)
-        return following is not None and self._headers.has_batches(following)
+        return following if following is not None and self._headers.has_batches(following) else None
 
     def _hole_before_us(self, position: Position) -> int | None:
         """A file whose bytes are missing. They may still come, or turn out not to be needed."""

@@ -96,6 +96,10 @@ class HeaderReader:
         """Whether the first batch of ``file`` is good."""
         return file in self._first or self._first_payload(file) is not None
 
+    def has_read(self, file: int) -> bool:
+        """Whether the last ``refresh`` knew that, and the header if there is one."""
+        return file in self._first
+
     def size(self, file: int) -> int:
         """Its length; 0 when it was reclaimed since it was listed."""
         try:
