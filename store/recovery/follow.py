@@ -256,6 +256,7 @@ class Follower:
                 return found
             self._ledger.meet(self._standing.damages)
             state.position, self._standing = self._standing.resume, None
+        self._note_passed(ids)
         # prove: unnamed-file-is-missing " | self._unnamed(ids)"
         self.replay.missing = state.files.keys() - set(ids) | self._unnamed(ids)
         for file in ids:
@@ -314,6 +315,24 @@ class Follower:
             self._work_out_repairs(found)
             self.pin_for_repairs(ids[-1])
         return found
+
+    def _note_passed(self, ids: Sequence[int]) -> None:
+        """What stands behind a file that is named and not there is read all the same: a later record may tell that it
+        was given up. Raises IndexNotOfThisJournal if such a file is back: nothing of it was read."""
+        state = self.state
+        headers = self.epoch_history.headers
+        newest = max(headers, default=0)
+        if not newest:
+            return
+        named = {*headers[newest].files}
+        state.passed.intersection_update(named)
+        state.passed.difference_update(state.given_up)
+        if back := state.passed.intersection(ids):  # prove: passed-file-that-is-back-is-read
+            raise IndexNotOfThisJournal(f"db-{min(back)}.log was not there when what stands behind it was read")
+        away = named.difference(ids, state.files, state.given_up)
+        # Those before the position were there, or were given up, when what is in the index was read.
+        first, ends = 0 if state.position is None else state.position.file, self.epoch_history.ends
+        state.passed.update(file for file in away if first <= file < newest and ends.get(file) != 0)
 
     def _unnamed(self, ids: Iterable[int]) -> set[int]:
         """Files that the newest header, which is behind them, does not name. They were given up before it: they are not
@@ -593,6 +612,7 @@ class Follower:
                 # when we listed the files, and went since, is known by now for that alone.
                 was_given_up = file in state.given_up or (
                     began is not None
+                    and file not in state.passed  # prove: passed-file-was-not-given-up " and file not in state.passed"
                     and file not in self._known_then
                     and (file < began.file or (file == began.file and held is None))
                 )

@@ -92,6 +92,9 @@ class State:
         # Files that a master said it would remove, before ``position``: that one is not there is no loss, whatever
         # was listed since by a host that saw it for longer.
         self.given_up: set[int] = set()
+        # Files that a header names and that were not there when what stands behind them was read. Nothing of them is
+        # known here.
+        self.passed: set[int] = set()
         self._load(meta)
 
     def _load(self, meta: bytes) -> None:
@@ -103,6 +106,7 @@ class State:
         self.position = Position(*body["position"])
         self.epoch = body["epoch"]
         self.given_up.update(body.get("given_up", ()))
+        self.passed.update(body.get("passed", ()))
         self.knows_ranks = body.get("ranks", False)
         self.next_owner = body["next_owner"]
         self.transaction_chunks = body["transaction_chunks"]
@@ -807,6 +811,7 @@ class State:
                 "epoch": self.epoch,
                 "first_owner": self.first_owner,
                 "given_up": sorted(self.given_up),
+                "passed": sorted(self.passed),
                 "ranks": True,
                 "later_records": True,
                 "users": True,

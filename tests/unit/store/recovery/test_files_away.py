@@ -1,22 +1,26 @@
 """An index older than the outcome of a transaction: files that are away for a moment, ids that are used again."""
 
-# proves: id-used-again-is-another, id-prepared-again-is-another
+# proves: id-used-again-is-another, id-prepared-again-is-another, passed-file-that-is-back-is-read
+# proves: passed-file-was-not-given-up
 
 from __future__ import annotations
 
 import os
+import shutil
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tandemmq.journal.files import JournalFiles
+from tandemmq.store.authority import SharedVolume
 from tandemmq.store.damage.report import JournalLost
 from tandemmq.store.operations import AddMessage, Atomic, EndTransaction, PrepareTransaction
 from tandemmq.store.records.commands import encode_add, encode_commit, encode_prepare, encode_rollback
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.standby import Standby
-from tests.support.store.store_harness import Q, Term
+from tests.support.store.store_harness import STILL, Q, Term
 from tests.unit.store.maintenance.test_compaction import OFF, XID, fill_sparsely, removes_prepared
 
 
@@ -75,3 +79,55 @@ def test_a_removal_that_is_prepared_withholds_its_message_though_a_former_transa
             found.append((term.bodies(), [each.transaction for each in term.store.prepared()]))
     assert found[0] == found[1]
     assert found[0][0] == [b"second"]
+
+
+class Mending(SharedVolume):
+    """The other copy of a file that is away is where it was put."""
+
+    __slots__ = ("away", "path")
+
+    def mend(self, file: int) -> Future[bool]:  # type: ignore[override]
+        if os.path.exists(self.away):
+            os.rename(self.away, self.path)
+        found: Future[bool] = Future()
+        found.set_result(True)
+        return found
+
+
+@pytest.mark.parametrize(
+    "case", ["it follows on", "it starts again", "it starts again while it is away", "it is mended"]
+)
+def test_a_file_that_was_away_when_a_standby_read_past_it_is_read(directory: str, tmp_path: Path, case: str) -> None:
+    """Its broker has no index from before. A promotion while the file is away is refused, however often it is tried."""
+    master = Term(directory, "a", STILL)
+    first = master.position.file
+    while master.position.file < first + 3:
+        master.add_durably(10, body=b"x" * 2_000)
+    expected = master.bodies()
+    master.crash()
+    shutil.rmtree(f"{directory}/index")
+    path, away = JournalFiles(directory).path(first + 1), str(tmp_path / "away")
+    os.rename(path, away)
+    authority = Mending()
+    authority.path, authority.away = path, away if case == "it is mended" else ""
+
+    def stands_by() -> Standby:
+        standby = Standby(directory, f"{directory}/index", "b", STILL, authority=authority)
+        standby.follow()
+        standby.follower.checkpoint()
+        return standby
+
+    standby = stands_by()
+    if case == "it starts again while it is away":
+        for _ in range(2):
+            with pytest.raises(JournalLost, match=f"db-{first + 1}.log is missing"):
+                Term.of(standby)
+            standby.close()
+            standby = stands_by()
+    if case != "it is mended":
+        os.rename(away, path)
+    if case.startswith("it starts"):
+        standby.close()
+        standby = stands_by()
+    with Term.of(standby) as promoted:
+        assert promoted.bodies() == expected
