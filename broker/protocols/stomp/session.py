@@ -592,7 +592,8 @@ def _of_message(command: str, headers: Headers) -> AckOfMessage:
         raise missing(command, "id")
     if id is None or _LIKE_ACK.fullmatch(id):
         raise _unknown_identity(command, headers)
-    return AckOfMessage(id, command == "NACK", headers.get("transaction"), headers.get("receipt"))
+    get = headers.get
+    return AckOfMessage(id, command == "NACK", get("transaction"), get("receipt"), get("subscription"))
 
 
 # What the broker writes into the header ack.
