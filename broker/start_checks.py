@@ -27,11 +27,14 @@ from tandemmq.broker.settings.replication import security_token, zk_password
 from tandemmq.broker.wiring import bridges_of, certificate_files, demand_tracing, filters_of
 from tandemmq.config.errors import RefusedSetting, SettingsError, SeveralWrong
 from tandemmq.config.settings import Settings
+from tandemmq.disk import kind_of
+from tandemmq.journal.files import JournalFiles
 from tandemmq.locker.contract import LockSettingsError, UnknownLocker
 from tandemmq.locker.shared_file import SharedFileLocker
 from tandemmq.modes import groups, mending, nearest, who_may, wider
 from tandemmq.store.membership import BelongsToSet, demand_no_set
 from tandemmq.store.several.filters import StoresClash
+from tandemmq.store.several.layout import path_of, stores_in
 from tandemmq.store.volume import Concern, UnsafeVolume, demand_safe
 
 Finding = str | Exception
@@ -133,6 +136,11 @@ def _lock(settings: Settings) -> Iterator[Finding]:
     locker = make_locker(settings.locker, _directory(settings), settings.broker.name)
     if locker.unsafe is not None:
         yield f"unsafe: {locker.unsafe}"
+    if isinstance(locker, SharedFileLocker):
+        kind = kind_of(locker.path)
+        reason = f"is {kind}, no regular file" if kind else _not_open(locker.path, os.R_OK | os.W_OK)
+        if reason is not None:
+            yield OSError(f"{locker.where} cannot be locked: {reason}")
 
 
 def _bridges(settings: Settings) -> Iterator[Finding]:
@@ -162,7 +170,11 @@ def _log(settings: Settings) -> Iterator[Finding]:
 
 def _directories(settings: Settings) -> Iterator[Finding]:
     """Those that a broker cannot do without, and those that only a part of its work needs."""
-    needed = {"store.directory": settings.store.directory, "store.index_directory": settings.store.index_directory}
+    store = settings.store
+    index_root = store.index_directory
+    if index_root is None and os.path.lexists(default := os.path.join(store.directory, "index")):
+        index_root = default
+    needed = {"store.directory": store.directory, "store.index_directory": index_root}
     if settings.locker.type == SharedFileLocker.kind:
         needed["locker.directory"] = settings.locker.directory
     for key, path in needed.items():
@@ -178,6 +190,29 @@ def _directories(settings: Settings) -> Iterator[Finding]:
         reason = None if path is None else _not_usable(path)
         if reason is not None:
             yield f"{key} = {path!r}: {reason}"
+
+
+def _journal(settings: Settings) -> Iterator[Finding]:
+    """Files of the journal that are there: the newest of each store is synced, the others are read. What is no regular
+    file is left to the store, which waits in some cases until it is gone."""
+    directory = _directory(settings)
+    if not os.path.isdir(directory) or _not_usable(directory) is not None:
+        return
+    for name in stores_in(directory):
+        files = JournalFiles(path_of(directory, name))
+        paths = [files.path(file) for file in files.list()]
+        for path in paths[-LOOKED_AT_MAX:]:
+            reason = _not_open(path, os.R_OK | os.W_OK if path == paths[-1] else os.R_OK)
+            if reason is not None:
+                yield OSError(f"{path}: {reason}")
+
+
+def _not_open(path: str, access: int) -> str | None:
+    """Why a broker cannot open the file ``path``, which may not be there yet, or may be removed by a master meanwhile;
+    ``access`` as for ``os.access``."""
+    if os.access(path, access, effective_ids=True) or not os.path.exists(path):
+        return None
+    return f"it cannot be {'read and written' if access & os.W_OK else 'read'}: {who_may(path)}"
 
 
 def _not_usable(path: str) -> str | None:
@@ -283,6 +318,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     _volume,
     _open_to_others,
     _lock,
+    _journal,
     _set,
     _log,
     _tracing,

@@ -73,6 +73,7 @@ class Guard:
         self._token = ""
         self._is_kept = False
         self._watched = Watched([token_file])
+        self._problem = ""  # why the file could not be read last
 
     def start(self) -> None:
         """Have a token: that of the file, or a new one. Where none can be kept only users may change something."""
@@ -94,8 +95,12 @@ class Guard:
         try:
             token = read_token(self.token_file)
         except OSError as error:
-            log.warning("the admin token stays as it was: %s", error)
+            self._watched.look_again()
+            if str(error) != self._problem:
+                self._problem = str(error)
+                log.warning("the admin token stays as it was: %s", error)
             return
+        self._problem = ""
         if token is not None and token != self._token:
             self._token = token
             self.sessions.end_of([TOKEN_HOLDER.name])

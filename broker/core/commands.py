@@ -178,12 +178,13 @@ class Nack(Command):
 @dataclass(slots=True, eq=False, repr=False)
 class AckOfMessage(Command):
     """As Ack, or as Nack, for the delivery of the message with this id, if this connection has exactly one that waits
-    for an acknowledgement."""
+    for an acknowledgement. ``subscription``, if it is open, says of which."""
 
     message_id: str
     is_nack: bool
     transaction: str | None = None
     receipt: Receipt | None = None
+    subscription: str | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)

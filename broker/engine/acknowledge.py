@@ -114,13 +114,21 @@ class Acknowledger(Part):
 
     def ack_of_message(self, client: Client, command: AckOfMessage) -> Work[None] | None:
         """Looks through what the connection has not acknowledged: for clients that do not name a delivery."""
-        subscriptions = [each for each in client.subscriptions.values() if not (command.is_nack and each.is_browser)]
+        named = client.subscriptions.get(command.subscription) if command.subscription is not None else None
+        candidates = client.subscriptions.values() if named is None else (named,)
+        subscriptions = [each for each in candidates if not (command.is_nack and each.is_browser)]
         found: list[tuple[str, int]] = []
         if sum(len(each.unacked) for each in subscriptions) <= LOOKED_THROUGH_MAX:
             for subscription in subscriptions:
                 for tag, entry in subscription.unacked.items():
                     if entry.message.message_id == command.message_id:
                         found.append((subscription.id, tag))
+        if not found and command.transaction is not None:
+            # A second one in its transaction: `_enlist` takes it, as one that names the delivery.
+            ids = {each.id for each in subscriptions}
+            found = self._transactions.enlisted(
+                client, command.transaction, command.message_id, ids, LOOKED_THROUGH_MAX
+            )
         if len(found) == 1:
             ((id, tag),) = found
             if command.is_nack:

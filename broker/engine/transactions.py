@@ -79,6 +79,15 @@ class Transactions(Part):
         acknowledged = self._open(client, command.transaction).acknowledged
         return sum(each is subscription and command.first <= tag <= command.tag for each, tag, _ in acknowledged)
 
+    def enlisted(self, client: Client, name: str, message_id: str, ids: set[str], last: int) -> list[tuple[str, int]]:
+        """Subscription and tag of each delivery of that message, to the subscriptions ``ids``, that the transaction has
+        among its ``last`` ones."""
+        return [
+            (subscription.id, tag)
+            for subscription, tag, entry in self._open(client, name).acknowledged[-last:]
+            if subscription.id in ids and entry.message.message_id == message_id
+        ]
+
     def mark_rollback_only(self, client: Client, name: str, reason: str) -> None:
         """Something of it was refused: it can only be rolled back. One that is not known is no matter."""
         try:

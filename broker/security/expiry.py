@@ -78,12 +78,22 @@ def counts(figures: Iterable[dict[str, Any]]) -> dict[str, int]:
 
 def first_expiry(path: str) -> float | None:
     """Seconds since 1970, of the certificate in the file that expires first. None: there is none that can be read."""
+    return min(_expiries(path), default=None)
+
+
+def leaf_expiry(path: str) -> float | None:
+    """As ``first_expiry``, of the first certificate in the file, which is the one that OpenSSL shows as its owner's."""
+    return next(iter(_expiries(path, 1)), None)
+
+
+def _expiries(path: str, count: int | None = None) -> list[float]:
+    """Of the first ``count`` certificates in the file; empty if one of them cannot be read."""
     try:
         with opened(os, os.path.realpath(path), os.O_RDONLY) as descriptor:
             text = os.pread(descriptor, FILE_BYTES_MAX, 0)
-        return min(_expiry(base64.b64decode(match)) for match in _PEM.findall(text))
+        return [_expiry(base64.b64decode(match)) for match in _PEM.findall(text)[:count]]
     except (OSError, ValueError, IndexError, binascii.Error):
-        return None  # whoever uses the file says what is wrong with it
+        return []  # whoever uses the file says what is wrong with it
 
 
 def _sentence(path: str, at: float, now: float) -> str:

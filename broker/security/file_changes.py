@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-Stamp = tuple[int, int, int] | None
+Stamp = tuple[int, int, int, int] | None
 
 
 class Watched:
-    """Some files, known by inode, length and time of change. One that is missing, for now, has not changed: a program
-    that replaces a file may move the old one away first. Nor has one that still changes: it may be half written."""
+    """Some files, known by inode, length and times of change (chmod changes that of the inode alone). One that is
+    missing, for now, has not changed: a program that replaces a file may move the old one away first. Nor has one that
+    still changes: it may be half written."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._stamps: dict[str, Stamp] = {path: _stamp(path) for path in paths}
@@ -26,10 +27,14 @@ class Watched:
         self._stamps |= changed
         return bool(changed)
 
+    def look_again(self) -> None:
+        """Count the files as changed at the next call: they could not be read, and no stamp shows when they can."""
+        self._stamps = dict.fromkeys(self._stamps)
+
 
 def _stamp(path: str) -> Stamp:
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -256,10 +256,14 @@ class Logins:
             return
         former = self._users.by_name
         try:
-            self._users = users.load_again(self.users_file)
+            self._users = users.load_again(self.users_file, self._users)
         except users.UsersError as error:
-            self.problem = f"users stay as they were: {error}"
-            log.error("%s", self.problem, extra=log_events.USERS_REFUSED)
+            former_problem, self.problem = self.problem, f"users stay as they were: {error}"
+            is_unreadable = isinstance(error.__cause__, OSError)
+            if is_unreadable and self._file is not None:
+                self._file.look_again()
+            if not is_unreadable or self.problem != former_problem:
+                log.error("%s", self.problem, extra=log_events.USERS_REFUSED)
             return
         self.problem = None
         self._epoch += 1

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tandemmq import log_events
-from tandemmq.broker.security.expiry import first_expiry
+from tandemmq.broker.security.expiry import leaf_expiry
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.disk import kind_of
 from tandemmq.modes import who_may
@@ -61,7 +61,7 @@ class Tls:
         self._watched = Watched(plan.files)
         self.problem: str | None = None  # why the files were refused when they were read last
         self._current = self.context = make_context(plan)
-        self._expires = first_expiry(plan.certificate)
+        self._expires = leaf_expiry(plan.certificate)
         self.context.sni_callback = self._begin
 
     @property
@@ -94,18 +94,23 @@ class Tls:
             self._demand_time_left()
             self._current = current
         except TlsError as error:
-            self.problem = f"TLS stays as it was: {error}"
-            log.error("%s", self.problem, extra=log_events.CERTIFICATE_REFUSED)
+            former, self.problem = self.problem, f"TLS stays as it was: {error}"
+            is_unreadable = isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, ssl.SSLError)
+            if is_unreadable:
+                self._watched.look_again()
+            if not is_unreadable or self.problem != former:
+                log.error("%s", self.problem, extra=log_events.CERTIFICATE_REFUSED)
         else:
             self.problem = None
             self._changed_at = int(self._clock())
             log.info("%s: certificate read again", self._plan.certificate, extra=log_events.CERTIFICATE_READ)
 
     def _demand_time_left(self) -> None:
-        """A certificate that has expired does not take the place of one that has not. Raises TlsError."""
-        expires, now = first_expiry(self._plan.certificate), self._clock()
+        """A certificate that has expired does not take the place of one that has not. Those behind it in the file, of
+        which a client may need none, do not count. Raises TlsError."""
+        expires, now = leaf_expiry(self._plan.certificate), self._clock()
         if expires is not None and expires <= now < (self._expires or 0):
-            raise TlsError(f"{self._plan.certificate}: a certificate in it has expired, and the present one has not")
+            raise TlsError(f"{self._plan.certificate}: its first certificate has expired, and the present one has not")
         self._expires = expires
 
 

@@ -112,13 +112,18 @@ def load(path: str) -> Users:
     return parse(read_text(path), path)
 
 
-def load_again(path: str) -> Users:
-    """Of a broker that runs. Raises UsersError, also for an empty file: somebody is writing it, or it was truncated. A
-    line of comment says that no users are meant."""
+def load_again(path: str, former: Users) -> Users:
+    """Return the users of a file that changed while the broker runs. Raises UsersError, also for a file that looks half
+    written or truncated: its last line has no end, or it takes away all ``former`` users and is not NO_USERS."""
     text = read_text(path)
-    if not text.strip():
-        raise UsersError(f"{path}: is empty; if no users are meant, write a comment: {NO_USERS.strip()}")
-    return parse(text, path)
+    found = parse(text, path)
+    if found.by_name == former.by_name:
+        return found
+    if not found.by_name and text != NO_USERS:
+        raise UsersError(f"{path}: has no users; if this is intended, write this line alone: {NO_USERS.strip()}")
+    if not text.endswith("\n"):
+        raise UsersError(f"{path}: the last line does not end with a newline; the file may be half written")
+    return found
 
 
 def read_text(path: str) -> str:
@@ -139,7 +144,7 @@ def read_text(path: str) -> str:
 
 def with_user(text: str, user: User) -> str:
     """The file's text with that user's line in its old place, or at the end. All else stays as it was."""
-    lines = text.split("\n")
+    lines = [line for line in text.split("\n") if line != NO_USERS.strip()]
     for place, line in enumerate(lines):
         if line.partition(":")[0] == user.name and not line.startswith("#"):
             lines[place] = str(user)
@@ -150,10 +155,10 @@ def with_user(text: str, user: User) -> str:
 
 
 def without_user(text: str, name: str) -> str:
-    """The file's text without that user's line. It is never empty: a broker that runs takes an empty file for one that
-    is being written."""
+    """The file's text without that user's line. Without the last user it is NO_USERS: a broker that runs takes another
+    file without users for one that is being written."""
     rest = "\n".join(line for line in text.split("\n") if line.startswith("#") or line.partition(":")[0] != name)
-    return rest if rest.strip() else NO_USERS
+    return rest if any(_lines(rest)) else NO_USERS
 
 
 def with_password(user: User, password: str) -> User:
@@ -161,8 +166,11 @@ def with_password(user: User, password: str) -> User:
 
 
 def write(path: str, text: str) -> None:
-    """The file as a whole, or not at all; readable by its owner alone if it is new, else by whom it was."""
+    """The file as a whole, or not at all; readable by its owner alone if it is new, else by whom it was. Its last line
+    gets an end (see load_again)."""
     parse(text, path)
+    if not text.endswith("\n"):
+        text += "\n"
     directory = os.path.dirname(os.path.abspath(path))
     descriptor, made = tempfile.mkstemp(prefix=".users-", dir=directory)
     try:

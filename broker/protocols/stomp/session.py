@@ -31,7 +31,6 @@ from tandemmq.broker.core.commands import (
     Unsubscribe,
     refusal,
 )
-from tandemmq.broker.core.numbers import whole_number
 from tandemmq.broker.protocols.output import Output
 from tandemmq.broker.protocols.session import COMMANDS_MAX
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
@@ -64,6 +63,7 @@ HEART_BEAT_MS_MAX = 24 * 60 * 60 * 1000
 SERVER = "TandemMQ"
 # Headers of CONNECT in which blanks count, but for STOMP 1.0.
 _KEPT = ("login", "passcode")
+_HEART_BEAT = re.compile(r"[ \t]*([0-9]{1,20})[ \t]*,[ \t]*([0-9]{1,20})[ \t]*")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -255,12 +255,8 @@ class StompSession(Output):
 
     def _negotiate_heart_beats(self, header: str) -> None:
         """As ActiveMQ: what the client offers is what we expect, what it wants is what it gets, if not too often."""
-        offered, comma, wanted = header.partition(",")
-        try:
-            can_send, wants = whole_number(offered), whole_number(wanted)
-        except ValueError:
-            can_send = -1
-        if not comma or not 0 <= can_send <= HEART_BEAT_MS_MAX or not 0 <= wants <= HEART_BEAT_MS_MAX:
+        found = _HEART_BEAT.fullmatch(header)
+        if found is None or max(can_send := int(found[1]), wants := int(found[2])) > HEART_BEAT_MS_MAX:
             raise ClientError(
                 f"Invalid heart-beat header {header[:40]!r}",
                 f"Two numbers of milliseconds are expected, like 10000,10000 (0: none; at most {HEART_BEAT_MS_MAX}).",
@@ -592,7 +588,8 @@ def _of_message(command: str, headers: Headers) -> AckOfMessage:
         raise missing(command, "id")
     if id is None or _LIKE_ACK.fullmatch(id):
         raise _unknown_identity(command, headers)
-    return AckOfMessage(id, command == "NACK", headers.get("transaction"), headers.get("receipt"))
+    get = headers.get
+    return AckOfMessage(id, command == "NACK", get("transaction"), get("receipt"), get("subscription"))
 
 
 # What the broker writes into the header ack.

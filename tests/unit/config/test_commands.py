@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +25,7 @@ from tandemmq.config.errors import SettingsError
 from tandemmq.config.load import Flags, load
 from tandemmq.config.settings import Settings
 from tandemmq.config.units import count, milliseconds, show_milliseconds, show_size, size
+from tests.support.tree import ROOT
 
 
 def invoke(*arguments: str, **environment: str) -> Result:
@@ -104,6 +108,30 @@ def test_check_names_all_that_stops_run_and_run_the_same(tmp_path: Path) -> None
     )
     with pytest.raises(OSError, match="is no directory"):
         demand(load(None, {}, [f"store.directory={plain}"]))
+
+
+def test_check_names_each_file_that_the_broker_cannot_use(
+    tmp_path: Path, require_program: Callable[[object, str], None]
+) -> None:
+    command = [sys.executable, "-m", "tandemmq", "config", "check", "--data", str(tmp_path)]
+    if os.geteuid() == 0:  # whom no mode keeps out: root without the right to what others own
+        require_program(shutil.which("setpriv"), "no setpriv in the path")
+        command[:0] = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    (tmp_path / "index").mkdir()
+    for name in ("lock", "db-1.log", "db-2.log", "db-3.log"):
+        (tmp_path / name).touch()
+    # An older file that can only be read is right.
+    refused = {"index": 0, "lock": 0o400, "db-1.log": 0, "db-3.log": 0o400}
+    for name, mode in {**refused, "db-2.log": 0o400}.items():
+        (tmp_path / name).chmod(mode)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = {
+        name for name in ("index", "lock", "db-1.log", "db-2.log", "db-3.log") if f"{tmp_path / name}" in done.stderr
+    }
+    assert (done.returncode, found) == (2, set(refused))
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").mkdir()
+    assert f"{tmp_path / 'lock'} cannot be locked: is a directory" in invoke("check", "--data", str(tmp_path)).stderr
 
 
 def test_check_makes_and_takes_nothing(tmp_path: Path) -> None:

@@ -108,7 +108,11 @@ def test_an_acknowledgement_may_name_the_message_if_that_is_one_delivery(harness
     (refused,) = errors(wire.ask(f"ACK\nid:{twice}\nreceipt:r\n\n"))
     assert "Unexpected ACK" in refused
     assert not wire.is_closed
+    assert errors(wire.ask(f"ACK\nid:{twice}\nsubscription:2\n\n")) == []
+    assert len(errors(wire.ask(f"ACK\nid:{twice}\nsubscription:2\n\n"))) == 1, "not that of 1, which is left"
+    assert errors(wire.ask(f"ACK\nid:{twice}\n\n")) == []
     assert "receipt-id:r" in wire.ask("BEGIN\ntransaction:t\n\n", f"ACK\nid:{id}\ntransaction:t\nreceipt:r\n\n")
+    assert errors(wire.ask(f"ACK\nid:{id}\ntransaction:t\n\n")) == [], "again, as by the header ack"
     wire.ask("ABORT\ntransaction:t\n\n")
     assert harness.figures("a")["unacknowledged"] == 1
     assert "receipt-id:q" in wire.ask(f"ACK\nid:{id}\nreceipt:q\n\n")

@@ -74,7 +74,10 @@ def test_one_that_has_expired_does_not_take_the_place_of_one_that_has_not(author
     path, clock = authority.certificate("broker", days=9), Clock()
     tls = Tls(TlsPlan(str(path)), clock)
     clock.now += 5 * DAY_SECONDS
+    behind = b""
     for days, is_refused in ((2, True), (20, False)):
-        authority.certificate(f"of-{days}", at="broker", days=days)
+        renewed = authority.certificate(f"of-{days}", at="broker", days=days)
+        renewed.write_bytes(renewed.read_bytes() + behind)
+        behind = (authority.directory / "of-2.crt").read_bytes()  # of a chain: its own certificate is the first
         tls.reload()
         assert (tls.problem is not None) == is_refused

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tandemmq.broker.core.access import Credentials
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import known_logins, login_lanes, login_throttle, logins, passwords, users
+from tandemmq.broker.security.file_changes import Watched
 from tandemmq.broker.security.known_logins import FILE_NAME, KnownLogins
 from tandemmq.broker.security.login_lanes import Lane, Try, Turns
 from tandemmq.broker.security.login_throttle import LoginThrottle
@@ -367,7 +369,7 @@ async def test_a_changed_file_holds_and_what_was_remembered_is_forgotten(made: L
     assert made.problem is None
 
 
-@pytest.mark.parametrize("text", ["alice\n", "", " \n\n"])
+@pytest.mark.parametrize("text", ["alice\n", "", " \n\n", "# our users\n", "bob:!:o"])
 async def test_a_file_that_is_wrong_empty_or_gone_changes_nothing(
     made: Logins, file: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -383,6 +385,29 @@ async def test_a_file_that_is_wrong_empty_or_gone_changes_nothing(
     made.reload()
     assert isinstance(await connect(made, "alice", "right"), Principal)
     assert ended == []
+
+
+async def test_a_file_that_could_not_be_read_is_read_when_it_can(
+    made: Logins, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text("bob:!::CN=bob\n")
+    former = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, former[1]))  # nothing can be opened: the file itself stays as it is
+    try:
+        for _ in range(3):
+            look(made)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, former)
+    assert (caplog.text.count("users stay as they were"), made.problem is None) == (1, False)
+    look(made)
+    assert made.problem is None
+    assert await connect(made, certificate="CN=bob") == Principal("bob")
+
+
+def test_a_change_of_rights_is_a_change(file: Path) -> None:
+    watched = Watched([str(file)])
+    file.chmod(0o604)
+    assert [watched.has_changed() for _ in range(3)] == [False, True, False]
 
 
 async def test_a_file_that_is_being_written_is_read_when_it_is_whole(made: Logins, file: Path) -> None:

@@ -148,6 +148,13 @@ def test_users_are_added_changed_listed_and_removed(tmp_path: Path) -> None:
 
     assert run(path, "remove", "alice").exit_code == 0
     assert path.read_text() == "# who may come\norders:!::CN=orders\n"
+    path.write_text(path.read_text().rstrip())
+    assert run(path, "set", "orders", "--groups", "shops").exit_code == 0
+    assert path.read_text() == "# who may come\norders:!:shops:CN=orders\n", "a broker refuses a line without an end"
+    assert run(path, "remove", "orders").exit_code == 0
+    assert path.read_text() == users.NO_USERS
+    assert run(path, "add", "bob", "--no-password", "--certificate", "CN=bob").exit_code == 0
+    assert path.read_text() == "bob:!::CN=bob\n", "its first line alone does not mean that there are no users"
 
 
 @pytest.mark.parametrize(

@@ -457,6 +457,7 @@ class TestConnect:
             ),
             (b"CONNECT\naccept-version:1.2\nheart-beat:often\n\n\0", "Invalid heart-beat header 'often'"),
             (b"CONNECT\naccept-version:1.2\nheart-beat:-1,0\n\n\0", "Invalid heart-beat header '-1,0'"),
+            (b"CONNECT\naccept-version:1.2\nheart-beat:+1,0\n\n\0", "Invalid heart-beat header '+1,0'"),
             ("CONNECT\naccept-version:1.2\nheart-beat:٣,1_0\n\n\0".encode(), "Invalid heart-beat header '٣,1_0'"),
             (b"\x16\x03\x01\x02\x00\x01\n\n\0", "ended before its headers"),
         ],
