@@ -52,10 +52,10 @@ def test_the_highest_priority_with_room_is_served_first(harness: StoredQueue) ->
 
 def test_one_exclusive_consumer_gets_all_until_it_leaves(harness: StoredQueue) -> None:
     plain = harness.open("plain")
-    first = harness.open("first", is_exclusive=True)
+    first = harness.open("first", 1, is_exclusive=True)
     harness.open("second", is_exclusive=True)
     harness.send(*messages(2))
-    assert harness.out() == [("first", "m1"), ("first", "m2")]
+    assert harness.out() == [("first", "m1")], "others have room, and get nothing"
     harness.queue.close(first)
     assert harness.out() == [("second", "m1"), ("second", "m2")]
     harness.open("third", is_exclusive=True, priority=1)
