@@ -238,8 +238,9 @@ class _Listener(NamedTuple):
     def places(self) -> set[tuple[socket.AddressFamily, str]]:
         """Family and address of each socket. Raises OSError."""
         found = {(family, str(where[0])) for family, _, _, _, where in addresses_of(self.host, self.port)}
+        # It is compared, and not bound here
         if self.is_dual and (socket.AF_INET6, "::") in found:
-            found.add((socket.AF_INET, "0.0.0.0"))  # nosec B104: it is compared, and not bound here
+            found.add((socket.AF_INET, "0.0.0.0"))  # nosec B104
         return found
 
 
@@ -270,7 +271,7 @@ def _ports(settings: Settings) -> Iterator[Finding]:
             yield RefusedSetting(other.key, other.uri, reason, settings.origin(other.key))
 
 
-_ANY: Final = frozenset(("0.0.0.0", "::"))  # nosec B104: as above
+_ANY: Final = frozenset(("0.0.0.0", "::"))
 
 
 def _overlap(some: set[tuple[socket.AddressFamily, str]], others: set[tuple[socket.AddressFamily, str]]) -> bool:
