@@ -271,7 +271,7 @@ def _ports(settings: Settings) -> Iterator[Finding]:
             yield RefusedSetting(other.key, other.uri, reason, settings.origin(other.key))
 
 
-_ANY: Final = frozenset(("0.0.0.0", "::"))
+_ANY: Final = frozenset(("0.0.0.0", "::"))  # nosec B104
 
 
 def _overlap(some: set[tuple[socket.AddressFamily, str]], others: set[tuple[socket.AddressFamily, str]]) -> bool:
