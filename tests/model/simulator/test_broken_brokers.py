@@ -276,17 +276,17 @@ BROKEN: dict[str, Broken] = {
     "acknowledgements are not synced": Broken(acknowledgements_are_not_synced, (), ("kill",), "came back", 14),
     "a fence without a header goes early": Broken(fence_without_a_header_goes_early, NO_LOCK, STORMS, HARM, 133),
     "fences without a proof": Broken(fences_without_a_proof, (), STORMS, "cannot prove", 6),
-    "what ends is not synced": Broken(what_ends_is_not_synced, NO_LOCK, ("promotion", "kill"), HARM, 66),
+    "what ends is not synced": Broken(what_ends_is_not_synced, NO_LOCK, ("promotion", "kill"), HARM, 99),
     "a header names no ends": Broken(header_names_no_ends, NO_LOCK, STORMS, HARM, 7),
     "the lock is granted by an old answer": Broken(
         lock_is_granted_by_an_old_answer, LEASE, ("kill",), "still proves", 18
     ),
     "waits for ever for its last look at the journal": Broken(
-        waits_for_ever(Wait.FOLLOW), LEASE, HANG, NOBODY_SERVES, 503
+        waits_for_ever(Wait.FOLLOW), LEASE, HANG, NOBODY_SERVES, 692
     ),
     "waits for ever for its promotion": Broken(waits_for_ever(Wait.PROMOTE), LEASE, HANG, NOBODY_SERVES, 27),
     "waits for ever for its storage": Broken(waits_for_ever(Wait.STORAGE), LEASE, HANG, NOBODY_SERVES, 138),
-    "waits for ever while it hands over": Broken(waits_for_ever(Wait.CLOSE), LEASE, HANG, NOBODY_SERVES, 98),
+    "waits for ever while it hands over": Broken(waits_for_ever(Wait.CLOSE), LEASE, HANG, NOBODY_SERVES, 241),
     "follows nothing": Broken(follows_nothing, (), ("kill",), "are due", 10),
     "cleans up in the end only": Broken(cleans_up_in_the_end_only, (), ("handover",), "while it runs", 55),
     "leaves what nobody knows": Broken(

@@ -178,7 +178,7 @@ VOTE = ("vote",)
 
 BROKEN = {
     "receipts wait for nobody": of_set(
-        replaced(Term, "_is_reached", lambda self, place, must_be_final: True), HARM, 50
+        replaced(Term, "_is_reached", lambda self, place, must_be_final: True), HARM, 102
     ),
     "who is behind is not refused": of_set(who_is_behind_is_not_refused, HARM, 65),
     "a lease holds nobody back": of_set(a_lease_holds_nobody_back, TWO, 2),
@@ -204,7 +204,7 @@ BROKEN = {
         1,
         ("renamed",),
     ),
-    "nothing is cut": of_set(nothing_is_cut, "goes on", 24),
+    "nothing is cut": of_set(nothing_is_cut, "goes on", 36),
     "the first batch need not be final": of_set(
         changed(Marks, "_update", "if final >= first:", "if True:"), "on no quorum", 15, VOTE
     ),
