@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,7 @@ from tests.support.acceptance.replicated_fixtures import MakeZooKeepers
 from tests.support.acceptance.replicated_fixtures import network as network
 from tests.support.acceptance.replicated_fixtures import zookeepers as zookeepers
 from tests.support.acceptance.set_of_brokers import SetOfBrokers
-from tests.support.acceptance.set_rounds import ANYWHERE, ON_A_BRIDGE, Played
+from tests.support.acceptance.set_rounds import ANYWHERE, ON_A_BRIDGE, ON_VOLUMES, Played
 from tests.support.acceptance.zombie_clients import Gate, Ledger, consume, drain, produce
 from tests.support.prove import IS_PROOF, SEED, rounds
 
@@ -36,19 +39,39 @@ BETWEEN_SECONDS_MAX = 1.0
 RECEIPTS_MIN = 20
 # Longer than any of it takes on a machine that has other work.
 WAIT_SECONDS_MAX = 180
+VOLUME_BYTES = 256 << 20
+
+
+@pytest.fixture
+def volumes(tmp_path: Path, require_program: Callable[[object, str], None]) -> Iterator[dict[str, Path]]:
+    """The directory of each node, on a volume of its own; none where few rounds are played."""
+    mounted = [tmp_path / f"volume-{number}" for number in range(5 if IS_PROOF else 0)]
+    with ExitStack() as ending:
+        for volume in mounted:
+            volume.mkdir()
+            command = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "tmpfs", str(volume)]
+            made = subprocess.run(command, capture_output=True, text=True, check=False)
+            require_program(made.returncode == 0, f"tmpfs cannot be mounted here: {made.stderr.strip()}")
+            ending.callback(subprocess.run, ["umount", str(volume)], check=True)
+        yield {f"n{number}": volume / "data" for number, volume in enumerate(mounted)}
 
 
 @pytest.mark.prove
 @pytest.mark.timeout(240 + 60 * ROUNDS)
 @pytest.mark.parametrize("replicas", [3, 5])
 async def test_what_is_confirmed_stays_whatever_happens(
-    tmp_path: Path, network: Bridge | None, zookeepers: MakeZooKeepers, replicas: int
+    tmp_path: Path,
+    network: Bridge | None,
+    volumes: dict[str, Path],
+    zookeepers: MakeZooKeepers,
+    replicas: int,
 ) -> None:
     print(f"seed {SEED}, {ROUNDS} rounds (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
     dice = random.Random(SEED + replicas)
     servers = await asyncio.to_thread(zookeepers, 3 if replicas == 5 and IS_PROOF else 1)
-    whole = SetOfBrokers(tmp_path, replicas, zookeepers=servers, bridge=network)
+    whole = SetOfBrokers(tmp_path, replicas, zookeepers=servers, bridge=network, directories=volumes)
     kinds = ANYWHERE if network is None else ANYWHERE | ON_A_BRIDGE
+    kinds = kinds | ON_VOLUMES if volumes else kinds
     kinds = {name: kind for name, kind in kinds.items() if ONLY in name}
     ledger, gate, kept, played = Ledger(), Gate(), Gate(), Played()
     clients: list[asyncio.Task[None]] = []

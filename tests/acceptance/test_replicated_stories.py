@@ -6,7 +6,6 @@ Those that need no processes stand in tests/unit/broker/replication.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from tests.support.acceptance.replicated_fixtures import make as make
 from tests.support.acceptance.replicated_fixtures import network as network
 from tests.support.acceptance.replicated_fixtures import zookeepers as zookeepers
 from tests.support.acceptance.set_of_brokers import T_MILLISECONDS, MemberProcess, SetOfBrokers
+from tests.support.acceptance.set_rounds import fill_up
 from tests.support.acceptance.stomp_wire import LOST, Wire, connect_any
 from tests.support.acceptance.under_load import demand_kept, under_load
 from tests.support.tree import ROOT
@@ -147,17 +147,6 @@ def volume(tmp_path: Path, require_program: Callable[[object, str], None]) -> It
         yield directory
     finally:
         subprocess.run(["umount", str(directory)], check=True)
-
-
-def fill_up(volume: Path) -> Path:
-    """Somebody else takes all of it."""
-    filler = volume / "filler"
-    with open(filler, "wb", buffering=0) as file:
-        for size in (MIB, 4096, 1):
-            with contextlib.suppress(OSError):
-                while file.write(b"f" * size) == size:
-                    pass
-    return filler
 
 
 @pytest.mark.parametrize("of_the_master", [False, True], ids=["follower", "master"])

@@ -11,6 +11,8 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from tests.support.acceptance.broker_process import tandemmq, wait_until
@@ -281,6 +283,31 @@ def disk_cloned(whole: SetOfBrokers, dice: random.Random) -> None:
     replaced(whole, cloned, store)
 
 
+def fill_up(volume: Path) -> Path:
+    """Somebody else takes all of it."""
+    filler = volume / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            with suppress(OSError):
+                while file.write(b"f" * size) == size:
+                    pass
+    return filler
+
+
+def disks_full(whole: SetOfBrokers, dice: random.Random) -> None:
+    """Of a few, which may be killed then; until there is room again."""
+    master, _ = whole.settled()
+    few = _minority(whole, dice, *([master] if dice.random() < 0.5 else []))
+    fillers = [fill_up(member.directory.parent) for member in few]
+    _moment(dice)
+    if dice.random() < 0.3:
+        few[0].kill()
+    whole.wait_master()
+    _moment(dice)
+    for filler in fillers:
+        filler.unlink()
+
+
 # ---- names
 
 
@@ -447,6 +474,8 @@ ANYWHERE: dict[str, tuple[Round, int]] = {
     "disks rot": (disks_rot, 1),
     "all renamed": (all_renamed, 1),
 }
+#: Where each node has a volume of its own.
+ON_VOLUMES: dict[str, tuple[Round, int]] = {"disks full": (disks_full, 2)}
 ON_A_BRIDGE: dict[str, tuple[Round, int]] = {
     "master cut off": (master_cut_off, 3),
     "cut in pieces": (cut_in_pieces, 1),
