@@ -237,7 +237,7 @@ class PromiseFile:
         # prove: promise-is-in-the-file-of-that-name "not has_name(self._disk, self._fd, self.path)" -> "False"
         if not has_name(self._disk, self._fd, self.path):
             raise OSError(errno.ESTALE, "another file has its name", self.path)
-        # Not before: other threads say it to other members, and a sync that hangs may fail.
+        # Not before: other threads send it to other members, and a sync that hangs may fail.
         self._promise = promise  # prove: a-promise-is-said
         self._is_lost = False
 

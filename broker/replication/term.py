@@ -201,8 +201,8 @@ class Term:
         return acknowledged
 
     def _still_there(self, common: Place, acknowledged: Place) -> Place:
-        """The last place up to ``acknowledged`` that this journal still has. Files that nobody needs are given up: who
-        removed them stands further back, and lacks nothing. NOWHERE: all behind ``common`` was given up."""
+        """The last place up to ``acknowledged`` that this journal still has. Files that the state does not need are
+        given up: a follower that removed them lacks nothing. NOWHERE: all behind ``common`` was given up."""
         for file in reversed(self.files.list()):
             if common[0] <= file <= acknowledged[0]:
                 try:

@@ -62,7 +62,7 @@ class Twins:
         return "; ".join(told for told, at in list(self._told.values()) if now - at < SILENT_SECONDS)
 
     def refusal(self, store: str) -> str | None:
-        """Why no node of this store is let in. None: one is heard of, or none."""
+        """Why nodes of this store are refused: two of them live. None: at most one lives."""
         told, at = self._told.get(store, ("", 0.0))
         return told if told and self._now() - at < SILENT_SECONDS else None
 

@@ -1,7 +1,7 @@
 """Which names logged in, and from which addresses: the next master knows it, too, while guessers keep it busy.
 
 The file `known-logins` is in the directory of the store: a line for each, 16 bytes of BLAKE2b in hexadecimal, the
-latest last. It is a hint: whoever is in it still has to know the password. So it is never synced, and a file that
+latest last. It is a hint: a client that is in it still has to know the password. So it is never synced, and a file that
 cannot be read or written is none. Only a master has logins, so only a master writes it. In a set each node has what it
 saw itself.
 

@@ -3,7 +3,7 @@
 Known are names that logged in from that address before; users have a name that is in the file or logged in before, and
 did not fail from there lately; all others share a lane. Known logins have threads of their own. The others' threads
 yield the CPU to the rest of the broker. Within a lane names take turns, and in the last one addresses, whose names may
-be made up. If a lane is full, whoever has most in it loses the latest.
+be made up. If a lane is full, the name or address with most tries in it loses its latest.
 
 A queue and not a semaphore of asyncio: whose turn it is depends on who waits. All on the loop's thread.
 """
@@ -48,14 +48,14 @@ class Try:
 
 
 class Turns:
-    """The tries of one lane. Whoever waits gets a turn after each of the others had one."""
+    """The tries of one lane. Names, or addresses, take turns: each has its next one after all others had one."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[Try]] = OrderedDict()
         self._count = 0
 
     def put(self, one: Try) -> Try | None:
-        """The one that has to go for it; None: there was room."""
+        """Return the try that is given up for this one; None: there was room."""
         self._waiting.setdefault(one.who, deque()).append(one)
         self._count += 1
         if self._count <= WAITING_MAX:

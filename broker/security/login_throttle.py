@@ -43,7 +43,7 @@ class LoginThrottle:
         return False
 
     def has_failed(self, host: str, login: str, now: float) -> bool:
-        """Whether a login of that name from there failed lately."""
+        """Whether a login of this name from this host failed in the last WINDOW_SECONDS."""
         return self._failed_lately(_places(host, login)[0], now) > 0
 
     def _failed_lately(self, place: _Place, now: float) -> int:

@@ -35,7 +35,7 @@ class IndexRoom:
         self._has_room = True
 
     def has_room(self) -> bool:
-        """As of ASK_SECONDS ago at most. A volume that does not answer, or does not know, has room: a write tells."""
+        """The answer is ASK_SECONDS old at most. A volume that cannot tell has room: a write finds out."""
         now = self._clock()
         if now - self._asked_at >= ASK_SECONDS:
             self._asked_at = now
