@@ -257,8 +257,9 @@ class Follower:
             self._ledger.meet(self._standing.damages)
             state.position, self._standing = self._standing.resume, None
         self._note_passed(ids)
-        # prove: unnamed-file-is-missing " | self._unnamed(ids)"
-        self.replay.missing = state.files.keys() - set(ids) | self._unnamed(ids)
+        unnamed = self._unnamed(ids)
+        # prove: unnamed-file-is-missing " | unnamed"
+        self.replay.missing = state.files.keys() - set(ids) | unnamed
         for file in ids:
             state.know_file(file)
         for file, other in self._headers.misplaced.items():
@@ -292,7 +293,8 @@ class Follower:
             if end == 0 or file in self._headers.misplaced:
                 continue
             # A file is settled when its end is named, or when whoever wrote it has gone on to the next.
-            following = self._gone_on(ids[number + 1 :])
+            # prove: standby-passes-unnamed-files " if later not in unnamed"
+            following = self._gone_on([later for later in ids[number + 1 :] if later not in unnamed])
             is_settled = is_final or end is not None or following is not None
             if following is not None and end is None and not is_final and not self._headers.has_read(following):
                 # It may have got its header since: what stands behind the end that it names does not count.

@@ -174,6 +174,30 @@ def test_a_late_fence_in_the_number_of_a_file_is_not_that_file(directory: str, c
         assert len(promoted.bodies()) == len(expected) + len(more)
 
 
+# proves: standby-passes-unnamed-files
+def test_a_standby_reads_on_behind_a_late_fence(directory: str) -> None:
+    """It stands before the gap into which the fence was linked."""
+    with Term(directory, "a", RESTLESS) as term:
+        term.add_durably(1)
+        before = term.position.file
+        standby = standby_of(directory, "old")
+        standby.follow()
+        while term.position.file == before:
+            term.take(term.add_durably(10, body=b"x" * 2_000))
+        given_up = term.position.file
+        while os.path.exists(f"{directory}/db-{given_up}.log"):
+            term.take(term.add_durably(30, body=b"x" * 2_000))
+        gone = term.position.file
+        while term.position.file == gone:  # until a header does not name it
+            term.take(term.add_durably(30, body=b"x" * 2_000))
+        files = JournalFiles(directory)
+        files.prepare("late", 4_096)
+        files.publish("late", given_up)
+        standby.follow()
+        assert standby.state.position is not None and standby.state.position.file == term.position.file
+        standby.close()
+
+
 @pytest.mark.parametrize("number", range(LIVES))
 def test_an_index_of_any_age_finds_what_the_newest_knows(number: int) -> None:
     dice = random.Random(SEED + number)
