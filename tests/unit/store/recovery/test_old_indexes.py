@@ -21,7 +21,7 @@ from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.promises import Added, Prepared, PromisingTerm, Removed, difference, seen
 from tests.support.crash.recording_disk import RecordingDisk
 from tests.support.prove import SEED, rounds
-from tests.support.store.standbys import standby_of
+from tests.support.store.standbys import follow_to_end, standby_of
 from tests.support.store.store_harness import KIB, RESTLESS, Q, Term
 
 pytestmark = pytest.mark.promise("acknowledged-stays-gone", "confirmed-survives")
@@ -165,7 +165,7 @@ def test_a_late_fence_in_the_number_of_a_file_is_not_that_file(directory: str, c
         files.prepare("late", 4_096)
         files.publish("late", file)
         again = standby_of(directory, "old")
-        again.follow()
+        follow_to_end(again)
         held = [entry.message_id for o in again.state.owners.values() for _, entry in again.state.entries(o.id, 0)]
         assert {*held} - {each.message.message_id for each in more} == expected
         again.close()
@@ -193,8 +193,9 @@ def test_a_standby_reads_on_behind_a_late_fence(directory: str) -> None:
         files = JournalFiles(directory)
         files.prepare("late", 4_096)
         files.publish("late", given_up)
-        standby.follow()
-        assert standby.state.position is not None and standby.state.position.file == term.position.file
+        follow_to_end(standby)
+        assert standby.state.position is not None
+        assert standby.state.position.file == term.position.file
         standby.close()
 
 
