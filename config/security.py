@@ -53,6 +53,8 @@ class AuthorizationSettings(Subject):
     """Groups that may send."""
     admin: Groups = ()
     """Groups that may create, also by the first use, and delete."""
+    network: Groups = ()
+    """Groups of other brokers: advisories also show them the selectors and client ids of consumers."""
 
 
 class LdapSettings(Section):

@@ -1,10 +1,11 @@
 """Who a client is, and what it may do. Pure: the interface that the broker uses, and the one that allows everything.
 
-Advisory topics that tell of destinations are for everybody to read: a Java client listens to those of temporary ones
-on every connection (of which it hears is no matter of rights: broker.engine.advisories). What is told of the consumers
-and producers of a destination is for who may read or write it; what shows connections or messages has readers of its
-own. Temporary destinations are for everybody, too: who knows the name of one was given it as a reply's address, and
-that only its owner may consume from it is no matter of rights either (the engine sees to it).
+Every client may subscribe to the advisory topics that tell of destinations: a Java client subscribes to those of
+temporary ones on every connection. The topics that tell of the consumers and producers of a destination are for users
+who may read that destination; the topics that show connections or messages need a right of their own. Which advisories
+of a topic a client then gets is decided for each of them (broker.engine.advisory_rights). Temporary destinations are
+for everybody, too: who knows the name of one was given it as a reply's address, and that only its owner may consume
+from it is no matter of rights either (the engine sees to it).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _USE_ADVISORIES: Final = ("Consumer", "Producer", "SlowConsumer", "FastProducer"
 _FOR_EVERYBODY: Final = frozenset(
     f"{ADVISORY_TOPICS}{word}" for word in ("Queue", "Topic", "TempQueue", "TempTopic", "MasterBroker")
 )
+_EVERYTHING: Final = (Destination(DestinationKind.QUEUE, ">"), Destination(DestinationKind.TOPIC, ">"))
 #: Characters of a wrong name that an error repeats.
 LOGIN_SHOWN_MAX: Final = 255
 
@@ -36,6 +38,7 @@ class Operation(Enum):
     WRITE = "write to"
     CREATE = "create"
     REMOVE = "remove"
+    NETWORK = "know all consumers of"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,6 @@ class Access(Protocol):
         """Raises ClientError of kind SECURITY, not fatal, when ``principal`` may not. Of a composite or a pattern each
         part, and each match, is to be asked for by itself. Costs one dictionary look-up."""
 
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        """Whether that is among what somebody granted to ``principal``, or nothing has to be granted: what is for
-        everybody alone does not count."""
-
     @property
     def has_rights(self) -> bool:
         """Whether anything has to be granted."""
@@ -116,9 +115,6 @@ class OpenAccess:
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         pass
-
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        return True
 
     has_rights = False
     problem: str | None = None
@@ -151,10 +147,23 @@ def refused_operation(principal: Principal, operation: Operation, destination: D
     return refusal(text, kind=ErrorKind.SECURITY)
 
 
+def is_admin(check: Callable[[Principal, Operation, Destination], None], principal: Principal) -> bool:
+    """Whether ``principal`` has the right ``admin`` on all queues and topics: nothing is hidden from such a user.
+    ``check`` as of Access."""
+    try:
+        for everything in _EVERYTHING:
+            check(principal, Operation.CREATE, everything)
+    except ClientError:
+        return False
+    return True
+
+
 def is_for_everybody(operation: Operation, destination: Destination) -> bool:
     """Temporary destinations need no right, nor do advisories about destinations. All patterns of advisory topics are
     allowed: rights are asked for each topic that they match."""
     kind, name = destination
+    if operation is Operation.NETWORK:
+        return False
     if kind is DestinationKind.TEMP_QUEUE or kind is DestinationKind.TEMP_TOPIC:
         return True
     if kind is not DestinationKind.TOPIC or not name.startswith(ADVISORY_TOPICS):

@@ -22,9 +22,6 @@ class PrivateAccess:
             raise refused_private(destination)
         self._access.check(principal, operation, destination)
 
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        return not is_private(destination) and self._access.is_granted(principal, operation, destination)
-
     @property
     def has_rights(self) -> bool:
         return self._access.has_rights

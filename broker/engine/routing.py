@@ -243,9 +243,10 @@ class Router(Part):
                 "Clients act on what they hear there; nobody else is to tell them.",
                 ErrorKind.SECURITY,
             )
+        # First: the answer must not tell whether the destination exists.
+        self._access.check(client.principal, Operation.WRITE, destination)  # prove: rights-before-existence-write
         if not self._destinations.exists(destination):
             self._access.check(client.principal, Operation.CREATE, destination)
-        self._access.check(client.principal, Operation.WRITE, destination)
         self._remember(client, destination)
 
     def _remember(self, client: Client, destination: Destination) -> None:

@@ -95,11 +95,12 @@ class Subscriber(Part):
                 "A temporary destination is read by the connection that made it.",
                 ErrorKind.DESTINATION,
             )
+        # First: the answer must not tell whether the destination exists.
+        self._access.check(client.principal, Operation.READ, part)  # prove: rights-before-existence-read
         if (not names.is_wildcard(part.name) or self._destinations.needs_queue(part)) and not self._destinations.exists(
             part
         ):
             self._access.check(client.principal, Operation.CREATE, part)
-        self._access.check(client.principal, Operation.READ, part)
 
     def _may_read(self, client: Client, destination: Destination) -> bool:
         """Of what a pattern comes to, what is closed to its client is left out (AbstractRegion), and for everybody what
@@ -153,6 +154,8 @@ class Subscriber(Part):
                 yield
             if topic.kept is None or destination.kind is not parts[0].kind:
                 continue
+            if self._access.has_rights and names.is_advisory(destination):
+                continue  # prove: kept-advisories-are-not-for-all "continue" -> "pass"
             is_asked = command.is_retroactive or self._policies.of(destination).always_retroactive
             if not is_asked or not any(each.matches(destination.name) for each in patterns):
                 continue

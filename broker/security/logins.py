@@ -112,9 +112,6 @@ class Logins:
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         self.rights.check(principal, operation, destination)
 
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        return self.rights.is_granted(principal, operation, destination)
-
     @property
     def has_rights(self) -> bool:
         return self.rights.has_rights

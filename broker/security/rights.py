@@ -22,17 +22,20 @@ REMEMBERED_MAX: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What groups may do with destinations of one kind, by a pattern."""
+    """What groups may do with destinations of one kind, by a pattern. ``network``: groups of other brokers."""
 
     kind: DestinationKind
     pattern: str
     read: frozenset[str] = frozenset()
     write: frozenset[str] = frozenset()
     admin: frozenset[str] = frozenset()
+    network: frozenset[str] = frozenset()
 
     def groups(self, operation: Operation) -> frozenset[str]:
         if operation is Operation.READ:
             return self.read
+        if operation is Operation.NETWORK:
+            return self.network
         return self.write if operation is Operation.WRITE else self.admin
 
 
@@ -59,17 +62,11 @@ class Rights:
         """As `broker.core.access.Access` has it."""
         return bool(self._grants)
 
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        """As `broker.core.access.Access` has it. Reads all grants."""
-        if not self._grants or principal.may_everything:
-            return True
-        return self._is_granted(principal.groups, operation, destination)
-
     def _may(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:
         if is_for_everybody(operation, destination) or self._is_granted(groups, operation, destination):
             return True
         of = used(destination) if operation is Operation.READ else None
-        return of is not None and any(self._is_granted(groups, each, of) for each in (Operation.READ, Operation.WRITE))
+        return of is not None and self._is_granted(groups, Operation.READ, of)
 
     def _is_granted(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:
         kind, name = destination

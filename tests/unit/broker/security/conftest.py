@@ -33,9 +33,6 @@ class RuledAccess(OpenAccess):
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         self.rights.check(principal, operation, destination)
 
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        return self.rights.is_granted(principal, operation, destination)
-
 
 @pytest.fixture
 def authority(tmp_path: Path, require_program: Callable[[object, str], None]) -> Authority:

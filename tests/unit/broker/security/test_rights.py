@@ -20,7 +20,7 @@ from tests.unit.broker.security.test_branches import BILLS, SecuredHarness
 pytestmark = pytest.mark.promise("rights")
 
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
-READ, WRITE, CREATE, REMOVE = Operation
+READ, WRITE, CREATE, REMOVE, NETWORK = Operation
 SHOP = Principal("shop", frozenset({"shops"}))
 ADMIN = Principal("root", frozenset({"admins"}))
 ANYBODY = Principal("x")
@@ -126,6 +126,20 @@ def test_a_refusal_names_user_operation_and_destination(lines: Any) -> None:
         "eve is not authorized to read from: queue://bills",
     ]
     assert all(line.startswith("denied: ") for line in lines())
+
+
+def test_a_refusal_does_not_tell_whether_the_destination_exists() -> None:
+    # proves: rights-before-existence-write, rights-before-existence-read
+    harness = SecuredHarness()
+    for name in ("eve", "alice", "eve"):
+        client = harness.come(name)
+        client.send("bill", BILLS, receipt="sent")
+        client.subscribe(destination=BILLS)
+        harness.turn()
+        if name == "alice":
+            assert client.receipts == ["sent"]  # now it exists
+        else:
+            assert client.errors == [SENTENCE, SENTENCE.replace("write to", "read from")]
 
 
 def test_the_same_is_told_once_a_minute_with_its_number(lines: Any) -> None:
