@@ -47,6 +47,8 @@ class EngineSettings:
     transaction_bytes_max: int = 32 * MIB
     transactions_max: int = 100
 
+    # Of a proved user.
+    client_id_begins_with_user: bool = False
     # Messages say who sent them.
     populate_jmsx_user_id: bool = False
 

@@ -38,8 +38,8 @@ class AdvisoryRights:
         self._access = access
         self.owners: dict[Destination, Client] = {}  # of temporary ones
         # Who was given the name of which, both ways round.
-        self._told: dict[Client, dict[Destination, None]] = {}
-        self._knowing: dict[Destination, set[Client]] = {}
+        self.told: dict[Client, dict[Destination, None]] = {}
+        self.knowing: dict[Destination, set[Client]] = {}
 
     def shown(self, client: Client, fact: Fact) -> Fact | None:
         """What ``client`` gets of ``fact``: the same object, one with less in it, or None."""
@@ -77,39 +77,39 @@ class AdvisoryRights:
         owner = self.owners.get(temporary)
         if owner is not None and owner.principal.name == client.principal.name:
             return True
-        if client in self._knowing.get(temporary, ()):
+        if client in self.knowing.get(temporary, ()):
             return True
         of = _TEMPORARY_TOPICS[temporary.kind]
         return may(self._access, client.principal, Operation.NETWORK, of) or self._is_admin(client)
 
     def give(self, client: Client, temporary: Destination) -> None:
         """``client`` is given the name of that one."""
-        told = self._told.setdefault(client, {})
+        told = self.told.setdefault(client, {})
         told[temporary] = None
-        self._knowing.setdefault(temporary, set()).add(client)
+        self.knowing.setdefault(temporary, set()).add(client)
         if len(told) > TOLD_MAX:
             self._forget(client, next(iter(told)))
 
     def left(self, client: Client) -> None:
         """``client`` is gone."""
-        for temporary in list(self._told.get(client, ())):
+        for temporary in list(self.told.get(client, ())):
             self._forget(client, temporary)
 
     def ended(self, destination: Destination) -> None:
         """It is there no more, temporary or not."""
         if self.owners.pop(destination, None) is not None:
-            for client in list(self._knowing.get(destination, ())):
+            for client in list(self.knowing.get(destination, ())):
                 self._forget(client, destination)
 
     def _forget(self, client: Client, temporary: Destination) -> None:
         """It counts no more that ``client`` was given the name of that."""
-        told, knowing = self._told[client], self._knowing[temporary]
+        told, knowing = self.told[client], self.knowing[temporary]
         del told[temporary]
         knowing.discard(client)
         if not told:
-            del self._told[client]
+            del self.told[client]
         if not knowing:
-            del self._knowing[temporary]
+            del self.knowing[temporary]
 
 
 def without_details(fact: Fact) -> Fact:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client, ReceiptDue
-from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Subscribe, refusal
+from tandemmq.broker.core.commands import ErrorKind, Receipt, Subscribe, refusal
 from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, SharedSubscriber, name_of
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
+from tandemmq.broker.engine.client_ids import may_use
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.ports import Then
 from tandemmq.broker.engine.shared import Part, Shared
@@ -314,18 +314,12 @@ class DurableSubscriptions(Part):
 
     def check_is_its(self, client: Client, durable: DurableSubscriber) -> None:
         """ClientError for whoever is neither the user it belongs to nor may create and delete its topics."""
-        if durable.user is None or durable.user == client.principal.name:
-            return
-        try:
-            for topic in durable.topics:
-                for operation in (Operation.CREATE, Operation.REMOVE):
-                    self._access.check(client.principal, operation, topic)
-        except ClientError as error:
+        if not may_use(self._access, client.principal, durable):
             raise refusal(
                 f"Durable subscription {durable.name} of client {durable.client_id} belongs to another user",
                 "It is his, also while he is away, and that of those with admin rights on its topics.",
                 ErrorKind.SECURITY,
-            ) from error
+            )
 
     def delete(self, durable: DurableSubscriber, waiting: ReceiptDue | None) -> Work[None]:
         self._destinations.remove_durable(durable)

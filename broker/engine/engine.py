@@ -38,6 +38,7 @@ from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.acknowledge import Acknowledger
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.arrivals import Arrivals
+from tandemmq.broker.engine.client_ids import Sessions
 from tandemmq.broker.engine.clients import Clients, Handler
 from tandemmq.broker.engine.declarations import Declarations
 from tandemmq.broker.engine.dispatch import SAMPLE_SECONDS, Dispatcher
@@ -257,6 +258,10 @@ class Engine:
         another has it; of one that was ``opened_for`` whoever comes with it himself takes the place."""
         client: Client = connection.client
         self._clients.carry_out(client, command, self._clients.enter)
+
+    def know_sessions(self, sessions: Sessions) -> None:
+        """Ask ``sessions`` whose the client ids of sessions are."""
+        self._clients.client_ids.sessions = sessions
 
     def is_listened_to(self, topic: Destination, prefix: str) -> bool:
         """Whether somebody is there who subscribed to ``topic``, by its name or by a pattern that begins so."""

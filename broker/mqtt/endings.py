@@ -144,11 +144,14 @@ class Endings:
         self._producer = broker_producer(self._connection_id)
         self.wills_published = 0
         self.sessions_ended = 0
+        self._asked: set[asyncio.Task[None]] = set()  # whose sessions are
         self._task = self._loop.create_task(self._run(), name="mqtt-endings")
 
     def end(self) -> None:
         """The term is over."""
         self._task.cancel()
+        for each in self._asked:
+            each.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -159,6 +162,29 @@ class Endings:
     def connected(self) -> int:
         """Clients that are there."""
         return len(self._there)
+
+    # ---- whose a session is
+
+    def find_user(self, client_id: str, then: Callable[[str | ClientError | None], None]) -> None:
+        """As broker.engine.client_ids.Sessions has it."""
+        queue = queue_of(client_id)
+        if self._engine.waiting_in(queue) is None:
+            then(None)
+            return
+        task = self._loop.create_task(self._find_user(queue, then), name="mqtt-session-user")
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+
+    async def _find_user(self, queue: Destination, then: Callable[[str | ClientError | None], None]) -> None:
+        found: str | ClientError | None = None
+        try:
+            kept = await self._read(queue)
+            found = None if kept is None else kept.user
+        except RecordUnreadable:
+            pass  # its client begins anew
+        except ClientError as error:
+            found = error
+        then(found)
 
     # ---- what sessions tell
 

@@ -129,11 +129,11 @@ def test_what_is_remembered_of_that_is_bounded_and_ends(harness: Harness, monkey
         harness.turn()
     advising = harness.engine._advising
     rights = advising._rights
-    assert [len(each) for each in rights._told.values()] == [2]
-    assert sum(map(len, rights._knowing.values())) == 2
+    assert [len(each) for each in rights.told.values()] == [2]
+    assert sum(map(len, rights.knowing.values())) == 2
     bob.vanish()
     ann.vanish()
-    assert (rights._told, rights._knowing, rights.owners, advising._by_outlet) == ({}, {}, {}, {})
+    assert (rights.told, rights.knowing, rights.owners, advising._by_outlet) == ({}, {}, {}, {})
 
 
 def test_everybody_hears_of_all_where_there_are_no_rights(harness: Harness) -> None:
