@@ -1,9 +1,11 @@
 """Who may ask the admin server for what.
 
-Everybody who reaches it may read the pages for health and metrics. What changes something there needs the token of the
-broker, which lies in a file that its user alone may read, or a user of the broker with the role of an admin. What
-``/api/`` answers depends on the role of who asks (broker.admin.roles). A page of a foreign site may nothing: it names
-itself (Origin), or the address that it was reached by (Host), when it had a name of its own lead here (DNS rebinding).
+Everybody who reaches it may read the pages for health and the files of the console. Where users are set up, the other
+pages are for viewers; of those in ``SHORT`` everybody else gets what names nothing. What changes something there needs
+the token of the broker, which lies in a file that its user alone may read, or a user of the broker with the role of an
+admin. What ``/api/`` answers depends on the role of who asks (broker.admin.roles). A page of a foreign site may
+nothing: it names itself (Origin), or the address that it was reached by (Host), when it had a name of its own lead here
+(DNS rebinding).
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ _API = "/api/"
 SESSION_PAGE = "/api/v1/session"
 #: Balancers ask by whatever name they were given.
 _FOR_EVERY_HOST = "/health"
+#: Pages without a secret, for which no login is looked at: health must not wait for a directory of users.
+_OPEN = (_FOR_EVERY_HOST, "/console")
+#: Pages that are short for clients without a login. A wrong login is refused there, too.
+SHORT = frozenset(("/status", "/metrics", "/replication"))
 _EVERYTHING = (Destination(DestinationKind.QUEUE, ">"), Destination(DestinationKind.TOPIC, ">"))
 
 
@@ -49,6 +55,12 @@ def caller_of(request: web.Request) -> Caller:
     """Who asks, of a request below /api/ that the guard let through."""
     caller: Caller = request[_CALLER]
     return caller
+
+
+def sees_names(request: web.Request) -> bool:
+    """Whether a page may name anything to who asks: everybody may know, or a viewer asks."""
+    caller: Caller | None = request.get(_CALLER)
+    return caller is None or caller.role >= Role.VIEWER
 
 
 def has_login(request: web.Request) -> bool:
@@ -125,12 +137,25 @@ class Guard:
         elif not is_reading:
             request[_CALLER] = caller = await self._caller(request)
             if caller.role < Role.ADMIN:
-                return self.unknown("the admin token is needed, or a user with admin rights on all queues and topics")
+                return self.unknown(
+                    request, "the admin token is needed, or a user with admin rights on all queues and topics"
+                )
+        elif self._access is not None:
+            request[_CALLER] = STRANGER
+            if request.path != "/" and not request.path.startswith(_OPEN):
+                request[_CALLER] = caller = await self._caller(request)
+                is_short = request.path in SHORT and "Authorization" not in request.headers
+                may_ask = caller.role >= Role.VIEWER or is_short
+                if not may_ask:  # prove: pages-are-for-viewers "not may_ask" -> "False"
+                    return self.unknown(request, "log in as a user with the role viewer, or show the admin token")
         return await handler(request)
 
-    def unknown(self, refusal: str) -> web.Response:
-        """Who asks did not show who he is, or is not enough."""
-        refused = answer({"error": refusal, "token_file": self.token_file}, 401)
+    def unknown(self, request: web.Request, refusal: str) -> web.Response:
+        """Who asks did not show who he is, or is not enough. The path of the token is for this machine: a command that
+        runs here reads it there, and elsewhere it would only tell names."""
+        is_here = Credentials(_peer(request.remote)).is_loopback
+        # prove: the-place-of-the-token-is-for-this-machine "if is_here" -> "if True"
+        refused = answer({"error": refusal, **({"token_file": self.token_file} if is_here else {})}, 401)
         refused.headers["WWW-Authenticate"] = "Bearer"
         return refused
 

@@ -48,7 +48,7 @@ from tandemmq.broker.admin.api.endpoints import BODY_BYTES_MAX
 from tandemmq.broker.admin.connections import PORT, AdminConnection, Connections
 from tandemmq.broker.admin.destination_metrics import DestinationMetrics
 from tandemmq.broker.admin.encoding import Answers
-from tandemmq.broker.admin.guard import has_login
+from tandemmq.broker.admin.guard import has_login, sees_names
 from tandemmq.broker.admin.metrics import StatusCollector
 from tandemmq.broker.admin.places import Places, State
 from tandemmq.broker.core.slices import Work
@@ -84,6 +84,11 @@ def health(status: Status) -> Status:
     if status.get("warnings"):
         found["warnings"] = list(status["warnings"])
     return found
+
+
+def public_health(status: Status) -> Status:
+    """``health`` without the sentences, which name destinations, clients, hosts and files."""
+    return {key: value for key, value in health(status).items() if key not in ("problems", "warnings")}
 
 
 def is_alive(status: Status) -> bool:
@@ -312,6 +317,9 @@ class AdminServer:
     # ---- pages
 
     async def _get_status(self, request: web.Request) -> web.Response:
+        if not sees_names(request):
+            status = self._status()
+            return answer({**public_health(status), "version": status.get("version")})
         async with self._telling:
             return await self._answers.json(await self._everything(), all_at=ALL_AT)
 
@@ -322,7 +330,7 @@ class AdminServer:
         return status | details | ({"counts": counts} if counts else {})
 
     async def _get_health(self, request: web.Request) -> web.Response:
-        found = health(self._status())
+        found = _health_for(request, self._status())
         # A balancer that must reach the master alone asks with ?ready; a supervisor, which must not restart a
         # standby for being one, asks without.
         is_well = found["ready"] if "ready" in request.query else found["live"]
@@ -330,14 +338,20 @@ class AdminServer:
 
     async def _get_health_page(self, is_well: Callable[[Status], bool], request: web.Request) -> web.Response:
         status = self._status()
-        return answer(health(status), 200 if is_well(status) else 503)
+        return answer(_health_for(request, status), 200 if is_well(status) else 503)
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         async with self._telling:
             status = await self._everything()
-            of_destinations = await self._answers.run(self._destinations.text(status, self._answers.bytes_max))
+            of_destinations = b""
+            if has_names := sees_names(request):
+                of_destinations = await self._answers.run(self._destinations.text(status, self._answers.bytes_max))
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(StatusCollector(status))
+        registry.register(StatusCollector(status, has_names=has_names))
         return web.Response(
             body=generate_latest(registry) + of_destinations, headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
+
+
+def _health_for(request: web.Request, status: Status) -> Status:
+    return health(status) if sees_names(request) else public_health(status)

@@ -93,8 +93,13 @@ class BrokerProcess:
         return self.process.pid
 
     def status(self) -> dict[str, Any] | None:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.admin}/status")
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/status", timeout=2) as answer:
+            request.headers |= self.authorization
+        except OSError:
+            pass  # it has none yet
+        try:
+            with urllib.request.urlopen(request, timeout=2) as answer:
                 found = json.loads(answer.read())
                 assert isinstance(found, dict)
                 return found

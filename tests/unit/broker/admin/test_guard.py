@@ -98,6 +98,59 @@ async def test_only_who_has_the_token_changes_something(place: Place) -> None:
     assert place.changes == 1
 
 
+STATUS = MASTER | {
+    "version": "1.2.3",
+    "problems": ["queue SECRET holds back shop"],
+    "warnings": ["/data/secret.pem expired"],
+    "counts": {"connections": 7},
+    "lock": {"type": "file", "where": "/data/lock"},
+    "bridges": [{"name": "SECRET", "connected": True, "connects": 1, "received": 0, "sent": 0, "refused": 0}],
+}
+SHORT = {"role": "master", "epoch": 3, "live": False, "ready": False}
+SECRETS = ("SECRET", "/data", "shop", '"a"')
+
+
+async def test_without_a_login_pages_name_nothing_once_there_are_users(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # proves: pages-are-for-viewers, metrics-without-a-login-name-nothing
+    monkeypatch.setattr("tests.unit.broker.admin.test_guard.MASTER", STATUS)
+    async with await place.start(Users()) as client:
+        for page in ("/status", "/metrics", "/health", "/health/live"):
+            async with client.get(page) as answer:
+                text = await answer.text()
+                assert not [each for each in SECRETS if each in text], page
+                if page != "/metrics":
+                    more = {"version": "1.2.3"} if page == "/status" else {}
+                    assert await answer.json() == SHORT | more
+                else:
+                    assert "tandemmq_connections 7.0" in text
+        for page in ("/lock", "/events", "/store/why", "/log-level", "/nothing"):
+            assert await code(client, "GET", page) == 401, page
+        assert await code(client, "GET", "/") == 404, "the console needs no login"
+        for wrong in (basic("ann", "wrong"), "Bearer x", ""):
+            assert await code(client, "GET", "/status", Authorization=wrong) == 401
+        for right in (basic("ann", "secret"), f"Bearer {place.token}"):
+            async with client.get("/status", headers={"Authorization": right}) as answer:
+                assert (await answer.json())["warnings"] == STATUS["warnings"]
+            assert await code(client, "GET", "/nothing", Authorization=right) == 404
+        assert await code(client, "GET", "/status", Authorization=basic("bob", "secret")) == 401, "he has no role"
+
+
+async def test_without_users_pages_are_for_everybody(place: Place) -> None:
+    async with await place.start() as client, client.get("/status") as answer:
+        assert (await answer.json())["name"] == "a"
+
+
+async def test_where_the_token_is_is_told_on_this_machine_only(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    # proves: the-place-of-the-token-is-for-this-machine
+    async with await place.start() as client:
+        for remote, is_told in (("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("2001:db8::1", False)):
+            monkeypatch.setattr("aiohttp.web.Request.remote", remote)
+            async with client.post("/change") as answer:
+                assert ("token_file" in await answer.json()) is is_told, remote
+
+
 async def test_a_token_that_is_no_text_is_wrong(place: Place) -> None:
     async with await place.start():
         assert place.server is not None
