@@ -259,6 +259,8 @@ class Clients(Part):
         """Find out whose the client id is. Of its own client's session the session reads that itself, so it is asked
         for here only where another user may have to give way."""
         client_id, sessions = command.client_id, self.client_ids.sessions
+        if client_id is not None:
+            names.check_length("the client id", client_id, ErrorKind.CLIENT_ID)
         other = None if client_id is None else self._client_ids.get(client_id)
         is_read_later = command.state is not None and (other is None or other.principal.name == principal.name)
         if client_id is None or sessions is None or is_read_later or client.is_stand_in:
@@ -281,7 +283,6 @@ class Clients(Part):
             # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
             self.hang_up(former, after_flush=False)
         if command.client_id is not None:
-            names.check_length("the client id", command.client_id, ErrorKind.CLIENT_ID)
             if command.client_id == CLIENT_ID:
                 raise ClientError(f"Client id {CLIENT_ID} is the broker's own", kind=ErrorKind.CLIENT_ID)
             if not (client.is_stand_in or principal.may_everything):
