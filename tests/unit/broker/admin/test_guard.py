@@ -104,6 +104,7 @@ STATUS = MASTER | {
     "warnings": ["/data/secret.pem expired"],
     "counts": {"connections": 7},
     "lock": {"type": "file", "where": "/data/lock"},
+    "replication": {"role": "master", "followers": {"s" * 32: {"node": "SECRET", "lag_bytes": 5}}},
     "bridges": [{"name": "SECRET", "connected": True, "connects": 1, "received": 0, "sent": 0, "refused": 0}],
 }
 SHORT = {"role": "master", "epoch": 3, "live": False, "ready": False}
@@ -125,6 +126,7 @@ async def test_without_a_login_pages_name_nothing_once_there_are_users(
                     assert await answer.json() == SHORT | more
                 else:
                     assert "tandemmq_connections 7.0" in text
+                    assert 'tandemmq_replication_follower_lag_bytes{node="1",store="1"} 5.0' in text
         for page in ("/lock", "/events", "/store/why", "/log-level", "/nothing"):
             assert await code(client, "GET", page) == 401, page
         assert await code(client, "GET", "/") == 404, "the console needs no login"
