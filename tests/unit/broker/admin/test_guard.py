@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.roles import TOKEN_HOLDER
@@ -52,6 +53,7 @@ class Place:
     def __init__(self, directory: Path) -> None:
         self.file = directory / "index" / "a.admin-token"
         self.changes = 0
+        self.status = MASTER
         self.server: AdminServer | None = None
         self.guard: Guard | None = None
 
@@ -59,7 +61,7 @@ class Place:
         self.guard = guard = Guard(str(self.file), hosts, access)
         guard.start()
         routes = [web.post("/change", self.change)]
-        self.server = AdminServer("127.0.0.1", 0, lambda: MASTER, routes, check=guard.check)
+        self.server = AdminServer("127.0.0.1", 0, lambda: self.status, routes, check=guard.check)
         await self.server.start()
         return aiohttp.ClientSession(self.server.url, trust_env=False)
 
@@ -111,11 +113,9 @@ SHORT = {"role": "master", "epoch": 3, "live": False, "ready": False}
 SECRETS = ("SECRET", "/data", "shop", '"a"')
 
 
-async def test_without_a_login_pages_name_nothing_once_there_are_users(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_a_login_pages_name_nothing_once_there_are_users(place: Place) -> None:
     # proves: pages-are-for-viewers, metrics-without-a-login-name-nothing
-    monkeypatch.setattr("tests.unit.broker.admin.test_guard.MASTER", STATUS)
+    place.status = STATUS
     async with await place.start(Users()) as client:
         for page in ("/status", "/metrics", "/health", "/health/live"):
             async with client.get(page) as answer:
@@ -144,13 +144,20 @@ async def test_without_users_pages_are_for_everybody(place: Place) -> None:
         assert (await answer.json())["name"] == "a"
 
 
-async def test_where_the_token_is_is_told_on_this_machine_only(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("remote", "is_told"), [("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("2001:db8::1", False)]
+)
+async def test_where_the_token_is_is_told_on_this_machine_only(place: Place, remote: str, is_told: bool) -> None:
     # proves: the-place-of-the-token-is-for-this-machine
-    async with await place.start() as client:
-        for remote, is_told in (("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("2001:db8::1", False)):
-            monkeypatch.setattr("aiohttp.web.Request.remote", remote)
-            async with client.post("/change") as answer:
-                assert ("token_file" in await answer.json()) is is_told, remote
+    async with await place.start():
+        assert place.guard is not None
+        headers = {"Host": "localhost", "Authorization": "Bearer wrong"}
+        request = make_mocked_request("POST", "/change", headers).clone(remote=remote)
+        answer = await place.guard.check(request, place.change)
+    assert isinstance(answer, web.Response)
+    assert answer.body is not None
+    assert answer.status == 401
+    assert (str(place.file).encode() in bytes(answer.body)) is is_told
 
 
 async def test_a_token_that_is_no_text_is_wrong(place: Place) -> None:
