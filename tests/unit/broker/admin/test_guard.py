@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -16,6 +17,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from tandemmq.broker.admin.guard import Guard
+from tandemmq.broker.admin.replication_pages import ReplicationPages
 from tandemmq.broker.admin.roles import TOKEN_HOLDER
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.token import TOKEN, new_token, read_token
@@ -54,13 +56,15 @@ class Place:
         self.file = directory / "index" / "a.admin-token"
         self.changes = 0
         self.status = MASTER
+        self.replication: dict[str, Any] = {}
         self.server: AdminServer | None = None
         self.guard: Guard | None = None
 
     async def start(self, access: Access | None = None, *hosts: str) -> aiohttp.ClientSession:
         self.guard = guard = Guard(str(self.file), hosts, access)
         guard.start()
-        routes = [web.post("/change", self.change)]
+        member: Any = SimpleNamespace(overview=lambda: self.replication)
+        routes = [web.post("/change", self.change), *ReplicationPages(member, lambda: None).routes()]
         self.server = AdminServer("127.0.0.1", 0, lambda: self.status, routes, check=guard.check)
         await self.server.start()
         return aiohttp.ClientSession(self.server.url, trust_env=False)
@@ -137,6 +141,16 @@ async def test_without_a_login_pages_name_nothing_once_there_are_users(place: Pl
                 assert (await answer.json())["warnings"] == STATUS["warnings"]
             assert await code(client, "GET", "/nothing", Authorization=right) == 404
         assert await code(client, "GET", "/status", Authorization=basic("bob", "secret")) == 401, "he has no role"
+
+
+async def test_a_probe_learns_whether_a_node_is_in_its_set_and_no_name(place: Place) -> None:
+    place.replication = {"role": "follower", "epoch": 3, "is_whole": True, "position": [3, 3, 9], "node": "SECRET"}
+    async with await place.start(Users()) as client:
+        for headers, is_whole in (({}, False), ({"Authorization": basic("ann", "secret")}, True)):
+            async with client.get("/replication", headers=headers) as answer:
+                told = await answer.json()
+            assert ("node" in told) is is_whole
+            assert told["position"] == [3, 3, 9]
 
 
 async def test_without_users_pages_are_for_everybody(place: Place) -> None:

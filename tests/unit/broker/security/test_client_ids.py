@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, ClientError, ErrorKind
+from tandemmq.broker.core.commands import AckMode, ClientError, Connect, ErrorKind
+from tandemmq.broker.core.names import MQTT_SESSION
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.security.rights import Grant
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.config.load import load
-from tandemmq.store.records.message import DestinationKind
-from tests.unit.broker.engine.conftest import PRICES
+from tandemmq.store.records.message import Destination, DestinationKind
+from tests.unit.broker.engine.conftest import PRICES, Client
 from tests.unit.broker.security.conftest import RuledAccess
 from tests.unit.broker.security.test_connection_ids import Secured
 
@@ -128,6 +129,19 @@ def test_who_else_has_it_is_asked_before_anything_holds(harness: Harness) -> Non
     harness.sessions.users["till"] = ClientError("the store says nothing")
     harness.sessions.waiting = None
     assert harness.come("alice").errors == ["the store says nothing"]
+
+
+def test_the_owner_comes_in_while_the_session_is_read_for_another(harness: Harness) -> None:
+    """An MQTT client has its client id while it reads the session, which may turn out to be another user's."""
+    session(harness)
+    state = Destination(DestinationKind.QUEUE, f"{MQTT_SESSION}till")
+    clients = {}
+    for name in ("mallory", "alice"):
+        clients[name] = client = Client(harness, harness.connection_id())
+        client.handle(Connect("till", name, state=state))
+    assert clients["mallory"].is_closed
+    assert clients["alice"].is_connected
+    assert not clients["alice"].is_closed
 
 
 def test_a_client_that_hung_up_meanwhile_gets_nothing(harness: Harness) -> None:
