@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ipaddress import IPv6Address
 from typing import Any, cast
 
@@ -106,6 +107,7 @@ class AdminConnection(RequestHandler):
         )
         self.place: Place | None = None
         self._connections = connections
+        self._work: asyncio.Task[Any] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         address = transport.get_extra_info("peername")
@@ -118,6 +120,8 @@ class AdminConnection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         if self.place is not None:
             self._connections.give(self.place)
+            if self._work is not None:
+                self._work.cancel()
             super().connection_lost(exc)
 
     def hang_up(self) -> None:
@@ -129,6 +133,15 @@ class AdminConnection(RequestHandler):
         """It waits for that from now on."""
         if self.place is not None:
             self.place.enter(state, self._connections.clock())
+
+    @contextmanager
+    def cancelling(self) -> Iterator[None]:
+        """The current task is cancelled when the peer closes its connection."""
+        former, self._work = self._work, asyncio.current_task()
+        try:
+            yield
+        finally:
+            self._work = former
 
     def data_received(self, data: bytes) -> None:
         if self.place is not None and self.place.state is State.IDLE:

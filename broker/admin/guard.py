@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _CALLER = "caller"
 _LOGIN_SECONDS_MAX = 10.0
-_READING = frozenset(("GET", "HEAD"))
+READING = frozenset(("GET", "HEAD"))
 _API = "/api/"
 #: Where a session begins, by who has none yet.
 SESSION_PAGE = "/api/v1/session"
@@ -119,7 +119,7 @@ class Guard:
         refusal = self._foreign(request)
         if refusal is not None:
             return answer({"error": refusal}, 403)
-        is_reading = request.method in _READING
+        is_reading = request.method in READING
         if request.path.startswith(_API):
             request[_CALLER] = await self._caller(request)
         elif not is_reading:
@@ -160,7 +160,7 @@ class Guard:
                 return STRANGER
             return await self.user(login, password, str(request.remote)) or STRANGER
         session = self.sessions.of(request)
-        if session is not None and (request.method in _READING or may_change(session, request)):
+        if session is not None and (request.method in READING or may_change(session, request)):
             return session.caller
         certificate = subject(request.get_extra_info("peercert"))
         if certificate is not None and self._access is not None:

@@ -43,12 +43,12 @@ from aiohttp.web_protocol import RequestPayloadError
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.answers import answer, encoded
 from tandemmq.broker.admin.api.endpoints import BODY_BYTES_MAX
 from tandemmq.broker.admin.connections import PORT, AdminConnection, Connections
 from tandemmq.broker.admin.destination_metrics import DestinationMetrics
-from tandemmq.broker.admin.encoding import Answers
-from tandemmq.broker.admin.guard import has_login
+from tandemmq.broker.admin.encoding import Answers, Shared, json_in_steps
+from tandemmq.broker.admin.guard import READING, has_login
 from tandemmq.broker.admin.metrics import StatusCollector
 from tandemmq.broker.admin.places import Places, State
 from tandemmq.broker.core.slices import Work
@@ -156,7 +156,8 @@ class AdminServer:
         self._tls_handshake_seconds_max = tls_handshake_seconds_max
         self._destinations = destinations or DestinationMetrics()
         self._answers = answers or Answers()
-        self._telling = asyncio.Lock()  # one at a time, however many ask
+        self._status_page = Shared(self._encoded_status)
+        self._metrics_page = Shared(self._encoded_metrics)
         self._socket: socket.socket | None = None
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | TlsServer | None = None
@@ -274,8 +275,11 @@ class AdminServer:
         try:
             if is_spare and not request.path.startswith(HEALTH):
                 response: web.StreamResponse = answer({"error": "all places for connections are taken"}, 503)
+            elif request.method in READING:
+                with connection.cancelling():
+                    response = await handler(request)
             else:
-                response = await handler(request)
+                response = await handler(request)  # a change goes on without its connection
         except web.HTTPException as refusal:
             response = refusal
         except Exception as error:
@@ -312,8 +316,11 @@ class AdminServer:
     # ---- pages
 
     async def _get_status(self, request: web.Request) -> web.Response:
-        async with self._telling:
-            return await self._answers.json(await self._everything(), all_at=ALL_AT)
+        return encoded(await self._status_page.get())
+
+    async def _encoded_status(self) -> bytes:
+        everything = await self._everything()
+        return await self._answers.run(json_in_steps(everything, self._answers.bytes_max, all_at=ALL_AT))
 
     async def _everything(self) -> Status:
         details = await self._answers.run(self._details())
@@ -333,11 +340,11 @@ class AdminServer:
         return answer(health(status), 200 if is_well(status) else 503)
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
-        async with self._telling:
-            status = await self._everything()
-            of_destinations = await self._answers.run(self._destinations.text(status, self._answers.bytes_max))
+        return web.Response(body=await self._metrics_page.get(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _encoded_metrics(self) -> bytes:
+        status = await self._everything()
+        of_destinations = await self._answers.run(self._destinations.text(status, self._answers.bytes_max))
         registry = CollectorRegistry(auto_describe=False)
         registry.register(StatusCollector(status))
-        return web.Response(
-            body=generate_latest(registry) + of_destinations, headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        return generate_latest(registry) + of_destinations
