@@ -143,7 +143,7 @@ class AdminSettings(Section):
     metrics_destinations_max: Count = 1_000
     """So many destinations have them at most; the others are counted."""
     connections_max: Annotated[Count, Field(ge=1)] = 64
-    """Connections at once, beside 16 for health checks alone. One more takes the place of one without a login, of the
+    """Connections at once, beside 64 for health checks alone. One more takes the place of one without a login, of the
     address with the most of them."""
     request_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
     """A client that has not sent the head of a request, or then its body, within this time is hung up on."""

@@ -14,12 +14,15 @@ import logging
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.connections import AdminConnection
+from tandemmq.broker.admin.places import State
 from tandemmq.broker.admin.roles import ANYBODY, NO_GROUPS, STRANGER, TOKEN_HOLDER, Caller, Groups, Role
 from tandemmq.broker.admin.sessions import Sessions, may_change, same
 from tandemmq.broker.admin.token import new_token, read_token, write_token
@@ -158,13 +161,14 @@ class Guard:
                 login, _, password = base64.b64decode(token, validate=True).decode().partition(":")
             except ValueError:
                 return STRANGER
-            return await self.user(login, password, str(request.remote)) or STRANGER
+            return await self.user(request, login, password) or STRANGER
         session = self.sessions.of(request)
         if session is not None and (request.method in READING or may_change(session, request)):
             return session.caller
         certificate = subject(request.get_extra_info("peercert"))
         if certificate is not None and self._access is not None:
-            return await self._known(Credentials(_peer(request.remote), certificate=certificate)) or STRANGER
+            shown = Credentials(_peer(request.remote), certificate=certificate)
+            return await self._known(shown) or STRANGER
         return ANYBODY if self._access is None else STRANGER
 
     def holder_of(self, token: str) -> Caller | None:
@@ -172,11 +176,17 @@ class Guard:
         is_ours = bool(self._token) and same(token.strip(), self._token)
         return TOKEN_HOLDER if is_ours else None
 
-    async def user(self, login: str, password: str, host: str) -> Caller | None:
-        """The user of that name, who comes from ``host``; None: name or password are wrong, or there are no users."""
+    async def user(self, request: web.Request, login: str, password: str) -> Caller | None:
+        """The user of that name; None: name or password are wrong, or there are no users. Meanwhile the connection of
+        ``request`` may be closed for others."""
         if not (login and password):
             return None
-        return await self._known(Credentials(_peer(host), login, password))
+        connection = cast("AdminConnection", request.protocol)
+        connection.enter(State.LOGIN)
+        try:
+            return await self._known(Credentials(_peer(request.remote), login, password))
+        finally:
+            connection.enter(State.WORK)
 
     async def _known(self, shown: Credentials) -> Caller | None:
         if self._access is None:

@@ -61,7 +61,10 @@ Status = dict[str, Any]
 #: Between two looks for connections whose time is over.
 LOOK_SECONDS = 1.0
 STOP_SECONDS_MAX = 1.0
-BACKLOG = 64
+#: Connections that wait until they are accepted, and those that are accepted in one turn of the loop: fewer than there
+#: are places for health checks, so that a request that came with its connection is read before others take its place.
+BACKLOG = 1_024
+ACCEPTED_MAX = 16
 
 SERVING_ROLES = frozenset({"master", "standby"})
 
@@ -225,7 +228,8 @@ class AdminServer:
         await runner.setup()
         loop = asyncio.get_running_loop()
         if self._tls is None:
-            self._listening = await loop.create_server(self._accept, sock=self._socket, backlog=BACKLOG)
+            self._listening = await loop.create_server(self._accept, sock=self._socket, backlog=ACCEPTED_MAX)
+            self._socket.listen(BACKLOG)
         else:
             secured = TlsServer(
                 "admin",
@@ -270,16 +274,9 @@ class AdminServer:
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The outermost: what happens here is the broker's time, and an error of it is an answer, too."""
         connection = cast("AdminConnection", request.protocol)
-        connection.enter(State.WORK)
-        is_spare = connection.place is not None and connection.place.is_spare
         try:
-            if is_spare and not request.path.startswith(HEALTH):
-                response: web.StreamResponse = answer({"error": "all places for connections are taken"}, 503)
-            elif request.method in READING:
-                with connection.cancelling():
-                    response = await handler(request)
-            else:
-                response = await handler(request)  # a change goes on without its connection
+            with connection.working(is_reading=request.method in READING):
+                response = await handler(request)
         except web.HTTPException as refusal:
             response = refusal
         except Exception as error:
@@ -288,7 +285,7 @@ class AdminServer:
             response = answer(
                 {"error": f"the broker failed to answer this request ({error!r}); its log says where"}, 500
             )
-        if is_spare:
+        if connection.place is not None and connection.place.is_spare:
             response.force_close()
         if isinstance(response, web.HTTPException):
             raise response
@@ -298,8 +295,11 @@ class AdminServer:
     async def _read(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Behind the guard: the body of a request that it let through, which has a limited time (``Places``)."""
         connection = cast("AdminConnection", request.protocol)
-        if connection.place is not None and has_login(request):
-            connection.place.is_known = True
+        place = connection.place
+        if place is not None and has_login(request):
+            self._connections.know(place)
+        if place is not None and place.is_spare and not request.path.startswith(HEALTH):
+            return answer({"error": "all places for connections are taken"}, 503)
         if request.body_exists:
             connection.enter(State.BODY)
             try:
