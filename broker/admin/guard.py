@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 from collections.abc import Collection
 from contextlib import suppress
@@ -26,7 +27,7 @@ from tandemmq.broker.admin.places import State
 from tandemmq.broker.admin.roles import ANYBODY, NO_GROUPS, STRANGER, TOKEN_HOLDER, Caller, Groups, Role
 from tandemmq.broker.admin.sessions import Sessions, may_change, same
 from tandemmq.broker.admin.token import new_token, read_token, write_token
-from tandemmq.broker.core.access import Access, Credentials, Operation
+from tandemmq.broker.core.access import Access, Credentials, Operation, Undecided
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.net.known_hosts import KnownHosts
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 
 _CALLER = "caller"
 _LOGIN_SECONDS_MAX = 10.0
+#: After a login that was not decided.
+_RETRY_SECONDS = 10
 READING = frozenset(("GET", "HEAD"))
 _API = "/api/"
 #: Where a session begins, by who has none yet.
@@ -197,11 +200,15 @@ class Guard:
             if not known.done():
                 known.set_result(found)
 
-        self._access.connect(shown, tell)
+        self._access.connect(replace(shown, is_wanted=lambda: not known.done()), tell)
         try:
             principal = await asyncio.wait_for(known, _LOGIN_SECONDS_MAX)
         except TimeoutError:
-            return None
+            principal = Undecided(f"the login was not decided within {_LOGIN_SECONDS_MAX:g} s")
+        if isinstance(principal, Undecided):
+            text = json.dumps({"error": principal.message, "detail": principal.detail})
+            headers = {"Retry-After": str(_RETRY_SECONDS)}
+            raise web.HTTPServiceUnavailable(text=text, content_type="application/json", headers=headers)
         if isinstance(principal, ClientError):
             return None
         role = Role.ADMIN if self._has_all_rights(self._access, principal) else self._groups.role_of(principal)

@@ -232,8 +232,8 @@ class Clients(Part):
                 self.refuse(client, command, error)
 
         peer, certificate = client.connection.peer, client.connection.certificate
-        credentials = Credentials(peer, command.login, command.passcode, certificate)
-        self.when_known(client, partial(self._access.connect, credentials), admit)
+        credentials = Credentials(peer, command.login, command.passcode, certificate, lambda: client.is_open)
+        self.when_known(client, partial(self._access.connect, credentials), admit, is_read=True)
 
     def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
         """It is ``principal``. A connection id is his for good: his answer comes when the store knows that."""

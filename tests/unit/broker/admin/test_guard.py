@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from tandemmq.broker.admin import guard as guards
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.places import HEALTH_PLACES, PLACES
 from tandemmq.broker.admin.roles import TOKEN_HOLDER
@@ -197,6 +198,14 @@ class Undecided(Users):
     """Nobody's password is ever looked into."""
 
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None: ...
+
+
+async def test_a_login_that_is_not_decided_is_no_wrong_password(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "_LOGIN_SECONDS_MAX", 0.01)
+    headers = {"Authorization": basic("ann", "secret")}
+    async with await place.start(Undecided()) as client, client.post("/change", headers=headers) as answer:
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "10")
+        assert "not decided" in (await answer.json())["error"]
 
 
 async def test_guesses_take_no_place_from_who_has_the_token(place: Place) -> None:
