@@ -175,7 +175,7 @@ class Logins:
         who = network(credentials.host) if lane is Lane.OTHERS else login
         timer = loop.call_later(UNDECIDED_SECONDS_MAX, self._undecided, place)
         found = partial(self._found, place, waiting, timer, user, self._epoch)
-        # prove: the-directory-has-threads "self._lanes if user is not None or self.directory is None else " -> ""
+        # prove: the-directory-has-threads "self._directory_lanes" -> "self._lanes"
         lanes = self._lanes if user is not None or self.directory is None else self._directory_lanes
         lanes.put(lane, Try(who, work, found, lambda: any(each.is_wanted() for each, _ in waiting)))
 

@@ -345,17 +345,19 @@ async def test_a_name_that_very_many_addresses_guess_has_a_chance_at_an_address_
 async def test_what_nobody_waits_for_any_more_is_not_looked_into(
     made: Logins, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers: list[Answer] = []
+    answers = asyncio.Queue[Answer]()
     there = set(range(10))
     for n in range(10):
         shown = Credentials(f"10.0.3.{n}:1", "alice", f"guess {n}", is_wanted=partial(there.__contains__, n))
-        made.connect(shown, answers.append)
+        made.connect(shown, answers.put_nowait)
     there.clear()
     tried: list[str] = []
     waits = held._waits
     monkeypatch.setattr(held, "_waits", lambda word: (tried.append(word), waits(word))[1])
     held.gate.set()
     assert isinstance(await connect(made, "alice", "right"), Principal)
+    for _ in range(10):
+        await answers.get()
     assert tried == ["right"], "but for those that a thread had begun"
 
 
