@@ -4,7 +4,8 @@ Known are names that logged in from that address before; users have a name that 
 were not tried from there lately; all others share a lane. Known logins have threads of their own. The others' threads
 yield the CPU to the rest of the broker, and take three of four from the lane of users. Within a lane names take turns,
 and in the last one addresses, whose names may be made up. If a name or address has too many tries, or the lane is full
-and it has the most, it loses one by chance; its latest is looked into first. What nobody waits for any more is dropped.
+and it has the most, it loses one by chance, which waits in the last lane then; its latest is looked into first. What
+nobody waits for any more is dropped.
 
 So an address has one try a minute among those of a user's name. While N addresses guess that user's password, a login
 from an address that the user never used is looked into if the threads do N / 60 hashes a second, else by chance.

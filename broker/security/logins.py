@@ -160,7 +160,9 @@ class Logins:
                 credentials.peer,
                 extra=log_events.LOGIN_THROTTLED,
             )
-            then(_busy("Too many logins of this name or address have failed.", "Try again in a minute."))
+            self._answer_late(
+                then, _busy("Too many logins of this name or address have failed.", "Try again in a minute.")
+            )
             return
         lane = self._lane(credentials.host, login, loop.time())
         self._throttle.begun(credentials.host, login)
@@ -222,10 +224,12 @@ class Logins:
         if self._waiting.get(place) is not waiting:
             return  # it took too long
         if future is None:
-            self._give_up(place, "Too many logins at once.", "Too many like this one are being looked into.")
+            self._give_up(place)
             return
         if future.cancelled() or error is not None:
-            self._answer(place, "Nobody can be logged in now.", "The directory of users does not answer; see the log.")
+            answer = _busy("Nobody can be logged in now.", "The directory of users does not answer; see the log.")
+            for _, then in self._end(place):
+                _tell(then, answer)
             return
         self._end(place)
         principal, is_directorys = future.result()
@@ -248,19 +252,26 @@ class Logins:
             self._failed(credentials, then)
 
     def _undecided(self, place: tuple[Lane, bytes]) -> None:
-        what = f"The login was not decided within {UNDECIDED_SECONDS_MAX:g} seconds."
-        self._give_up(place, what, "Other logins, or the directory of users, take too long. Try again.")
-
-    def _give_up(self, place: tuple[Lane, bytes], message: str, detail: str) -> None:
-        now = asyncio.get_running_loop().time()
-        for credentials, _ in self._waiting[place]:
-            self._throttle.given_up(credentials.host, credentials.login or "", now)
-        self._answer(place, message, detail)
-
-    def _answer(self, place: tuple[Lane, bytes], message: str, detail: str) -> None:
-        """Refuse those that wait there. Their tries do not count as failed."""
+        message = f"The login was not decided within {UNDECIDED_SECONDS_MAX:g} seconds."
+        answer = _busy(message, "Other logins, or the directory of users, take too long. Try again.")
         for _, then in self._end(place):
-            _tell(then, _busy(message, detail))
+            _tell(then, answer)
+
+    def _give_up(self, place: tuple[Lane, bytes]) -> None:
+        """There is no room for those that wait there. Those of the lane of users wait on in the last lane: guessers
+        that wait do nothing else. None counts as failed."""
+        now = asyncio.get_running_loop().time()
+        answer = _busy("Too many logins at once.", "Too many like this one are being looked into.")
+        for credentials, then in self._end(place):
+            self._throttle.given_up(credentials.host, credentials.login or "", now)
+            if place[0] is Lane.USERS and credentials.is_wanted():
+                self.connect(credentials, then)
+            else:
+                self._answer_late(then, answer)
+
+    def _answer_late(self, then: Known, answer: ClientError) -> None:
+        """As late as a wrong password: or guessers come again at once, and keep the loop busy."""
+        asyncio.get_running_loop().call_later(self.failed_login_delay_seconds, then, answer)
 
     def _end(self, place: tuple[Lane, bytes]) -> list[tuple[Credentials, Known]]:
         """Those that waited there, whose tries are not under way any more."""
@@ -278,7 +289,7 @@ class Logins:
             extra=log_events.LOGIN_FAILED,
         )
         self._throttle.failed(credentials.host, credentials.login or "", loop.time())
-        loop.call_later(self.failed_login_delay_seconds, then, refused_login(credentials.login))
+        self._answer_late(then, refused_login(credentials.login))
 
     # ---- what changes
 
