@@ -142,7 +142,7 @@ class AdminSettings(Section):
     scrape has sums alone."""
     metrics_destinations_max: Count = 1_000
     """So many destinations have them at most; the others are counted."""
-    connections_max: Annotated[Count, Field(ge=1)] = 64
+    connections_max: Annotated[Count, Field(ge=1, le=1_000)] = 64
     """Connections at once, beside 64 for health checks alone. One more takes the place of one without a login, of the
     address with the most of them."""
     request_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
