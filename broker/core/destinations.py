@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -577,9 +577,9 @@ class Destinations:
         del self.by_owner[part.owner]
         self._start(part.drop())
 
-    def parts(self) -> list[DurableSubscription]:
-        """Of all durable subscribers."""
-        return [part for durable in self.durables.values() for part in durable.parts.values()]
+    def parts(self) -> Iterator[DurableSubscription]:
+        """Of all durable subscribers; what begins or ends meanwhile may be among them or not."""
+        return (part for durable in list(self.durables.values()) for part in list(durable.parts.values()))
 
     def queues(self) -> list[Queue]:
         return [each for each in self.by_name.values() if isinstance(each, Queue)]
