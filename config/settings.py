@@ -82,6 +82,11 @@ class BrokerSettings(Section):
     """All that clients have the broker hold in memory: messages that wait or are not acknowledged, transactions, frames
     on their way. See security.md. Default: 40 % of the memory of the machine, or of the control group if that has
     less."""
+    user_connections_max: Annotated[Count, Field(ge=1)] | None = None
+    """Connections of one user at once, all connectors together. Default: no limit of its own."""
+    user_destinations_max: Annotated[Count, Field(ge=1)] | None = None
+    """Queues and topics that one user made, temporary ones too, since this broker became master. Default: no limit of
+    its own; in any case no user has made more than are left for all."""
     queue_prefetch: Count = Field(1_000, ge=1)
     """Unacknowledged messages a queue's consumer may have at most."""
     topic_prefetch: Count = Field(32_767, ge=1)

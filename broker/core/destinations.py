@@ -399,6 +399,13 @@ class Destinations:
         left = limit - len(self.by_name) - len(self._asleep)
         if left <= 0:
             raise refusal(f"More than {limit} destinations (destinations_max)", kind=ErrorKind.RESOURCE)
+        most = self._settings.user_destinations_max
+        if user is not None and most is not None and self._made_by[user] >= most:  # prove: destinations-of-a-user
+            raise refusal(
+                f"User {user} made {most} destinations",
+                f"user_destinations_max is {most}: remove some.",
+                ErrorKind.RESOURCE,
+            )
         if user is not None and self._made_by[user] >= left:
             raise refusal(
                 f"User {user} made {self._made_by[user]} destinations, and {left} are left for all",
