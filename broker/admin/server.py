@@ -64,7 +64,7 @@ STOP_SECONDS_MAX = 1.0
 #: Connections that wait until they are accepted, and those that are accepted in one turn of the loop: fewer than there
 #: are places for health checks, so that a request that came with its connection is read before others take its place.
 BACKLOG = 1_024
-ACCEPTED_MAX = 16
+ACCEPTED_MAX = 8
 
 SERVING_ROLES = frozenset({"master", "standby"})
 
