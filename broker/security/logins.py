@@ -160,9 +160,8 @@ class Logins:
                 credentials.peer,
                 extra=log_events.LOGIN_THROTTLED,
             )
-            self._answer_late(
-                then, _busy("Too many logins of this name or address have failed.", "Try again in a minute.")
-            )
+            refused = "Too many logins of this name or address have failed."
+            self._answer_late(then, ClientError(refused, "Try again in a minute.", kind=ErrorKind.SECURITY))
             return
         lane = self._lane(credentials.host, login, loop.time())
         self._throttle.begun(credentials.host, login)
