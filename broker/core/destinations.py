@@ -400,7 +400,8 @@ class Destinations:
         if left <= 0:
             raise refusal(f"More than {limit} destinations (destinations_max)", kind=ErrorKind.RESOURCE)
         most = self._settings.user_destinations_max
-        if user is not None and most is not None and self._made_by[user] >= most:  # prove: destinations-of-a-user
+        # prove: destinations-of-a-user "self._made_by[user] >= most" -> "self._made_by[user] > most"
+        if user is not None and most is not None and self._made_by[user] >= most:
             raise refusal(
                 f"User {user} made {most} destinations",
                 f"user_destinations_max is {most}: remove some.",
