@@ -12,20 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.connections import AdminConnection
+from tandemmq.broker.admin.places import State
 from tandemmq.broker.admin.roles import ANYBODY, NO_GROUPS, STRANGER, TOKEN_HOLDER, Caller, Groups, Role
 from tandemmq.broker.admin.sessions import Sessions, may_change, same
 from tandemmq.broker.admin.token import new_token, read_token, write_token
-from tandemmq.broker.core.access import Access, Credentials, Operation
+from tandemmq.broker.core.access import Access, Credentials, Operation, Undecided
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.net.known_hosts import KnownHosts
@@ -38,7 +42,9 @@ log = logging.getLogger(__name__)
 
 _CALLER = "caller"
 _LOGIN_SECONDS_MAX = 10.0
-_READING = frozenset(("GET", "HEAD"))
+#: After a login that was not decided.
+_RETRY_SECONDS = 10
+READING = frozenset(("GET", "HEAD"))
 _API = "/api/"
 #: Where a session begins, by who has none yet.
 SESSION_PAGE = "/api/v1/session"
@@ -131,7 +137,7 @@ class Guard:
         refusal = self._foreign(request)
         if refusal is not None:
             return answer({"error": refusal}, 403)
-        is_reading = request.method in _READING
+        is_reading = request.method in READING
         if request.path.startswith(_API):
             request[_CALLER] = await self._caller(request)
         elif not is_reading:
@@ -183,13 +189,14 @@ class Guard:
                 login, _, password = base64.b64decode(token, validate=True).decode().partition(":")
             except ValueError:
                 return STRANGER
-            return await self.user(login, password, str(request.remote)) or STRANGER
+            return await self.user(request, login, password) or STRANGER
         session = self.sessions.of(request)
-        if session is not None and (request.method in _READING or may_change(session, request)):
+        if session is not None and (request.method in READING or may_change(session, request)):
             return session.caller
         certificate = subject(request.get_extra_info("peercert"))
         if certificate is not None and self._access is not None:
-            return await self._known(Credentials(_peer(request.remote), certificate=certificate)) or STRANGER
+            shown = Credentials(_peer(request.remote), certificate=certificate)
+            return await self._known(shown) or STRANGER
         return ANYBODY if self._access is None else STRANGER
 
     def holder_of(self, token: str) -> Caller | None:
@@ -197,11 +204,17 @@ class Guard:
         is_ours = bool(self._token) and same(token.strip(), self._token)
         return TOKEN_HOLDER if is_ours else None
 
-    async def user(self, login: str, password: str, host: str) -> Caller | None:
-        """The user of that name, who comes from ``host``; None: name or password are wrong, or there are no users."""
+    async def user(self, request: web.Request, login: str, password: str) -> Caller | None:
+        """The user of that name; None: name or password are wrong, or there are no users. Meanwhile the connection of
+        ``request`` may be closed for others."""
         if not (login and password):
             return None
-        return await self._known(Credentials(_peer(host), login, password))
+        connection = cast("AdminConnection", request.protocol)
+        connection.enter(State.LOGIN)
+        try:
+            return await self._known(Credentials(_peer(request.remote), login, password))
+        finally:
+            connection.enter(State.WORK)
 
     async def _known(self, shown: Credentials) -> Caller | None:
         if self._access is None:
@@ -212,11 +225,15 @@ class Guard:
             if not known.done():
                 known.set_result(found)
 
-        self._access.connect(shown, tell)
+        self._access.connect(replace(shown, is_wanted=lambda: not known.done()), tell)
         try:
             principal = await asyncio.wait_for(known, _LOGIN_SECONDS_MAX)
         except TimeoutError:
-            return None
+            principal = Undecided(f"the login was not decided within {_LOGIN_SECONDS_MAX:g} s")
+        if isinstance(principal, Undecided):
+            text = json.dumps({"error": principal.message, "detail": principal.detail})
+            headers = {"Retry-After": str(_RETRY_SECONDS)}
+            raise web.HTTPServiceUnavailable(text=text, content_type="application/json", headers=headers)
         if isinstance(principal, ClientError):
             return None
         role = Role.ADMIN if self._has_all_rights(self._access, principal) else self._groups.role_of(principal)

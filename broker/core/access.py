@@ -11,7 +11,7 @@ from it is no matter of rights either (the engine sees to it).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
@@ -44,12 +44,13 @@ class Operation(Enum):
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """What a client shows. ``peer`` is the other end of its connection, HOST:PORT; ``certificate`` the subject of its
-    certificate, which TLS has verified."""
+    certificate, which TLS has verified; ``is_wanted`` whether it still waits for the answer."""
 
     peer: str
     login: str | None = None
     passcode: str | None = None
     certificate: str | None = None
+    is_wanted: Callable[[], bool] = field(default=lambda: True, compare=False)
 
     def __repr__(self) -> str:
         return f"Credentials({self.peer!r}, {self.login!r})"  # a passcode is never shown, in no traceback either
@@ -99,6 +100,10 @@ class Access(Protocol):
 
     def close(self) -> None:
         """No login is answered any more."""
+
+
+class Undecided(ClientError):
+    """No password was found wrong: there were too many logins, or who decides does not answer. Try again."""
 
 
 class OpenAccess:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -399,6 +399,14 @@ class Destinations:
         left = limit - len(self.by_name) - len(self._asleep)
         if left <= 0:
             raise refusal(f"More than {limit} destinations (destinations_max)", kind=ErrorKind.RESOURCE)
+        most = self._settings.user_destinations_max
+        # prove: destinations-of-a-user "self._made_by[user] >= most" -> "self._made_by[user] > most"
+        if user is not None and most is not None and self._made_by[user] >= most:
+            raise refusal(
+                f"User {user} made {most} destinations",
+                f"user_destinations_max is {most}: remove some.",
+                ErrorKind.RESOURCE,
+            )
         if user is not None and self._made_by[user] >= left:
             raise refusal(
                 f"User {user} made {self._made_by[user]} destinations, and {left} are left for all",
@@ -577,9 +585,9 @@ class Destinations:
         del self.by_owner[part.owner]
         self._start(part.drop())
 
-    def parts(self) -> list[DurableSubscription]:
-        """Of all durable subscribers."""
-        return [part for durable in self.durables.values() for part in durable.parts.values()]
+    def parts(self) -> Iterator[DurableSubscription]:
+        """Of all durable subscribers; what begins or ends meanwhile may be among them or not."""
+        return (part for durable in list(self.durables.values()) for part in list(durable.parts.values()))
 
     def queues(self) -> list[Queue]:
         return [each for each in self.by_name.values() if isinstance(each, Queue)]

@@ -86,6 +86,7 @@ class Clients(Part):
         self._handle = handle
         self._writable = writable
         self.client_ids = ClientIds(shared)
+        self._of_user: dict[str, set[Client]] = {}  # where ``user_connections_max`` is set
         self._client_ids: dict[str, Client] = {}
         self._connection_ids: dict[str, Client] = {}
         self._connection_owners = ConnectionIds(shared.store.connections())
@@ -234,8 +235,8 @@ class Clients(Part):
                 self.refuse(client, command, error)
 
         peer, certificate = client.connection.peer, client.connection.certificate
-        credentials = Credentials(peer, command.login, command.passcode, certificate)
-        self.when_known(client, partial(self._access.connect, credentials), admit)
+        credentials = Credentials(peer, command.login, command.passcode, certificate, lambda: client.is_open)
+        self.when_known(client, partial(self._access.connect, credentials), admit, is_read=True)
 
     def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
         """It is ``principal``. A connection id is his for good: his answer comes when the store knows that."""
@@ -303,6 +304,7 @@ class Clients(Part):
             begin = partial(self._begin, principal, session_user)
             self.when_known(client, partial(self._when_left, former), lambda _: self.carry_out(client, command, begin))
             return
+        self._count_for(principal, client)
         if command.client_id is not None:
             self._client_ids[command.client_id] = client
             client.id = command.client_id
@@ -335,6 +337,20 @@ class Clients(Part):
         id, owns = command.client_id or "", self.client_ids.is_owner
         # prove: an-owner-gets-its-client-id "owns(principal, id, session_user) and" -> "False and"
         return owns(principal, id, session_user) and not owns(other.principal, id, session_user)
+
+    def _count_for(self, principal: Principal, client: Client) -> None:
+        """The user has one connection more, until it leaves. Raises ClientError if there are too many."""
+        most, owner = self._settings.user_connections_max, principal.owner
+        if most is None or owner is None or client.is_stand_in:
+            return
+        others = self._of_user.get(owner, ())
+        if len(others) >= most:  # prove: connections-of-a-user
+            raise ClientError(
+                f"User {owner} has {most} connections",
+                f"user_connections_max is {most}: close some.",
+                kind=ErrorKind.RESOURCE,
+            )
+        self._of_user.setdefault(owner, set()).add(client)
 
     def _take_over(self, former: Client, principal: Principal, by: Client) -> None:
         """``by``, of ``principal``, comes with the client id of ``former``, which learns why it is over."""
@@ -413,6 +429,11 @@ class Clients(Part):
                 client.connection.client = None
             return
         self.all.discard(client)
+        owner = client.principal.owner
+        if owner is not None and owner in self._of_user:
+            self._of_user[owner].discard(client)
+            if not self._of_user[owner]:
+                del self._of_user[owner]
         try:
             self.on_leave(client)
         except Exception:  # the rest of what it had is to end all the same

@@ -16,7 +16,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from tandemmq.broker.admin import guard as guards
 from tandemmq.broker.admin.guard import Guard
+from tandemmq.broker.admin.places import HEALTH_PLACES, PLACES
 from tandemmq.broker.admin.replication_pages import ReplicationPages
 from tandemmq.broker.admin.roles import TOKEN_HOLDER
 from tandemmq.broker.admin.server import AdminServer
@@ -266,6 +268,35 @@ async def test_a_user_with_all_rights_changes_something(place: Place) -> None:
             assert await code(client, "POST", "/change", Authorization=basic(login, password)) == 401, login
         assert place.changes == 0
         assert await code(client, "POST", "/change", Authorization=basic("ann", "secret")) == 200
+
+
+class Undecided(Users):
+    """Nobody's password is ever looked into."""
+
+    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None: ...
+
+
+async def test_a_login_that_is_not_decided_is_no_wrong_password(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "_LOGIN_SECONDS_MAX", 0.01)
+    headers = {"Authorization": basic("ann", "secret")}
+    async with await place.start(Undecided()) as client, client.post("/change", headers=headers) as answer:
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "10")
+        assert "not decided" in (await answer.json())["error"]
+
+
+async def test_guesses_take_no_place_from_who_has_the_token(place: Place) -> None:
+    guess = f"GET /api/ HTTP/1.1\r\nHost: x\r\nAuthorization: {basic('ann', 'guess')}\r\n\r\n".encode()
+    async with await place.start(Undecided()) as client:
+        assert place.server is not None
+        writers = []
+        for _ in range(PLACES + HEALTH_PLACES):
+            _, writer = await asyncio.open_connection(*place.server.address)
+            writer.write(guess)
+            writers.append(writer)
+        for _ in range(3):
+            assert await code(client, "POST", "/change", Authorization=f"Bearer {place.token}") == 200
+        for writer in writers:
+            writer.close()
 
 
 async def test_without_users_a_name_proves_nothing(place: Place) -> None:

@@ -769,7 +769,7 @@ def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(harness
     (destinations,) = taken
     engine = Engine(harness.store, harness.settings, Loop(lambda: 0), destinations=destinations)
     assert (len(looked), engine._destinations, engine.memory) == (2 * MANY, destinations, destinations.memory)
-    assert len(destinations.asleep()) == len(destinations.parts()) == MANY
+    assert len(destinations.asleep()) == len(list(destinations.parts())) == MANY
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
