@@ -17,6 +17,9 @@ class PrivateAccess:
         self._access = access
         self.connect = access.connect
 
+    def identify(self, user: str | None) -> Principal:
+        return self._access.identify(user)
+
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         if is_private(destination) and not principal.may_everything:
             raise refused_private(destination)

@@ -278,9 +278,9 @@ class Engine:
         no such queue, or ``principal`` may not delete it."""
         destination = Destination(DestinationKind.QUEUE, name)
         self.check(principal, Operation.REMOVE, destination)
-        if not self._destinations.exists(destination):
+        queue = self._destinations.existing(destination)
+        if not isinstance(queue, Queue):
             raise refusal(f"There is no destination {destination}", kind=ErrorKind.DESTINATION)
-        queue = self._destinations.queue(destination)
         if consumers is not None and consumers != queue.is_paused:
             if consumers:
                 queue.pause()

@@ -98,8 +98,8 @@ class Subscriber(Part):
         if (not names.is_wildcard(part.name) or self._destinations.needs_queue(part)) and not self._destinations.exists(
             part
         ):
-            self._access.check(client.principal, Operation.CREATE, part)
-        self._access.check(client.principal, Operation.READ, part)
+            self._access.check(client.principal, Operation.CREATE, part)  # prove: new-subject-needs-the-right
+        self._access.check(client.principal, Operation.READ, part)  # prove: reading-needs-the-right
 
     def _may_read(self, client: Client, destination: Destination) -> bool:
         """Of what a pattern comes to, what is closed to its client is left out (AbstractRegion), and for everybody what
@@ -215,6 +215,7 @@ class Subscriber(Part):
     def _subscribe_durable(
         self, client: Client, command: Subscribe, name: str, parts: tuple[Destination, ...]
     ) -> Work[None]:
+        self._begin_topics(client, parts)
         durable = yield from self._durables.of(client, command, name, parts)
         prefetch_now = self._prefetch(client, command, parts[0], is_topic=True, is_durable=True)
         subscription = Subscription(
@@ -235,6 +236,7 @@ class Subscriber(Part):
         self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]
     ) -> Work[None]:
         share = self._durables.shared(client, command, group, parts)
+        self._begin_topics(client, parts)
         prefetch_now = self._prefetch(client, command, parts[0], is_topic=True, is_durable=True)
         subscription = Subscription(command.id, client.connection, command.ack, prefetch_now())
         subscription.prefetch_now = prefetch_now
@@ -242,6 +244,13 @@ class Subscriber(Part):
         _enter(client, command, subscription)
         yield from self._advising.subscribed(client, command, subscription, parts)
         yield from self._durables.share(share, subscription, client, command, partial(self._may_read, client))
+
+    def _begin_topics(self, client: Client, parts: tuple[Destination, ...]) -> None:
+        """The topics that are named begin, and count for the client's user, as those of other subscriptions do."""
+        for part in parts:
+            if part.kind is DestinationKind.TOPIC and not names.is_wildcard(part.name):
+                # prove: durable-topics-count "client.principal.owner" -> "None"
+                self._destinations.topic(part, client.principal.owner)
 
     def _prefetch(
         self, client: Client, command: Subscribe, destination: Destination, **kind: bool

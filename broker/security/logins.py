@@ -19,8 +19,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from tandemmq import log_events
-from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, refused_login
-from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, refused_login, unknown_user
+from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import users
 from tandemmq.broker.security.file_changes import Watched
@@ -52,6 +52,9 @@ class Directory(Protocol):
     def find(self, login: str, passcode: str) -> Principal | None:
         """Who that is, if the password is right. Blocks, on any thread. Raises DirectoryError."""
 
+    def named(self, login: str) -> Principal | None:
+        """As ``find``, of a user who proved it before. None: there is no such user."""
+
 
 ANONYMOUS: Final = Principal("anonymous", frozenset({"anonymous"}))
 
@@ -63,6 +66,10 @@ class Anonymous:
     is_local: bool = True
     is_remote: bool = False
     principal: Principal = ANONYMOUS
+
+    @property
+    def is_served(self) -> bool:
+        return self.is_remote or self.is_local
 
     def serves(self, credentials: Credentials) -> bool:
         return self.is_remote or (self.is_local and credentials.is_loopback)
@@ -94,6 +101,8 @@ class Logins:
     _throttle: LoginThrottle = field(init=False)
     _key: bytes = field(default_factory=partial(secrets.token_bytes, _KEY_BYTES), init=False)
     _remembered: OrderedDict[bytes, tuple[Principal, float]] = field(default_factory=OrderedDict, init=False)
+    # What the directory says of users for whom something is done later, and until when that holds.
+    _named: OrderedDict[str, tuple[Principal | ClientError, float]] = field(default_factory=OrderedDict, init=False)
     _waiting: dict[tuple[Lane, bytes], list[tuple[Credentials, Known]]] = field(default_factory=dict, init=False)
     _epoch: int = field(default=0, init=False)
     _lanes: LoginLanes = field(default_factory=LoginLanes, init=False)
@@ -118,6 +127,49 @@ class Logins:
     @property
     def has_rights(self) -> bool:
         return self.rights.has_rights
+
+    def identify(self, user: str | None) -> Principal:
+        anonymous = self.anonymous
+        if user in (None, anonymous.principal.name) or (self.users_file is None and self.directory is None):
+            if not anonymous.is_served:
+                raise unknown_user(user)
+            return anonymous.principal
+        assert user is not None, "it is no anonymous client's"
+        found = self._users.by_name.get(user)
+        if found is not None:
+            return found.principal
+        if self.directory is None:
+            raise unknown_user(user)
+        now = asyncio.get_running_loop().time()
+        answer, until = self._named.get(user, (None, 0.0))
+        if answer is None or now >= until:
+            answer = refusal(f"The directory is asked for user {user}", kind=ErrorKind.TIMEOUT)
+            self._name(user, answer, float("inf"))
+            work = partial(self.directory.named, user)
+            self._lanes.put(Lane.KNOWN, Try(user, work, partial(self._has_named, user)))
+        if isinstance(answer, ClientError):
+            raise refusal(answer.message, kind=answer.kind)
+        return answer
+
+    def _has_named(self, user: str, future: asyncio.Future[Principal | None] | None) -> None:
+        """The directory answered; None: too many wait for it."""
+        error = None if future is None or future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, DirectoryError):
+            log.error("user %r could not be looked up", user, exc_info=error)
+        elif error is not None:
+            log.error("the directory of users: %s", error, extra=log_events.DIRECTORY_FAILED)
+        answer: Principal | ClientError | None = None
+        if future is None or future.cancelled() or error is not None:
+            answer = refusal(f"The directory of users does not answer for {user}", kind=ErrorKind.RESOURCE)
+        else:
+            answer = future.result() or unknown_user(user)
+        self._name(user, answer, asyncio.get_running_loop().time() + DIRECTORY_SECONDS)
+
+    def _name(self, user: str, answer: Principal | ClientError, until: float) -> None:
+        self._named[user] = answer, until
+        self._named.move_to_end(user)
+        if len(self._named) > REMEMBERED_MAX:
+            self._named.popitem(last=False)
 
     def connect(self, credentials: Credentials, then: Known) -> None:
         login, passcode = credentials.login, credentials.passcode
@@ -268,6 +320,7 @@ class Logins:
         self.problem = None
         self._epoch += 1
         self._remembered.clear()
+        self._named.clear()
         log.info("%s: %d users", self.users_file, len(self._users.by_name), extra=log_events.USERS_READ)
         changed = frozenset(name for name, user in former.items() if self._users.by_name.get(name) != user)
         if changed and self.on_changed is not None:

@@ -62,11 +62,21 @@ class Harness:
         count = next(owner.count for owner in self.store.owners() if owner.id == self.pending_owner)
         append = self.unwritten.append
         self.scheduler = Scheduler(
-            append, self.route, self.pending_owner, count, self.epoch, Loop(lambda: self.now, start=self.start)
+            append, self, self.pending_owner, count, self.epoch, Loop(lambda: self.now, start=self.start)
         )
         self.store.start(self)
 
-    def route(self, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace) -> Work[None]:
+    def acting_for(self, user: str | None) -> Any:
+        return user
+
+    def check_due(self, client: Any, message: Message) -> None: ...
+
+    def bury_due(self, user: str | None, message: Message, cause: str, parts: Sequence[Any]) -> None:
+        raise AssertionError(cause)
+
+    def send_due(
+        self, client: Any, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
+    ) -> Work[None]:
         if pace.is_full(self.chance.randrange(ITEMS)):
             yield
         if self.refusals:
@@ -259,7 +269,7 @@ class TestManagement:
         properties["AMQ_SCHEDULER_ACTION"] = action
         request = Message(Destination(DestinationKind.TOPIC, MANAGEMENT), "ID:x:1:1:1", properties=properties)
         request.reply_to = REPLIES
-        harness.scheduler.manage(request, None)
+        harness.scheduler.manage(request, None, None)
         harness.turn()
 
     def test_what_is_pending_is_shown(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
