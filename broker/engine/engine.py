@@ -125,6 +125,7 @@ class Engine:
         self.store = store
         guarded = PrivateAccess(access or OpenAccess(is_everywhere=True))
         self.check = guarded.check
+        self._identify = guarded.identify
         self._in_thread = loop.in_thread
         self._start = start = loop.start
         self._settings = settings
@@ -251,6 +252,12 @@ class Engine:
         client.private = state
         client.is_stand_in = True
         client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
+
+    def act_as_now(self, connection: Connection, user: str | None) -> None:
+        """From now on ``connection`` acts with the rights that ``user`` has now. Raises ClientError as Access.identify
+        does."""
+        client: Client = connection.client
+        client.principal = self._identify(user)
 
     def enter(self, connection: Connection, command: commands.Connect) -> None:
         """Take the client id of ``command`` for a connection that was ``opened_as`` or ``opened_for``. Refused where

@@ -39,6 +39,8 @@ REMEMBERED_MAX: Final = 10_000
 NAME_CHARACTERS_MAX: Final = 1_024
 #: So long a directory's word holds: who was removed there may come again meanwhile.
 DIRECTORY_SECONDS: Final = 60.0
+#: For whom what is done later looks users up: no name that anybody has.
+LATER: Final = "\0later"
 _KEY_BYTES: Final = 32
 
 
@@ -132,21 +134,22 @@ class Logins:
         anonymous = self.anonymous
         if user in (None, anonymous.principal.name) or (self.users_file is None and self.directory is None):
             if not anonymous.is_served:
-                raise unknown_user(user)
+                raise unknown_user(user)  # prove: nobody-acts-without-a-name "raise unknown_user(user)" -> "pass"
             return anonymous.principal
         assert user is not None, "it is no anonymous client's"
         found = self._users.by_name.get(user)
         if found is not None:
             return found.principal
         if self.directory is None:
+            # prove: removed-users-act-no-more "unknown_user(user)" -> "refusal('?')"
             raise unknown_user(user)
         now = asyncio.get_running_loop().time()
         answer, until = self._named.get(user, (None, 0.0))
         if answer is None or now >= until:
             answer = refusal(f"The directory is asked for user {user}", kind=ErrorKind.TIMEOUT)
             self._name(user, answer, float("inf"))
-            work = partial(self.directory.named, user)
-            self._lanes.put(Lane.KNOWN, Try(user, work, partial(self._has_named, user)))
+            # All of these together have one turn among the names of users who log in.
+            self._lanes.put(Lane.USERS, Try(LATER, partial(self.directory.named, user), partial(self._has_named, user)))
         if isinstance(answer, ClientError):
             raise refusal(answer.message, kind=answer.kind)
         return answer

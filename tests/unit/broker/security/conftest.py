@@ -30,7 +30,11 @@ class RuledAccess(OpenAccess):
         assert credentials.login is not None
         then(Principal(credentials.login, self._groups.get(credentials.login, frozenset())))
 
+    error: ClientError | None = None  # why it is not known who a user is
+
     def identify(self, user: str | None) -> Principal:
+        if self.error is not None:
+            raise self.error
         if user not in self._groups:
             raise refusal(f"There is no user {user} any more", kind=ErrorKind.SECURITY)
         return Principal(user, self._groups[user])

@@ -18,7 +18,16 @@ from typing import Any, Final
 import pytest
 
 from tandemmq.broker.admin.api.message_work import origin_of, retried
-from tandemmq.broker.core.commands import AckMode, AddDestination, AddProducer, Move, RemoveDestination, Send
+from tandemmq.broker.core.commands import (
+    AckMode,
+    AddDestination,
+    AddProducer,
+    ErrorKind,
+    Move,
+    RemoveDestination,
+    Send,
+    refusal,
+)
 from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations
@@ -315,13 +324,25 @@ def test_what_no_dead_letter_is_kept_of_is_in_the_log(caplog: pytest.LogCaptureF
     assert "no dead letter is kept of it" in caplog.text
 
 
+@pytest.mark.parametrize(("kind", "seconds"), [(ErrorKind.TIMEOUT, 1), (ErrorKind.RESOURCE, 61)])
+def test_what_is_due_waits_until_it_is_known_who_its_user_is(kind: ErrorKind, seconds: int) -> None:
+    world = World(frozenset({WRITE}), SECRET)
+    world.ann.store("x", destination=SECRET, properties=LATER)
+    world.access.error = refusal("the directory is asked", kind=kind)
+    world.wait(60.5)
+    assert (world.count(SECRET), world.counts["scheduled"]) == (0, 1)
+    world.access.error = None
+    world.wait(seconds)
+    assert (world.count(SECRET), world.counts["scheduled"]) == (1, 0)
+
+
 # ---- what begins counts
 
 
 LIMIT: Final = 12
 
 
-@pytest.mark.parametrize("way", ["scheduled", "moved", "dead letters", "durable"])
+@pytest.mark.parametrize("way", ["scheduled", "moved", "dead letters", "dead letters behind each other", "durable"])
 def test_who_has_the_broker_make_very_many_leaves_room_for_others(way: str) -> None:
     world = World(frozenset(), destinations_max=LIMIT)
     names = [f"open.{number}" for number in range(2 * LIMIT)]
@@ -340,11 +361,14 @@ def test_who_has_the_broker_make_very_many_leaves_room_for_others(way: str) -> N
             world.ann.store(name, destination=queue(name)).subscribe(name, queue(name)).turn()
         for name in names[: LIMIT // 2]:
             world.ann.nack(name).turn()
+        assert world.count(queue("ActiveMQ.DLQ")) == LIMIT // 2, "nothing is lost"
+    elif way == "dead letters behind each other":
+        for name in names[: LIMIT // 4]:
+            world.ann.store(name, destination=queue(name)).subscribe(name, queue(name)).turn().nack(name).turn()
+        assert world.ann.store("x", destination=queue(names[-1])).errors, "a queue and its dead letters are two"
     else:
         for name in names:
             world.ann.subscribe(name, Destination(TOPIC, name), AckMode.AUTO, durable_name=name).turn()
-    if way == "dead letters":
-        assert world.count(queue("ActiveMQ.DLQ")) == LIMIT // 2, "nothing is lost"
     for number in range(2):
         world.bob.store("x", destination=queue(f"open.bob.{number}"))
     assert world.bob.errors == []
