@@ -7,7 +7,7 @@ What begins counts for that user. Each way is crossed with all rights.
 # proves: creating-needs-the-right, deleting-needs-the-right, reading-needs-the-right, new-subject-needs-the-right
 # proves: what-begins-counts, durable-topics-count, dead-letters-count, dead-letters-leave-room
 # proves: due-with-the-rights-of-now, refused-when-due-is-kept, schedule-refused-at-once, reply-refused-at-once
-# proves: origin-needs-the-right
+# proves: origin-needs-the-right, branches-know-what-they-reach
 
 from __future__ import annotations
 
@@ -322,6 +322,20 @@ def test_what_no_dead_letter_is_kept_of_is_in_the_log(caplog: pytest.LogCaptureF
     world.wait(61)
     assert not world.destinations.exists(DLQ)
     assert "no dead letter is kept of it" in caplog.text
+
+
+@pytest.mark.parametrize("is_after_failover", [False, True])
+def test_who_decides_a_branch_needs_the_right_for_all_that_it_reaches(is_after_failover: bool) -> None:
+    world = World(frozenset({WRITE}), SECRET)
+    world.ann.begin_branch().send("x", SENDS_ON, transaction=XA.key).prepare().turn()
+    world.ann.vanish()
+    if is_after_failover:
+        world.fail_over()
+        world.come()
+    world.bob.commit_branch().turn()
+    assert (world.count(SECRET), len(world.bob.errors)) == (0, 1)
+    world.root.commit_branch().turn()
+    assert (world.count(SECRET), world.root.errors) == (1, [])
 
 
 @pytest.mark.parametrize(("kind", "seconds"), [(ErrorKind.TIMEOUT, 1), (ErrorKind.RESOURCE, 61)])
