@@ -125,7 +125,7 @@ class Engine:
         self.store = store
         guarded = PrivateAccess(access or OpenAccess(is_everywhere=True))
         self.check = guarded.check
-        self._identify = guarded.identify
+        self._guarded = guarded
         self._in_thread = loop.in_thread
         self._start = start = loop.start
         self._settings = settings
@@ -243,6 +243,8 @@ class Engine:
         self.opened(connection)
         client: Client = connection.client
         client.principal = principal
+        if principal.is_of_settings:
+            self._guarded.know(principal)
 
     def opened_for(self, connection: Connection, principal: Principal, state: Destination) -> None:
         """As ``opened_as``, of the broker, which acts for a client that is away: with the rights of ``principal``, and
@@ -257,7 +259,7 @@ class Engine:
         """From now on ``connection`` acts with the rights that ``user`` has now. Raises ClientError as Access.identify
         does."""
         client: Client = connection.client
-        client.principal = self._identify(user)
+        client.principal = self._guarded.identify(user)
 
     def enter(self, connection: Connection, command: commands.Connect) -> None:
         """Take the client id of ``command`` for a connection that was ``opened_as`` or ``opened_for``. Refused where

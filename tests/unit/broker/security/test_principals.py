@@ -7,7 +7,7 @@ What begins counts for that user. Each way is crossed with all rights.
 # proves: creating-needs-the-right, deleting-needs-the-right, reading-needs-the-right, new-subject-needs-the-right
 # proves: what-begins-counts, durable-topics-count, dead-letters-count, dead-letters-leave-room
 # proves: due-with-the-rights-of-now, refused-when-due-is-kept, schedule-refused-at-once, reply-refused-at-once
-# proves: origin-needs-the-right, branches-know-what-they-reach
+# proves: bridges-act-later, origin-needs-the-right, branches-know-what-they-reach
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from tandemmq.broker.core.commands import (
     refusal,
 )
 from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations
 from tandemmq.broker.engine.scheduler import MANAGEMENT
 from tandemmq.broker.security.rights import Grant
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import XA
+from tests.unit.broker.engine.conftest import XA, Client
 from tests.unit.broker.security.conftest import RuledAccess
 from tests.unit.broker.security.test_connection_ids import Secured
 
@@ -322,6 +323,15 @@ def test_what_no_dead_letter_is_kept_of_is_in_the_log(caplog: pytest.LogCaptureF
     world.wait(61)
     assert not world.destinations.exists(DLQ)
     assert "no dead letter is kept of it" in caplog.text
+
+
+@pytest.mark.parametrize("is_of_settings", [True, False])
+def test_what_a_bridge_received_to_be_sent_later_needs_the_bridge(is_of_settings: bool) -> None:
+    world = World(frozenset(), SECRET)
+    bridge = Principal("bridge b", may_everything=True, is_of_settings=is_of_settings)
+    connection = Client(world, "ID:bridge", lambda client: world.engine.opened_as(client, bridge))  # type: ignore[arg-type]
+    world.give(connection, SECRET, properties=LATER)
+    assert (world.count(SECRET), world.count(DLQ)) == (int(is_of_settings), int(not is_of_settings))
 
 
 @pytest.mark.parametrize("is_after_failover", [False, True])
