@@ -169,7 +169,7 @@ class DeadLetters(Part):
         if target is None or target.is_topic or not strategy.wants(is_persistent=message.persistent, is_expired=False):
             self._bury(parts, None)
             return None
-        letter = self._letter(message, message.destination, target, strategy, cause, has_own_id=False)
+        letter = self._letter(message, of, target, strategy, cause, has_own_id=False)
         self._bury((self._add(letter, target, user), *parts), None)
         return target
 

@@ -25,7 +25,7 @@ from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tandemmq.broker.core.scheduling.schedule import JOB_ID, REPEAT_MAX, Schedule
+from tandemmq.broker.core.scheduling.schedule import JOB_ID, PROPERTIES, REPEAT_MAX, Schedule
 from tandemmq.broker.core.scheduling.scheduled_message import (
     PENDING,
     Due,
@@ -61,6 +61,8 @@ PAGE_BYTES = 2 << 20
 PUT_OFF_MS = 60_000
 # What waits until it is known who its user is.
 SOON_MS = 200
+# Of a schedule that ends, in the reason.
+SHOWN_CHARACTERS_MAX = 300
 # Requests to ActiveMQ.Scheduler.Management that wait for their turn.
 REQUESTS_MAX = 16
 
@@ -341,14 +343,14 @@ class Scheduler:
         except ClientError as error:
             if error.kind is not ErrorKind.SECURITY:
                 raise
-            cause = f"not sent when its time came: {error.message}"
+            cause = f"not sent when its time came, {_end_of(waiting, schedule)}: {error.message}"
             place = self._sender.bury_due(due.user, message, cause, parts[:1])  # prove: refused-when-due-is-kept
             log.warning(
-                "scheduled message %s for %s was not sent when its time came, and does not come again (%s): %s",
+                "scheduled message %s for %s: %s (%s)",
                 due.job,
                 message.destination,
+                cause,
                 "no dead letter is kept of it" if place is None else f"dead letter in {place}",
-                error.message,
                 extra=log_events.DENIED,
             )
 
@@ -411,6 +413,15 @@ class Scheduler:
         if place in self._dues:  # else it is being sent at this moment, or was
             self._dues.remove(place)
             self._append(self._removal(found))
+
+
+def _end_of(waiting: Message, schedule: Schedule | None) -> str:
+    """What ends with a message that is refused, so that it can be scheduled again."""
+    if schedule is None or (schedule.cron is None and not schedule.repeat):
+        return "and it was to come once"
+    properties = waiting.properties or {}
+    asked = ", ".join(f"{name}={properties[name]}" for name in PROPERTIES if name in properties)
+    return f"and its schedule ends ({asked[:SHOWN_CHARACTERS_MAX]})"
 
 
 def may_be_scheduled(message: Message) -> bool:

@@ -309,7 +309,8 @@ def test_what_is_refused_when_it_is_due_is_a_dead_letter_with_the_reason(
     assert (world.count(OPEN), world.count(SECRET), world.counts["scheduled"]) == (0, 0, 0)
     letter = world.take(world.root, queue("ActiveMQ.DLQ.Queue.open.a")).message
     reason = "There is no user ann" if change == "user" else "User ann is not authorized to write to: queue://secret"
-    assert reason in letter.properties[CAUSE_PROPERTY]
+    assert reason in (cause := letter.properties[CAUSE_PROPERTY])
+    assert schedule is LATER or all(f"{name}={value}" in cause for name, value in schedule.items())
     assert reason in caplog.text
     assert len(world.root.session.delivered) == 1
     world.root.handle(Move("taken", world.root.session.delivered[-1].tag, retried(letter))).turn()
