@@ -420,7 +420,7 @@ def _end_of(waiting: Message, schedule: Schedule | None) -> str:
     if schedule is None or (schedule.cron is None and not schedule.repeat):
         return "and it was to come once"
     properties = waiting.properties or {}
-    asked = ", ".join(f"{name}={properties[name]}" for name in PROPERTIES if name in properties)
+    asked = ", ".join(f"{name}={properties[name]!r}" for name in PROPERTIES if name in properties)
     return f"and its schedule ends ({asked[:SHOWN_CHARACTERS_MAX]})"
 
 

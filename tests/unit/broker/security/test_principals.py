@@ -310,7 +310,7 @@ def test_what_is_refused_when_it_is_due_is_a_dead_letter_with_the_reason(
     letter = world.take(world.root, queue("ActiveMQ.DLQ.Queue.open.a")).message
     reason = "There is no user ann" if change == "user" else "User ann is not authorized to write to: queue://secret"
     assert reason in (cause := letter.properties[CAUSE_PROPERTY])
-    assert schedule is LATER or all(f"{name}={value}" in cause for name, value in schedule.items())
+    assert schedule is LATER or all(f"{name}={value!r}" in cause for name, value in schedule.items())
     assert reason in caplog.text
     assert len(world.root.session.delivered) == 1
     world.root.handle(Move("taken", world.root.session.delivered[-1].tag, retried(letter))).turn()
