@@ -236,12 +236,13 @@ class Scheduler:
         self._dues.update(left)
         self._firing -= len(left)
         pace = Pace()
+        acting: dict[str | None, Client] = {}
         for order_key in dues:
             if order_key > behind:
                 continue
             # Not there: it was removed while it was asked for.
             if order_key in found:
-                yield from self._fire(found[order_key], pace)
+                yield from self._fire(found[order_key], acting, pace)
             self._firing -= 1
             if pace.is_full(_FIRED):
                 yield
@@ -290,8 +291,9 @@ class Scheduler:
     def _ask(self, after: OrderKey, completion: Then) -> None:
         self._append(Page(self.owner, after, PAGE_MESSAGES, PAGE_BYTES, completion))
 
-    def _fire(self, found: PagedMessage, pace: Pace) -> Work[None]:
-        """One pending message goes where it belongs, and its next copy into its place."""
+    def _fire(self, found: PagedMessage, acting: dict[str | None, Client], pace: Pace) -> Work[None]:
+        """One pending message goes where it belongs, and its next copy into its place. ``acting``: who acts for the
+        users of this page."""
         now = self._clock()
         waiting = found.message
         due = due_of(waiting)
@@ -304,7 +306,7 @@ class Scheduler:
                 log.error("%s waits for nothing: nobody said where it is to go, and it is removed", due.job)
                 self._append(self._removal(found))
             else:
-                yield from self._send(found, due, schedule, now, pace)
+                yield from self._send(found, due, schedule, now, acting, pace)
         except ClientError as error:
             if error.kind is ErrorKind.TIMEOUT:
                 self._try_later(found, now + SOON_MS)
@@ -319,7 +321,15 @@ class Scheduler:
         else:
             self._put_off.pop(found.order_key, None)
 
-    def _send(self, found: PagedMessage, due: Due, schedule: Schedule | None, now: int, pace: Pace) -> Work[None]:
+    def _send(
+        self,
+        found: PagedMessage,
+        due: Due,
+        schedule: Schedule | None,
+        now: int,
+        acting: dict[str | None, Client],
+        pace: Pace,
+    ) -> Work[None]:
         """It goes there for its user, with the rights that the user has now. Without them it ends, with all that was to
         follow: else it would be refused again and again."""
         waiting = found.message
@@ -328,7 +338,9 @@ class Scheduler:
         run = None if schedule is None else schedule.run
         following = None if schedule is None else schedule.next(due.time, now, due.left, self._zone)
         try:
-            client = self._sender.acting_for(due.user)
+            client = acting.get(due.user)
+            if client is None:
+                client = acting[due.user] = self._sender.acting_for(due.user)
             if run is not None:
                 self._sender.check_due(client, message)
                 first = Due(run.first(due.time, self._zone), run.repeat, due.job, due.user)
