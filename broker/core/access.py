@@ -154,12 +154,6 @@ def refused_login(login: str | None, detail: str = "", kind: ErrorKind = ErrorKi
     return ClientError(f"User name [{shown}] or password is invalid.", detail, kind=kind)
 
 
-def unknown_user(user: str | None) -> ClientError:
-    """What was to be done for that user is not done."""
-    text = "No user is known for it, and clients without a name are not served"
-    return refusal(text if user is None else f"There is no user {user} any more", kind=ErrorKind.SECURITY)
-
-
 def refused_operation(principal: Principal, operation: Operation, destination: Destination) -> ClientError:
     """The words of AuthorizationBroker."""
     text = f"User {principal.name} is not authorized to {operation.value}: {destination}"

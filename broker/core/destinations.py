@@ -55,7 +55,7 @@ class Destinations:
     paths, and only this class changes them.
 
     Where a method takes a ``user``, what begins counts for that user until it ends; None: for no user, because names
-    prove nothing. Nobody may have more than are left for all. ``existing`` begins nothing.
+    prove nothing. Nobody may have more than are left for all. ``existing`` and ``queue`` begin nothing.
 
     ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is what is to be done, in steps, when a topic
     begins, before its first message; ``on_new`` is called with each new destination; neither is for advisory topics;
@@ -231,7 +231,13 @@ class Destinations:
             found.is_leaving = False
         return found
 
-    def queue(self, destination: Destination, user: str | None) -> Queue:
+    def queue(self, destination: Destination) -> Queue:
+        """Return the queue of that name, which is there."""
+        found = self.existing(destination)
+        assert isinstance(found, Queue), "only a queue that is there is asked for without a user"
+        return found
+
+    def begin_queue(self, destination: Destination, user: str | None) -> Queue:
         """The queue of that name, a new one if there is none. ClientError when there are too many destinations, when
         no client may make it by naming it, and for a temporary one that is not there (any more)."""
         found = self.by_name.get(destination) or self._wake(destination)
@@ -256,7 +262,7 @@ class Destinations:
         return self._made_by[user] < self._settings.destinations_max - len(self.by_name) - len(self._asleep)
 
     def dead_letter_queue(self, destination: Destination, user: str | None) -> Queue:
-        """As ``queue``, but there is always room: a message must not be lost for want of a name."""
+        """As ``begin_queue``, but there is always room: a message must not be lost for want of a name."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
             found = self._add_queue(destination, self._new_queue(destination))
@@ -276,7 +282,7 @@ class Destinations:
         return found
 
     def topic(self, destination: Destination, user: str | None) -> Topic:
-        """As ``queue``."""
+        """As ``begin_queue``."""
         found = self.by_name.get(destination)
         if found is None:
             self._check_may_begin(destination, user)
@@ -305,7 +311,7 @@ class Destinations:
 
     def route(self, destination: Destination, user: str | None) -> Queue | Topic:
         """Where a message to ``destination`` goes."""
-        return self.topic(destination, user) if destination.is_topic else self.queue(destination, user)
+        return self.topic(destination, user) if destination.is_topic else self.begin_queue(destination, user)
 
     def listeners_of(self, topic: Destination) -> tuple[Topic, Sequence[TopicSubscription]]:
         """An advisory topic, and its listeners. One that no client named is there for this alone, for those who

@@ -147,7 +147,7 @@ class Sender(Part):
             return closed
         owners = self._stored_by(message, target, client)
         if owners:
-            add = _add(message, target, owners)
+            add = _add(client, message, target, owners)
             add.context = Stored(self.arrivals, client, receipt)
             try:
                 self._append(add)
@@ -163,9 +163,15 @@ class Sender(Part):
     # ---- later
 
     def scheduled(self, client: Client, message: Message) -> Message:
-        """What is to be stored in the place of a message that is to wait; any other one itself."""
-        _check_is_not_pending(message)
-        if not may_be_scheduled(message):
+        """What is to be stored in the place of a message that is to wait; any other one itself. What is done later does
+        not wait again."""
+        if message.destination == PENDING:
+            raise refusal(
+                f"{PENDING} is the broker's own",
+                "Messages wait there for their time: send to where they belong, with AMQ_SCHEDULED_DELAY.",
+                ErrorKind.DESTINATION,
+            )
+        if client.is_acting or not may_be_scheduled(message):
             return message
         self.router.check_may_send_all(client, message, message.destination)  # prove: schedule-refused-at-once
         self.router.check_size(message, names.count(message.destination))
@@ -199,12 +205,19 @@ class Sender(Part):
                 raise
         if message.reply_to is not None:
             self.router.check_may_send_all(client, message, message.reply_to)  # prove: reply-refused-at-once
-        self._begun_scheduler().manage(message, user, _acting(self._memory, client.principal))
+        self._begun_scheduler().manage(message, user, self.acting(client.principal))
+
+    def acting(self, principal: Principal) -> Client:
+        """A client for what the broker does later for ``principal``. It hears nothing."""
+        client = Client(cast("Connection", _Absent(self._memory)))
+        client.is_acting = True
+        client.principal = principal
+        return client
 
     def acting_for(self, user: str | None) -> Client:
         """As ports.DueSender says it."""
         # prove: due-with-the-rights-of-now "self._access.identify(user)" -> "Principal('root', may_everything=True)"
-        return _acting(self._memory, self._access.identify(user))
+        return self.acting(self._access.identify(user))
 
     def check_due(self, client: Client, message: Message) -> None:
         """As ports.DueSender says it."""
@@ -214,8 +227,8 @@ class Sender(Part):
         self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
     ) -> Work[None]:
         """As ports.DueSender says it."""
-        made = yield from self.make(client, (message,), None, pace, is_new=False)
-        operations, volatile = self.settle(client, made, None, is_new=False)
+        made = yield from self.make(client, (message,), None, pace)
+        operations, volatile = self.settle(client, made, None)
         yield from self.commit([*operations, *parts], Commitment(self.arrivals, None, None, volatile), pace)
 
     def bury_due(
@@ -227,32 +240,22 @@ class Sender(Part):
     # ---- what the store is to do
 
     def make(
-        self,
-        client: Client,
-        messages: Iterable[Message],
-        transaction: TransactionId | None,
-        pace: Pace,
-        *,
-        is_new: bool = True,
+        self, client: Client, messages: Iterable[Message], transaction: TransactionId | None, pace: Pace
     ) -> Work[Made]:
         """What becomes of messages, in steps; ``settle`` ends it. ClientError when one may not go where it is to, or
-        the copies of one take more memory than the client may hold. ``is_new``: the client sent them just now, so they
-        may have to wait for their time."""
+        the copies of one take more memory than the client may hold."""
         made = Made(client.holder)
         try:
             for message in messages:
                 target = self.router.known_target(client, message)
                 if target is not None and not _is_wide(target):
-                    self._make_one(client, message, target, transaction, made, is_new=is_new)
+                    self._make_one(client, message, target, transaction, made)
                     if pace.is_full(1 + message.size // COPIED_BYTES):
                         yield
                     continue
-                if is_new:
-                    message = self.scheduled(client, message)
-                else:
-                    _check_is_not_pending(message)
+                message = self.scheduled(client, message)
                 routed = yield from self.router.routes(client, message, pace)
-                yield from self._make(client, routed, transaction, pace, made, is_new=is_new)
+                yield from self._make(client, routed, transaction, pace, made)
         except BaseException:
             made.give_back()
             raise
@@ -265,46 +268,30 @@ class Sender(Part):
         transaction: TransactionId | None,
         pace: Pace,
         made: Made,
-        *,
-        is_new: bool = True,
     ) -> Work[None]:
         """The copies of one message."""
         made.begin()
         for message, target in routed:
             if _is_wide(target):
                 known = target.owners
-                add = yield from self._add_in_steps(client, message, target, transaction, pace, is_new=is_new)
+                add = yield from self._add_in_steps(client, message, target, transaction, pace)
                 made.parts.append((message, target, known, add))
             else:
-                self._make_one(client, message, target, transaction, made, is_new=is_new)
+                self._make_one(client, message, target, transaction, made)
             if pace.is_full(1 + message.size // COPIED_BYTES):
                 if len(routed) > ITEMS:
                     made.count()
                 yield
 
     def _make_one(
-        self,
-        client: Client,
-        message: Message,
-        target: Target,
-        transaction: TransactionId | None,
-        made: Made,
-        *,
-        is_new: bool,
+        self, client: Client, message: Message, target: Target, transaction: TransactionId | None, made: Made
     ) -> None:
         owners = self._stored_by(message, target, client)
-        add = _add(message, target, owners, transaction, is_new=is_new) if owners else None
+        add = _add(client, message, target, owners, transaction) if owners else None
         made.parts.append((message, target, target.owners, add))
 
     def _add_in_steps(
-        self,
-        client: Client,
-        message: Message,
-        topic: Topic,
-        transaction: TransactionId | None,
-        pace: Pace,
-        *,
-        is_new: bool,
+        self, client: Client, message: Message, topic: Topic, transaction: TransactionId | None, pace: Pace
     ) -> Work[AddMessage | None]:
         """For very many durable subscriptions."""
         if not message.persistent:
@@ -322,10 +309,10 @@ class Sender(Part):
                 yield
         if not owners:
             return None
-        return _add(message, topic, tuple(owners), transaction, tuple(unmatched), is_new=is_new)
+        return _add(client, message, topic, tuple(owners), transaction, tuple(unmatched))
 
     def settle(
-        self, client: Client, made: Made, transaction: TransactionId | None, *, is_new: bool = True
+        self, client: Client, made: Made, transaction: TransactionId | None
     ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
         """What the store is to keep of what was made, and what only memory will: without queues that ended meanwhile,
         and for the durable subscriptions that there are now. To be carried out in the same turn."""
@@ -338,7 +325,7 @@ class Sender(Part):
                     continue
             elif target.owners is not known:
                 owners = self._stored_by(message, target, client)
-                add = _add(message, target, owners, transaction, is_new=is_new) if owners else None
+                add = _add(client, message, target, owners, transaction) if owners else None
             if add is None:
                 volatile.append((message, target))
             else:
@@ -411,6 +398,11 @@ class Sender(Part):
 MAY_SEND_REMEMBERED = 1000
 
 
+def _is_wide(target: Target) -> TypeGuard[Topic]:
+    """Whether so many hold what is sent there that it takes steps."""
+    return isinstance(target, Topic) and len(target.durables) > ITEMS
+
+
 class _Absent:
     """The connection of a client that hears nothing."""
 
@@ -421,39 +413,17 @@ class _Absent:
         self.session = self
 
 
-def _acting(memory: Memory, principal: Principal) -> Client:
-    """What the broker does later for ``principal`` is done as this client."""
-    client = Client(cast("Connection", _Absent(memory)))
-    client.principal = principal
-    return client
-
-
-def _check_is_not_pending(message: Message) -> None:
-    if message.destination == PENDING:
-        raise refusal(
-            f"{PENDING} is the broker's own",
-            "Messages wait there for their time: send to where they belong, with AMQ_SCHEDULED_DELAY.",
-            ErrorKind.DESTINATION,
-        )
-
-
-def _is_wide(target: Target) -> TypeGuard[Topic]:
-    """Whether so many hold what is sent there that it takes steps."""
-    return isinstance(target, Topic) and len(target.durables) > ITEMS
-
-
 def _add(
+    client: Client,
     message: Message,
     target: Target,
     owners: tuple[int, ...],
     transaction: TransactionId | None = None,
     unmatched: tuple[bytes, ...] | None = None,
-    *,
-    is_new: bool = True,
 ) -> AddMessage:
-    """What a client sent. It may send it again after a failover, if the id is its own. Not ``is_new``: the id was known
-    when it came, and whoever sent it does not send it again."""
-    is_audited = is_new and not is_made_by_broker(message.message_id)
+    """What a client sent. It may send it again after a failover, if the id is its own. Of what is done later the id was
+    known when it came, and who sent it does not send it again."""
+    is_audited = not client.is_acting and not is_made_by_broker(message.message_id)
     add = AddMessage(message, owners, encode_payload(message, transaction), is_audited=is_audited)
     if isinstance(target, Topic):
         add.unmatched_acks = unmatched_acks(message, target, owners, transaction) if unmatched is None else unmatched

@@ -138,10 +138,10 @@ class Router(Part):
         """The copies for the queues of a virtual topic."""
         destination = message.destination
         for each in list(self._destinations.virtual_queues(destination.name)):
-            queue = self._destinations.existing(each)
-            # It may have ended since the first step.
-            if isinstance(queue, Queue) and self._is_wanted(queue, message, destination):
-                routed.append((altered(message, destination=each, original_destination=destination), queue))
+            if self._destinations.exists(each):  # it may have ended since the first step
+                queue = self._destinations.queue(each)
+                if self._is_wanted(queue, message, destination):
+                    routed.append((altered(message, destination=each, original_destination=destination), queue))
             if pace.is_full(1 + message.size // COPIED_BYTES):
                 yield
 
@@ -166,18 +166,12 @@ class Router(Part):
                 assert self.pending is not None, "only the scheduler makes such messages"
                 yield self.pending
                 continue
-            for each, is_virtual in self._reached(client, message, part, 0):
-                yield self._destinations.route(each, client.principal.owner)
-                for fed in list(self._destinations.virtual_queues(each.name)) if is_virtual else ():
-                    queue = self._destinations.existing(fed)
-                    if isinstance(queue, Queue) and self._is_wanted(queue, message, each):
-                        yield queue
+            yield from self._targets_of_one(client, message, part, 0)
 
-    def _reached(
-        self, client: Client, message: Message, destination: Destination, forwards: int
-    ) -> Iterator[tuple[Destination, bool]]:
-        """What keeps the message that is sent to that one destination, and whether it feeds the queues of a virtual
-        topic, too. ClientError for what is closed to the client."""
+    def _targets_of_one(
+        self, client: Client, message: Message, destination: Destination, forwards: int, *, begins: bool = True
+    ) -> Iterator[Target]:
+        """Not ``begins``: none, and nothing begins; only the rights are asked for."""
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
         takers = [] if composite is None else composite.takers(message)
@@ -185,9 +179,14 @@ class Router(Part):
         if mirrored is not None and keeps:
             takers.append(mirrored.topic(destination.name))
         for taker in takers if forwards < FORWARDS_MAX else ():
-            yield from self._reached(client, message, taker, forwards + 1)
-        if keeps:
-            yield destination, is_virtual
+            yield from self._targets_of_one(client, message, taker, forwards + 1, begins=begins)
+        if not keeps or not begins:
+            return
+        yield self._destinations.route(destination, client.principal.owner)
+        if is_virtual:
+            for queue in map(self._destinations.queue, list(self._destinations.virtual_queues(destination.name))):
+                if self._is_wanted(queue, message, destination):
+                    yield queue
 
     def known_target(self, client: Client, message: Message) -> Target | None:
         """The queue or topic that alone takes the message as it is, if all that ``routes`` asks was asked before."""
@@ -214,7 +213,7 @@ class Router(Part):
     def check_may_send_all(self, client: Client, message: Message, destination: Destination) -> None:
         """ClientError when a part of ``destination``, or what that sends ``message`` on to, is closed to the client."""
         for part in names.split(destination):
-            for _ in self._reached(client, message, part, 0):
+            for _ in self._targets_of_one(client, message, part, 0, begins=False):
                 pass
 
     def keeps_origin(self, client: Client, message: Message) -> bool:
@@ -259,8 +258,8 @@ class Router(Part):
                 ErrorKind.SECURITY,
             )
         if not self._destinations.exists(destination):
-            self._access.check(client.principal, Operation.CREATE, destination)  # prove: beginning-needs-the-right
-        self._access.check(client.principal, Operation.WRITE, destination)  # prove: sending-needs-the-right
+            self._access.check(client.principal, Operation.CREATE, destination)
+        self._access.check(client.principal, Operation.WRITE, destination)
         self._remember(client, destination)
 
     def _remember(self, client: Client, destination: Destination) -> None:

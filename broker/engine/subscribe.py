@@ -71,7 +71,7 @@ class Subscriber(Part):
                     "A consumer has the one or the other.",
                     ErrorKind.DESTINATION,
                 )
-            self._check_may_read(client, part)
+            self._check_may_read(client, part)  # prove: reading-needs-the-right
         selector = None if command.selector is None else compile_selector(command.selector)
         if command.share is not None:
             yield from self._subscribe_shared(client, command, command.share, parts)
@@ -98,8 +98,8 @@ class Subscriber(Part):
         if (not names.is_wildcard(part.name) or self._destinations.needs_queue(part)) and not self._destinations.exists(
             part
         ):
-            self._access.check(client.principal, Operation.CREATE, part)  # prove: new-subject-needs-the-right
-        self._access.check(client.principal, Operation.READ, part)  # prove: reading-needs-the-right
+            self._access.check(client.principal, Operation.CREATE, part)
+        self._access.check(client.principal, Operation.READ, part)
 
     def _may_read(self, client: Client, destination: Destination) -> bool:
         """Of what a pattern comes to, what is closed to its client is left out (AbstractRegion), and for everybody what
@@ -187,10 +187,10 @@ class Subscriber(Part):
         )
         subscription.has_extension = policy.use_prefetch_extension
         user = client.principal.owner
-        queues = [self._destinations.queue(part, user) for part in parts if not names.is_wildcard(part.name)]
+        queues = [self._destinations.begin_queue(part, user) for part in parts if not names.is_wildcard(part.name)]
         for part in parts:
             if self._destinations.needs_queue(part) and not command.is_browser:
-                self._destinations.queue(part, user)  # where its messages wait while it is away
+                self._destinations.begin_queue(part, user)  # where its messages wait while it is away
         _enter(client, command, subscription)
         if command.is_browser:
             subscription.prefetch_now = prefetch_now

@@ -19,11 +19,12 @@ from functools import partial
 from typing import Final, Protocol
 
 from tandemmq import log_events
-from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, refused_login, unknown_user
-from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
+from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, refused_login
+from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import users
 from tandemmq.broker.security.file_changes import Watched
+from tandemmq.broker.security.identities import Identities, unknown_user
 from tandemmq.broker.security.known_logins import KnownLogins
 from tandemmq.broker.security.login_lanes import WAITING_MAX, Lane, LoginLanes, Try
 from tandemmq.broker.security.login_throttle import LoginThrottle, network
@@ -39,8 +40,6 @@ REMEMBERED_MAX: Final = 10_000
 NAME_CHARACTERS_MAX: Final = 1_024
 #: So long a directory's word holds: who was removed there may come again meanwhile.
 DIRECTORY_SECONDS: Final = 60.0
-#: For whom what is done later looks users up: no name that anybody has.
-LATER: Final = "\0later"
 _KEY_BYTES: Final = 32
 
 
@@ -68,10 +67,6 @@ class Anonymous:
     is_local: bool = True
     is_remote: bool = False
     principal: Principal = ANONYMOUS
-
-    @property
-    def is_served(self) -> bool:
-        return self.is_remote or self.is_local
 
     def serves(self, credentials: Credentials) -> bool:
         return self.is_remote or (self.is_local and credentials.is_loopback)
@@ -103,9 +98,8 @@ class Logins:
     _throttle: LoginThrottle = field(init=False)
     _key: bytes = field(default_factory=partial(secrets.token_bytes, _KEY_BYTES), init=False)
     _remembered: OrderedDict[bytes, tuple[Principal, float]] = field(default_factory=OrderedDict, init=False)
-    # What the directory says of users for whom something is done later, and until when that holds.
-    _named: OrderedDict[str, tuple[Principal | ClientError, float]] = field(default_factory=OrderedDict, init=False)
     _waiting: dict[tuple[Lane, bytes], list[tuple[Credentials, Known]]] = field(default_factory=dict, init=False)
+    _identities: Identities | None = field(default=None, init=False)
     _epoch: int = field(default=0, init=False)
     _lanes: LoginLanes = field(default_factory=LoginLanes, init=False)
     _known: KnownLogins = field(init=False)
@@ -117,6 +111,8 @@ class Logins:
         if self.users_file is not None:
             self._file = Watched([self.users_file])
             self._users = users.load(self.users_file)
+        if self.directory is not None:
+            self._identities = Identities(self.directory.named)
 
     # ---- broker.core.access.Access
 
@@ -132,47 +128,19 @@ class Logins:
 
     def identify(self, user: str | None) -> Principal:
         anonymous = self.anonymous
-        if user in (None, anonymous.principal.name) or (self.users_file is None and self.directory is None):
-            if not anonymous.is_served:
+        is_anonymous = user is None or user == anonymous.principal.name
+        if is_anonymous or (self.users_file is None and self.directory is None):
+            if not (anonymous.is_local or anonymous.is_remote):
                 raise unknown_user(user)  # prove: nobody-acts-without-a-name "raise unknown_user(user)" -> "pass"
             return anonymous.principal
         assert user is not None, "it is no anonymous client's"
         found = self._users.by_name.get(user)
         if found is not None:
             return found.principal
-        if self.directory is None:
-            # prove: removed-users-act-no-more "unknown_user(user)" -> "refusal('?')"
+        if self._identities is None:
+            # prove: removed-users-act-no-more "unknown_user(user)" -> "ClientError('?')"
             raise unknown_user(user)
-        now = asyncio.get_running_loop().time()
-        answer, until = self._named.get(user, (None, 0.0))
-        if answer is None or now >= until:
-            answer = refusal(f"The directory is asked for user {user}", kind=ErrorKind.TIMEOUT)
-            self._name(user, answer, float("inf"))
-            # All of these together have one turn among the names of users who log in.
-            self._lanes.put(Lane.USERS, Try(LATER, partial(self.directory.named, user), partial(self._has_named, user)))
-        if isinstance(answer, ClientError):
-            raise refusal(answer.message, kind=answer.kind)
-        return answer
-
-    def _has_named(self, user: str, future: asyncio.Future[Principal | None] | None) -> None:
-        """The directory answered; None: too many wait for it."""
-        error = None if future is None or future.cancelled() else future.exception()
-        if error is not None and not isinstance(error, DirectoryError):
-            log.error("user %r could not be looked up", user, exc_info=error)
-        elif error is not None:
-            log.error("the directory of users: %s", error, extra=log_events.DIRECTORY_FAILED)
-        answer: Principal | ClientError | None = None
-        if future is None or future.cancelled() or error is not None:
-            answer = refusal(f"The directory of users does not answer for {user}", kind=ErrorKind.RESOURCE)
-        else:
-            answer = future.result() or unknown_user(user)
-        self._name(user, answer, asyncio.get_running_loop().time() + DIRECTORY_SECONDS)
-
-    def _name(self, user: str, answer: Principal | ClientError, until: float) -> None:
-        self._named[user] = answer, until
-        self._named.move_to_end(user)
-        if len(self._named) > REMEMBERED_MAX:
-            self._named.popitem(last=False)
+        return self._identities.identify(user)
 
     def connect(self, credentials: Credentials, then: Known) -> None:
         login, passcode = credentials.login, credentials.passcode
@@ -323,7 +291,8 @@ class Logins:
         self.problem = None
         self._epoch += 1
         self._remembered.clear()
-        self._named.clear()
+        if self._identities is not None:
+            self._identities.forget()
         log.info("%s: %d users", self.users_file, len(self._users.by_name), extra=log_events.USERS_READ)
         changed = frozenset(name for name, user in former.items() if self._users.by_name.get(name) != user)
         if changed and self.on_changed is not None:
@@ -336,6 +305,8 @@ class Logins:
         """No login is answered any more; those under way are not waited for."""
         self._lanes.close()
         self._known.close()
+        if self._identities is not None:
+            self._identities.close()
 
 
 def _find(user: User | None, directory: Directory | None, login: str, passcode: str) -> tuple[Principal | None, bool]:

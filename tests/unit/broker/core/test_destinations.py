@@ -35,9 +35,9 @@ def figures(destinations: Destinations) -> dict[str, Any]:
 
 def test_a_queue_of_the_store_keeps_its_owner_and_what_it_holds_whether_it_is_named_or_not() -> None:
     destinations = destinations_of(Owner(7, queue("a"), 12), Owner(8, queue("b"), 3))
-    found = destinations.queue(queue("a"), None)
+    found = destinations.queue(queue("a"))
     assert (found.owner, found.count, found.is_paged) == (7, 12, True)
-    assert destinations.queue(queue("a"), None) is found
+    assert destinations.queue(queue("a")) is found
     assert destinations.by_owner == {7: found}
     named, asleep = figures(destinations)["queues"]
     assert {each["name"]: each["messages"] for each in (named, asleep)} == {"a": 12, "b": 3}
@@ -51,5 +51,5 @@ def test_a_queue_of_the_store_keeps_its_owner_and_what_it_holds_whether_it_is_na
 def test_queues_that_nobody_named_yet_count_for_the_bound() -> None:
     destinations = destinations_of(Owner(7, queue("a"), 12), Owner(8, queue("b"), 3), destinations_max=2)
     with pytest.raises(ClientError, match="More than 2 destinations"):
-        destinations.queue(queue("c"), None)
-    assert destinations.queue(queue("b"), None).count == 3
+        destinations.begin_queue(queue("c"), None)
+    assert destinations.queue(queue("b")).count == 3

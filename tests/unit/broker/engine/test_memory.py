@@ -170,7 +170,7 @@ def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(harness):
         client.send(LARGE, target, persistent=persistent)
     harness.turn()
     assert client.holder.bytes > 2 * len(LARGE)
-    harness.destinations.remove(harness.destinations.queue(target, None))
+    harness.destinations.remove(harness.destinations.queue(target))
     harness.turn()
     assert (client.holder.bytes, used(harness)) == (0, 0)
 

@@ -119,7 +119,7 @@ def test_a_pattern_of_queues_is_opened_in_steps_and_what_its_client_says_next_wa
 def test_a_queue_that_begins_or_ends_meanwhile_is_found_or_not(harness: Harness) -> None:
     client, other = harness.consumer(destination=EVERY_QUEUE), harness.client()
     other.send("new", queue(MANY), persistent=False)
-    harness.destinations.remove(harness.destinations.queue(queue(MANY - 1), None))
+    harness.destinations.remove(harness.destinations.queue(queue(MANY - 1)))
     harness.turn()
     assert consumers(harness) == MANY
     assert "new" in client.bodies
@@ -244,7 +244,7 @@ def test_an_error_of_ours_in_the_middle_ends_that_client_alone(harness: Harness)
 def test_of_a_leaver_in_a_transaction_nothing_is_overtaken(harness: Harness) -> None:
     client, other, sender = harness.client(), harness.client(), harness.client()
     client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
-    orders = harness.destinations.queue(ORDERS, None)
+    orders = harness.destinations.queue(ORDERS)
     sender.send_all(range(MANY), persistent=False)
     client.begin().handle(Ack("s", MANY, "t", None, first=MANY // 2))
     other.subscribe(prefetch=2 * MANY)
@@ -323,7 +323,7 @@ def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(
     sender, consumer, other = harness.client(), harness.client(), harness.client()
     for number in range(2 * MANY):
         sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
-    orders = harness.destinations.queue(ORDERS, None)
+    orders = harness.destinations.queue(ORDERS)
     consumer.subscribe(prefetch=2 * MANY)
     assert orders.routes is not None
     backlog = orders.routes._lanes.backlog
@@ -394,7 +394,7 @@ def test_what_expired_is_found_in_steps_as_the_queue_goes_on(
     assert harness.counts["expired_total"] == many - len(alive), f"{seen} were given out before, and came back"
     assert harness.figures()["messages"] == 0
     harness.wait(1)
-    queue = harness.destinations.queue(ORDERS, None)
+    queue = harness.destinations.queue(ORDERS)
     assert (queue.held, queue.ready_weight, queue.in_flight, queue.expiring_at) == (0, 0, 0, 0)
     assert queue.share.used == 0
 
@@ -416,7 +416,7 @@ def test_a_queue_leaves_what_it_holds_to_the_store_in_steps(
         sender.send(str(number), persistent=number % 2 == 0, priority=number % 10, group_id=group)
     harness.turn()
     consumer.vanish().turn()
-    queue = harness.destinations.queue(ORDERS, None)
+    queue = harness.destinations.queue(ORDERS)
     assert queue.held == queue.count == many
     looks = harness.count(Window, "_may_leave")
     harness.engine.tick(1_000)
@@ -547,7 +547,7 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(harness: Har
     if how == "prepare":
         assert sender.receipts == ["r"]
         sender.handle(Commit(name, "c", xa=XA, is_two_phase=True))
-        orders = harness.destinations.queue(ORDERS, None)
+        orders = harness.destinations.queue(ORDERS)
         assert harness.most(lambda: orders.count, are_calls=True) <= STEP
         assert sender.receipts == ["r", "c"]
     assert consumer.bodies == [str(number) for number in range(MANY)]
@@ -618,7 +618,7 @@ def test_very_many_unacknowledged_come_back_at_once_and_take_steps(harness: Harn
         client.subscribe(str(number), ack=AckMode.CLIENT, prefetch=many, selector=selector)
     sender.store(*range(3 * many), persistent=False)
     assert len(client.bodies) == 3 * many
-    queue = harness.destinations.queue(ORDERS, None)
+    queue = harness.destinations.queue(ORDERS)
     looks = harness.count_reads(Entry, "position")
     client.lose_socket()
     in_flight = [3 * many]
@@ -640,7 +640,7 @@ def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_harnes
     sender.send_all(range(2 * MANY), persistent=False, expiration=5_000)
     harness.now = 6_000
     consumer.subscribe()
-    orders = harness.destinations.queue(ORDERS, None)
+    orders = harness.destinations.queue(ORDERS)
     orders.dispatch(harness.now)
     assert orders.expired
     harness.destinations.remove(orders)
@@ -675,7 +675,7 @@ def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
     for number in range(2 * MANY):
         group = f"g{number}" if shape == "grouped" else None
         sender.send(str(number), persistent=False, group_id=group, expiration=900 if number % 8 > 3 else 0)
-    orders = harness.destinations.queue(ORDERS, None)
+    orders = harness.destinations.queue(ORDERS)
     if shape == "out of order":
         orders.ready.reverse()
     consumer = harness.client()
@@ -725,7 +725,7 @@ def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(harness: Harnes
         other.subscribe(prefetch=1)
         sender.send("last", persistent=False, group_id="other's").turn()
         assert other.bodies == ["last"]
-    routes = harness.destinations.queue(ORDERS, None).routes
+    routes = harness.destinations.queue(ORDERS).routes
     assert routes is not None
     groups = routes._lanes.groups
     counted = groups._groups = CountedGroups(groups._groups)
@@ -775,7 +775,7 @@ def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(harness
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_what_is_committed_for_a_queue_becomes_visible_in_steps(harness: Harness, is_stored: bool) -> None:
     sender, consumer = harness.client(), harness.client()
-    orders = harness.destinations.queue(ORDERS, None)
+    orders = harness.destinations.begin_queue(ORDERS, None)
     sender.begin().send_all(range(MANY), transaction="t", persistent=is_stored).commit(receipt="r")
     if not is_stored:
         sender.send("behind", persistent=False)
@@ -845,7 +845,7 @@ def test_a_queue_that_ends_while_very_many_join_it_is_left_alone(harness: Harnes
     for each in listeners:
         each.subscribe(destination=Destination(DestinationKind.QUEUE, "new.>"))
     harness.turn()
-    new = harness.destinations.queue(Destination(DestinationKind.QUEUE, "new.one"), None)
+    new = harness.destinations.begin_queue(Destination(DestinationKind.QUEUE, "new.one"), None)
     harness.destinations.remove(new)
     harness.turn()
     assert new.consumers == []

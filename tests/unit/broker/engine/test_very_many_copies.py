@@ -31,13 +31,13 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def harness(harness: Harness) -> Harness:
     for number in range(MANY):
-        harness.destinations.queue(reader(number), None)
+        harness.destinations.begin_queue(reader(number), None)
     harness.turn()
     return harness
 
 
 def queue(harness: Harness, number: int) -> Queue:
-    return harness.destinations.queue(reader(number), None)
+    return harness.destinations.begin_queue(reader(number), None)
 
 
 def adds(harness: Harness) -> list[AddMessage]:
@@ -180,7 +180,7 @@ def test_a_policy_that_lets_no_more_in_has_none_of_it(make_harness: MakeHarness)
     policy = DestinationPolicy(memory_limit=100, send_fail_if_no_space=True)
     harness = make_harness(Policies([PolicyEntry(DestinationKind.QUEUE, reader(5).name, policy)]))
     for number in range(MANY):
-        harness.destinations.queue(reader(number), None)
+        harness.destinations.begin_queue(reader(number), None)
     sender = harness.client().send("x" * 200, reader(5), persistent=False)
     sender.send("y", NEWS, receipt="r", persistent=False).turn()
     assert (sender.receipts, len(sender.errors)) == ([], 1)

@@ -3,8 +3,8 @@
 What begins counts for that user. Each way is crossed with all rights.
 """
 
-# proves: sending-needs-the-right, beginning-needs-the-right, recreating-needs-the-right, each-copy-needs-the-right
-# proves: creating-needs-the-right, deleting-needs-the-right, reading-needs-the-right, new-subject-needs-the-right
+# proves: recreating-needs-the-right, each-copy-needs-the-right, reading-needs-the-right
+# proves: creating-needs-the-right, deleting-needs-the-right
 # proves: what-begins-counts, durable-topics-count, dead-letters-count, dead-letters-leave-room
 # proves: due-with-the-rights-of-now, refused-when-due-is-kept, schedule-refused-at-once, reply-refused-at-once
 # proves: bridges-act-later, origin-needs-the-right, branches-know-what-they-reach
