@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.principal import Principal
@@ -31,11 +30,18 @@ def unknown_user(user: str | None) -> ClientError:
     return refusal(text if user is None else f"There is no user {user} any more", kind=ErrorKind.SECURITY)
 
 
-class Identities:
-    """``find`` blocks, and returns the user of a name, None if there is none. ``close`` at the end."""
+class Directory(Protocol):
+    """Where users are looked up."""
 
-    def __init__(self, find: Callable[[str], Principal | None]) -> None:
-        self._find = find
+    def named(self, login: str) -> Principal | None:
+        """The user of that name; None: there is none. Blocks, on any thread. Raises what it likes."""
+
+
+class Identities:
+    """Those of ``directory``. ``close`` at the end."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
         self._thread = ThreadPoolExecutor(1, "tandemmq-identities")
         # (why there is no principal, the principal, until when that holds)
         self._known: OrderedDict[str, tuple[ErrorKind | None, Principal | None, float]] = OrderedDict()
@@ -48,7 +54,8 @@ class Identities:
         if loop.time() >= until:
             kind, principal = ErrorKind.TIMEOUT, None
             self._remember(user, kind, None, float("inf"))
-            loop.run_in_executor(self._thread, self._find, user).add_done_callback(partial(self._found, user))
+            asked = loop.run_in_executor(self._thread, self._directory.named, user)
+            asked.add_done_callback(partial(self._found, user))
         if principal is not None:
             return principal
         if kind is None:

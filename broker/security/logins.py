@@ -112,7 +112,7 @@ class Logins:
             self._file = Watched([self.users_file])
             self._users = users.load(self.users_file)
         if self.directory is not None:
-            self._identities = Identities(self.directory.named)
+            self._identities = Identities(self.directory)
 
     # ---- broker.core.access.Access
 
