@@ -357,14 +357,11 @@ class Scheduler:
                 raise
             cause = f"not sent when its time came, {_end_of(waiting, schedule)}: {error.message}"
             place = self._sender.bury_due(due.user, message, cause, parts[:1])  # prove: refused-when-due-is-kept
-            log.warning(
-                "scheduled message %s for %s: %s (%s)",
-                due.job,
-                message.destination,
-                cause,
-                "no dead letter is kept of it" if place is None else f"dead letter in {place}",
-                extra=log_events.DENIED,
-            )
+            text = f"scheduled message {due.job} for {message.destination}: {cause}"
+            if place is None:
+                log.warning("%s (no dead letter is kept of it)", text, extra=log_events.DENIED)
+            else:  # which says the same
+                self._limited.warning("scheduler", "refused", f"{text} (dead letter in {place})", log_events.DENIED)
 
     def _try_later(self, found: PagedMessage, time: int) -> None:
         self._put_off[found.order_key] = time

@@ -78,13 +78,18 @@ class Broker(BrokerProcess):
         super().__init__(directory / "data", "a", "--config", str(settings))
         self.leaves_stomp_to_settings = True
         self.openwire, self.plain_mqtt = free_port(), free_port()
-        users.write_text(
-            "".join(f"{name_of(rights)}:{cheap('secret')}:{','.join(('all', *rights))}:\n" for rights in RIGHTS)
-        )
-        users.chmod(0o600)
+        self.users = users
+        self.write_users()
         settings.write_text(
             SETTINGS.format(stomp=self.stomp, openwire=self.openwire, mqtt=self.plain_mqtt, users=users)
         )
+
+    def write_users(self, without: str = "") -> None:
+        """``without``: the user who has lost all rights."""
+        groups = {name_of(rights): ("all", *rights) for rights in RIGHTS} | {without: ()}
+        lines = (f"{name}:{cheap('secret')}:{','.join(groups[name])}:\n" for name in groups if name)
+        self.users.write_text("".join(lines))
+        self.users.chmod(0o600)
 
     def jms(self, user: str) -> OpenWire:
         return OpenWire(self.openwire).connect(user, "secret")
@@ -224,3 +229,26 @@ async def test_who_may_not_read_create_or_delete_does_it_by_no_protocol(broker: 
             assert (admin.ask("GET", f"destinations/queue/{name}")[0] == 200) == (
                 (ADMIN in rights) != name.startswith("S.jms2")
             )
+
+
+async def test_after_a_crash_it_is_still_known_for_whom_a_message_waits(tmp_path: Path) -> None:
+    with serving(Broker(tmp_path)) as (broker,):
+        Operator(broker).change("POST", "destinations", {"kind": "queue", "name": "S.Q"})
+        for user in ("user-write", "user-read-write"):
+            wire = await Wire.open(broker.stomp, login=user, passcode="secret")
+            headers = {"destination": "/queue/OPEN.F", "persistent": "true", "receipt": "r", LATER: "2000"}
+            wire.send("SEND", headers, user.encode())
+            assert (await wire.read()).command == "RECEIPT"
+            wire.close()
+        broker.kill()
+        broker.write_users(without="user-read-write")
+        broker.start()
+        broker.wait_role("master")
+        admin, letters = Operator(broker), "ActiveMQ.DLQ.Queue.OPEN.F"
+        async with asyncio.timeout(SECONDS_MAX):
+            while admin.ask("GET", f"destinations/queue/{letters}")[0] != 200:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.1)
+            while not admin.bodies("S.Q"):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert admin.bodies("S.Q") == ["user-write"]
+        assert admin.bodies(letters) == ["user-read-write"]
