@@ -48,7 +48,7 @@ def ask(admin: str, page: str = "status") -> dict[str, Any]:
         answer = _answer_for_viewers(request, place, authorization)
     except urllib.error.HTTPError as error:
         told = answer_of(error).get("error")
-        reason = f": {told}" if told and error.code == HTTPStatus.UNAUTHORIZED else ""
+        reason = f": {told}" if told and error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) else ""
         raise NotABroker(f"{place} answers {error.code} {error.reason} for /{page}{reason}") from error
     except (OSError, ValueError) as error:
         raise NoBroker(f"no broker answers at {place}: {reason_of(error)}") from error
@@ -69,8 +69,8 @@ def is_short(answer: dict[str, Any]) -> bool:
 def _answer_for_viewers(
     request: urllib.request.Request, place: str, authorization: str | None
 ) -> dict[str, Any] | None:
-    """As ``answer_to``; the user or the token is shown where the answer needs one. Without both, the broker's own token
-    is looked for, in the file that the broker names."""
+    """As ``answer_to``; the user or the token is shown where the answer needs one. Without both, and for a user without
+    a role, the broker's own token is looked for, in the file that the broker names."""
     short: dict[str, Any] | None = None
     refused: urllib.error.HTTPError | None = None
     try:
@@ -83,7 +83,10 @@ def _answer_for_viewers(
         refused = error
     if authorization is not None:
         request.add_header("Authorization", authorization)
-        return answer_to(request, ANSWER_SECONDS_MAX)
+        found = answer_to(request, ANSWER_SECONDS_MAX)
+        if found is None or not is_short(found):
+            return found
+        short, refused = found, None
     try:
         if refused is None:
             request.add_header("Authorization", NO_TOKEN)
