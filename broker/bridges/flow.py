@@ -82,7 +82,7 @@ class Flow(InProcessClient):
         self._is_loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._has_ended = False
         self.is_over = asyncio.Event()
-        principal = Principal(user_of(name), may_everything=True)
+        principal = Principal(user_of(name), may_everything=True, is_of_settings=True)
         super().__init__(engine, principal, f"bridge-{name}", f"bridge: {name}")
 
     # ---- its beginning and end

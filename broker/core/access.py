@@ -89,6 +89,12 @@ class Access(Protocol):
         kind SECURITY, clients like this one are not served, or not now. Until then the client has no identity, and what
         else it says has to wait; when it hung up meanwhile, the answer is of no use and does no harm."""
 
+    def identify(self, user: str | None) -> Principal:
+        """Return whom a name means now, with the groups of now: for what the broker does later for that user. None: a
+        client whose name was not proved. Raises ClientError, not fatal: of kind SECURITY, there is no such user any
+        more; of kind TIMEOUT, it is being found out, so ask again soon; of kind RESOURCE, it cannot be found out now.
+        """
+
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         """Raises ClientError of kind SECURITY, not fatal, when ``principal`` may not. Of a composite or a pattern each
         part, and each match, is to be asked for by itself. Costs one dictionary look-up."""
@@ -125,6 +131,9 @@ class OpenAccess:
             then(Principal(credentials.login or ANONYMOUS, is_proved=False))
         else:
             then(refused_login(credentials.login, REMOTE_DETAIL, ErrorKind.SECURITY))
+
+    def identify(self, user: str | None) -> Principal:
+        return Principal(user or ANONYMOUS, is_proved=False)
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         pass

@@ -54,8 +54,8 @@ class Destinations:
     ten thousand (``asleep``). ``by_name`` and ``by_owner`` have those that were named; they are read directly on hot
     paths, and only this class changes them.
 
-    Where a method takes a ``user``, he is who made what begins, and it counts as his until it ends; None: it is
-    nobody's. Nobody may have more than are left for all.
+    Where a method takes a ``user``, what begins counts for that user until it ends; None: for no user, because names
+    prove nothing. Nobody may have more than are left for all. ``existing`` and ``queue`` begin nothing.
 
     ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is what is to be done, in steps, when a topic
     begins, before its first message; ``on_new`` is called with each new destination; neither is for advisory topics;
@@ -224,7 +224,20 @@ class Destinations:
                 return self._wake(destination)
         return None
 
-    def queue(self, destination: Destination, user: str | None = None) -> Queue:
+    def existing(self, destination: Destination) -> Queue | Topic | None:
+        """Return the queue or topic of that name, None if there is none. Nothing begins."""
+        found = self.by_name.get(destination) or self._wake(destination)
+        if isinstance(found, Queue):
+            found.is_leaving = False
+        return found
+
+    def queue(self, destination: Destination) -> Queue:
+        """Return the queue of that name, which is there."""
+        found = self.existing(destination)
+        assert isinstance(found, Queue), "only a queue that is there is asked for without a user"
+        return found
+
+    def begin_queue(self, destination: Destination, user: str | None) -> Queue:
         """The queue of that name, a new one if there is none. ClientError when there are too many destinations, when
         no client may make it by naming it, and for a temporary one that is not there (any more)."""
         found = self.by_name.get(destination) or self._wake(destination)
@@ -238,24 +251,38 @@ class Destinations:
     def _new_owner(self, destination: Destination) -> int:
         return self._new_queue(destination) if destination.kind is DestinationKind.QUEUE else 0
 
-    def dead_letter_queue(self, destination: Destination) -> Queue:
-        """As ``queue``, but there is always room: a message must not be lost for want of a name."""
+    def maker(self, destination: Destination) -> str | None:
+        """The user for whom ``destination`` counts."""
+        return self._makers.get(destination)
+
+    def has_room_for(self, destination: Destination, user: str | None) -> bool:
+        """Whether ``destination`` is there, or ``user`` may have one more. Where names prove nothing, there is room."""
+        if user is None or self.exists(destination):
+            return True
+        return self._made_by[user] < self._settings.destinations_max - len(self.by_name) - len(self._asleep)
+
+    def dead_letter_queue(self, destination: Destination, user: str | None) -> Queue:
+        """As ``begin_queue``, but there is always room: a message must not be lost for want of a name."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
             found = self._add_queue(destination, self._new_queue(destination))
+            self._count(destination, user)  # prove: dead-letters-count
         assert isinstance(found, Queue), "a topic has another kind in its name"
         found.is_leaving = False
         found.is_dead_letter_queue = True
         return found
 
-    def dead_letter_topic(self, destination: Destination) -> Topic:
+    def dead_letter_topic(self, destination: Destination, user: str | None) -> Topic:
         """Likewise."""
-        found = self.by_name.get(destination) or self._add_topic(destination)
+        found = self.by_name.get(destination)
+        if found is None:
+            found = self._add_topic(destination)
+            self._count(destination, user)
         assert isinstance(found, Topic), "a queue has another kind in its name"
         return found
 
-    def topic(self, destination: Destination, user: str | None = None) -> Topic:
-        """As ``queue``."""
+    def topic(self, destination: Destination, user: str | None) -> Topic:
+        """As ``begin_queue``."""
         found = self.by_name.get(destination)
         if found is None:
             self._check_may_begin(destination, user)
@@ -282,9 +309,9 @@ class Destinations:
         finally:
             topic.beginning = None
 
-    def route(self, destination: Destination, user: str | None = None) -> Queue | Topic:
+    def route(self, destination: Destination, user: str | None) -> Queue | Topic:
         """Where a message to ``destination`` goes."""
-        return self.topic(destination, user) if destination.is_topic else self.queue(destination, user)
+        return self.topic(destination, user) if destination.is_topic else self.begin_queue(destination, user)
 
     def listeners_of(self, topic: Destination) -> tuple[Topic, Sequence[TopicSubscription]]:
         """An advisory topic, and its listeners. One that no client named is there for this alone, for those who
@@ -314,7 +341,7 @@ class Destinations:
         """Its patterns, or, where it has none, that topic."""
         return [pattern for pattern, _ in self._watched.get(subscription, ())] or [topic]
 
-    def create(self, destination: Destination, user: str | None = None) -> None:
+    def create(self, destination: Destination, user: str | None) -> None:
         """It begins, if it is not there: also where naming it is not enough. ClientError when there are too many."""
         if self.exists(destination):
             return
@@ -325,7 +352,7 @@ class Destinations:
         else:
             self._add_queue(destination, self._new_owner(destination))
 
-    def add_temporary(self, destination: Destination, user: str | None = None) -> None:
+    def add_temporary(self, destination: Destination, user: str | None) -> None:
         """A temporary one begins; again, after a failover, is no mistake. ClientError when there are too many."""
         if destination not in self.by_name:
             self._check_quota(destination, user)
@@ -394,7 +421,7 @@ class Destinations:
             )
 
     def _check_quota(self, destination: Destination, user: str | None) -> None:
-        """There is room for it, which ``user`` makes now: it counts as his."""
+        """There is room for it. ``user`` makes it now, and it counts for that user."""
         limit = self._settings.destinations_max
         left = limit - len(self.by_name) - len(self._asleep)
         if left <= 0:
@@ -433,6 +460,9 @@ class Destinations:
                 f"max_destinations is {most} for them.",
                 ErrorKind.RESOURCE,
             )
+        self._count(destination, user)
+
+    def _count(self, destination: Destination, user: str | None) -> None:
         if user is not None:
             self._makers[destination] = user
             self._made_by[user] += 1
@@ -581,7 +611,9 @@ class Destinations:
 
     def remove_part(self, part: DurableSubscription) -> None:
         """It is deleted with all it held."""
-        self.topic(part.destination).remove_durable(part)
+        topic = self.by_name[part.destination]
+        assert isinstance(topic, Topic), "a queue has another kind in its name"
+        topic.remove_durable(part)
         del self.by_owner[part.owner]
         self._start(part.drop())
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from tandemmq.broker.core import names
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import ReceiptDue
 from tandemmq.broker.core.dead_letters import dead_letter
 from tandemmq.broker.core.delivery import Entry, Outlet, QueueBase
-from tandemmq.broker.core.policies import DeadLetterKind, DeadLetterStrategy
+from tandemmq.broker.core.policies import DEFAULT_TARGET, DeadLetterKind, DeadLetterStrategy
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.fan_out import NOBODY, FanOut
@@ -57,7 +58,7 @@ class DeadLetters(Part):
         destination = queue.destination
         strategy = self._policies.of(destination).dead_letter
         key = queue.subscription_key
-        target = strategy.target(destination, key)
+        target = self._place(strategy.target(destination, key), destination)
         message = entry.message
         if (
             target is None
@@ -75,16 +76,25 @@ class DeadLetters(Part):
             return bool(entry.order_key)
         # Copies of one message, which have one id, may meet in a queue that many share; the store knows a message there
         # by its id, and who replays the journal would take the second for a duplicate.
-        is_copy = message.original_destination is not None and strategy.kind is DeadLetterKind.SHARED
+        is_shared = strategy.kind is DeadLetterKind.SHARED or target == DEFAULT_TARGET
+        is_copy = message.original_destination is not None and is_shared
         has_own_id = key is not None or is_copy  # prove: copies-have-letters-of-their-own
         letter = self._letter(message, destination, target, strategy, cause, has_own_id=has_own_id)
         if target.is_topic:
-            return self._bury_in_topic(self._destinations.dead_letter_topic(target), letter, queue, entry, waiting)
-        parts: list[AddMessage | RemoveMessage] = [self._add(letter, target)]
+            topic = self._destinations.dead_letter_topic(target, self._destinations.maker(destination))
+            return self._bury_in_topic(topic, letter, queue, entry, waiting)
+        parts: list[AddMessage | RemoveMessage] = [self._add(letter, target, self._destinations.maker(destination))]
         if entry.order_key:
             parts.append(removal(queue, entry))
         self._bury(parts, waiting)
         return True
+
+    def _place(self, target: Destination | None, of: Destination) -> Destination | None:
+        """``target``, or the queue that all share if the maker of ``of`` may not have one more destination."""
+        destinations = self._destinations
+        if target is None or of == DEFAULT_TARGET or destinations.has_room_for(target, destinations.maker(of)):
+            return target
+        return DEFAULT_TARGET  # prove: dead-letters-leave-room "DEFAULT_TARGET" -> "target"
 
     def _letter(
         self,
@@ -107,8 +117,8 @@ class DeadLetters(Part):
         expiration = self._clock() + strategy.expiration if strategy.expiration else 0
         return dead_letter(message, target, cause, message_id, expiration)
 
-    def _add(self, letter: Message, target: Destination) -> AddMessage:
-        return AddMessage(letter, self._destinations.dead_letter_queue(target).owners, encode_payload(letter))
+    def _add(self, letter: Message, target: Destination, user: str | None) -> AddMessage:
+        return AddMessage(letter, self._destinations.dead_letter_queue(target, user).owners, encode_payload(letter))
 
     def _bury_in_topic(
         self, topic: Topic, letter: Message, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None
@@ -132,7 +142,7 @@ class DeadLetters(Part):
         """A topic's consumer that does not keep up lost ``message``: it becomes a dead letter if it is wanted as one,
         the same one for all of them, and while there is room for that."""
         strategy = self._policies.of(message.destination).dead_letter
-        target = strategy.target(message.destination)
+        target = self._place(strategy.target(message.destination), message.destination)
         if (
             target is None
             or target.is_topic
@@ -143,7 +153,25 @@ class DeadLetters(Part):
             return
         cause = "a consumer of its topic did not keep up"
         letter = self._letter(message, message.destination, target, strategy, cause, has_own_id=True)
-        self._bury((self._add(letter, target),), None)
+        self._bury((self._add(letter, target, self._destinations.maker(message.destination)),), None)
+
+    def bury_due(
+        self, message: Message, user: str | None, cause: str, parts: Sequence[AddMessage | RemoveMessage]
+    ) -> Destination | None:
+        """``message``, whose time came, may not go where ``user`` meant it to go: it becomes a dead letter of the first
+        destination that it names, together with ``parts``. Return where it goes; None: the policy keeps no such letter,
+        and only ``parts`` are done."""
+        of = names.split(message.destination)[0]
+        strategy = self._policies.of(of).dead_letter
+        target = strategy.target(of)
+        if target is not None and not self._destinations.has_room_for(target, user):
+            target = DEFAULT_TARGET
+        if target is None or target.is_topic or not strategy.wants(is_persistent=message.persistent, is_expired=False):
+            self._bury(parts, None)
+            return None
+        letter = self._letter(message, of, target, strategy, cause, has_own_id=False)
+        self._bury((self._add(letter, target, user), *parts), None)
+        return target
 
     def _bury(
         self,

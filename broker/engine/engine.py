@@ -126,6 +126,7 @@ class Engine:
         self.store = store
         guarded = PrivateAccess(access or OpenAccess(is_everywhere=True))
         self.check = guarded.check
+        self._guarded = guarded
         self._in_thread = loop.in_thread
         self._start = start = loop.start
         self._settings = settings
@@ -243,6 +244,8 @@ class Engine:
         self.opened(connection)
         client: Client = connection.client
         client.principal = principal
+        if principal.is_of_settings:
+            self._guarded.know(principal)
 
     def opened_for(self, connection: Connection, principal: Principal, state: Destination) -> None:
         """As ``opened_as``, of the broker, which acts for a client that is away: with the rights of ``principal``, and
@@ -252,6 +255,12 @@ class Engine:
         client.private = state
         client.is_stand_in = True
         client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
+
+    def act_as_now(self, connection: Connection, user: str | None) -> None:
+        """From now on ``connection`` acts with the rights that ``user`` has now. Raises ClientError as Access.identify
+        does."""
+        client: Client = connection.client
+        client.principal = self._guarded.identify(user)
 
     def enter(self, connection: Connection, command: commands.Connect) -> None:
         """Take the client id of ``command`` for a connection that was ``opened_as`` or ``opened_for``. Refused where
@@ -283,9 +292,9 @@ class Engine:
         no such queue, or ``principal`` may not delete it."""
         destination = Destination(DestinationKind.QUEUE, name)
         self.check(principal, Operation.REMOVE, destination)
-        if not self._destinations.exists(destination):
+        queue = self._destinations.existing(destination)
+        if not isinstance(queue, Queue):
             raise refusal(f"There is no destination {destination}", kind=ErrorKind.DESTINATION)
-        queue = self._destinations.queue(destination)
         if consumers is not None and consumers != queue.is_paused:
             if consumers:
                 queue.pause()

@@ -59,7 +59,9 @@ class IdleDestinations(Part):
                 since = now
             if room and now - since >= policy.inactive_timeout_before_gc and not self._is_in_doubt():
                 room -= 1
-                self._let_go(target or self._destinations.queue(destination))
+                target = target or self._destinations.existing(destination)
+                assert target is not None, "it has a name"
+                self._let_go(target)
             else:
                 self._idle[destination] = (since, sent)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client
-from tandemmq.broker.core.commands import ErrorKind, refusal
+from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.broker.core.private_access import refused_private
@@ -39,9 +39,9 @@ class Router(Part):
         self.pending: Queue | None = None
         self._virtual = shared.settings.virtual_destinations
 
-    def routes(self, client: Client | None, message: Message, pace: Pace) -> Work[list[tuple[Message, Target]]]:
-        """Each queue and topic that gets the message, with the copy that is for it. ClientError when one of them may
-        not. No client: the broker sends what it was given before."""
+    def routes(self, client: Client, message: Message, pace: Pace) -> Work[list[tuple[Message, Target]]]:
+        """Each queue and topic that gets the message, with the copy that is for it. ClientError when one of them is
+        closed to the client."""
         destination = message.destination
         if destination == PENDING:
             assert self.pending is not None, "only the scheduler makes such messages"
@@ -53,8 +53,7 @@ class Router(Part):
             raise refusal(
                 f"{destination} names {len(parts)} destinations", f"1 to {names.COMPOSITE_PARTS_MAX} may be named."
             )
-        if client is not None:
-            self.check_size(message, len(parts))
+        self.check_size(message, len(parts))
         copies = [altered(message, destination=part, original_destination=destination) for part in parts]
         routed = []
         for copy in copies:
@@ -73,14 +72,13 @@ class Router(Part):
             )
 
     def _routes_of_one(
-        self, client: Client | None, message: Message, pace: Pace, forwards: int = 0
+        self, client: Client, message: Message, pace: Pace, forwards: int = 0
     ) -> Work[list[tuple[Message, Target]]]:
         destination = message.destination
         if forwards and names.is_private(destination):
             raise refused_private(destination)
         policy = self._policies.of(destination)
-        if client is not None:
-            self.check_may_send(client, destination)
+        self.check_may_send(client, destination)  # prove: each-copy-needs-the-right
         if policy.max_message_size is not None and message.size > policy.max_message_size:
             raise refusal(
                 f"A message of {message.size} bytes is too large for {destination}",
@@ -88,7 +86,8 @@ class Router(Part):
                 ErrorKind.RESOURCE,
             )
         message = self._aged(message, policy)
-        target = self._destinations.route(destination, None if client is None else client.principal.owner)
+        # prove: what-begins-counts "client.principal.owner" -> "None"
+        target = self._destinations.route(destination, client.principal.owner)
         while isinstance(target, Topic) and target.beginning is not None:
             next(target.beginning, None)
             yield
@@ -96,7 +95,6 @@ class Router(Part):
         if composite is None and mirrored is None and not is_virtual:
             if (
                 isinstance(target, Queue)
-                and client is not None
                 and target.owner
                 and _is_plain(policy)
                 and destination not in self._destinations.closed_to_producers
@@ -119,7 +117,7 @@ class Router(Part):
         return routed
 
     def _forwarded(
-        self, client: Client | None, message: Message, takers: list[Destination], pace: Pace, forwards: int
+        self, client: Client, message: Message, takers: list[Destination], pace: Pace, forwards: int
     ) -> Work[list[tuple[Message, Target]]]:
         """As ``routes``, of the copies for ``takers``."""
         destination = message.destination
@@ -129,8 +127,7 @@ class Router(Part):
                 "See [[virtual_destinations]] of the broker: they may lead in a circle.",
                 ErrorKind.DESTINATION,
             )
-        if client is not None:
-            self.check_size(message, 1 + len(takers))
+        self.check_size(message, 1 + len(takers))
         routed: list[tuple[Message, Target]] = []
         for taker in takers:
             copy = altered(message, destination=taker, original_destination=destination)
@@ -172,8 +169,9 @@ class Router(Part):
             yield from self._targets_of_one(client, message, part, 0)
 
     def _targets_of_one(
-        self, client: Client, message: Message, destination: Destination, forwards: int
+        self, client: Client, message: Message, destination: Destination, forwards: int, *, begins: bool = True
     ) -> Iterator[Target]:
+        """Not ``begins``: none, and nothing begins; only the rights are asked for."""
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
         takers = [] if composite is None else composite.takers(message)
@@ -181,8 +179,8 @@ class Router(Part):
         if mirrored is not None and keeps:
             takers.append(mirrored.topic(destination.name))
         for taker in takers if forwards < FORWARDS_MAX else ():
-            yield from self._targets_of_one(client, message, taker, forwards + 1)
-        if not keeps:
+            yield from self._targets_of_one(client, message, taker, forwards + 1, begins=begins)
+        if not keeps or not begins:
             return
         yield self._destinations.route(destination, client.principal.owner)
         if is_virtual:
@@ -212,10 +210,23 @@ class Router(Part):
             self.check_may_send(client, part)
             self._destinations.route(part, client.principal.owner)
 
-    def check_may_send_all(self, client: Client, destination: Destination) -> None:
-        """ClientError when a part of it is closed to the client."""
+    def check_may_send_all(self, client: Client, message: Message, destination: Destination) -> None:
+        """ClientError when a part of ``destination``, or what that sends ``message`` on to, is closed to the client."""
         for part in names.split(destination):
-            self.check_may_send(client, part)
+            for _ in self._targets_of_one(client, message, part, 0, begins=False):
+                pass
+
+    def keeps_origin(self, client: Client, message: Message) -> bool:
+        """Whether ``message`` may say that it was sent to its original destination before: what becomes of dead
+        letters goes there, so only a client who may send there says so."""
+        origin = message.original_destination
+        if origin is None or client.may_feed(message.destination):
+            return True
+        try:
+            self.check_may_send_all(client, message, origin)
+        except ClientError:
+            return False  # prove: origin-needs-the-right "False" -> "True"
+        return True
 
     def check_reply_to(self, client: Client, reply_to: Destination) -> None:
         """ClientError when others would be asked to answer where the client may not send itself."""
@@ -227,6 +238,9 @@ class Router(Part):
     def check_may_send(self, client: Client, destination: Destination) -> None:
         """Once for each destination and client. ClientError when it may not, or nobody can."""
         if destination in client.may_send:
+            if not self._destinations.exists(destination) and not client.may_feed(destination):
+                # It ended since then: who may send there need not be one who may have it begin again.
+                self._access.check(client.principal, Operation.CREATE, destination)  # prove: recreating-needs-the-right
             return
         if client.may_feed(destination):
             self._remember(client, destination)

@@ -71,7 +71,7 @@ class Subscriber(Part):
                     "A consumer has the one or the other.",
                     ErrorKind.DESTINATION,
                 )
-            self._check_may_read(client, part)
+            self._check_may_read(client, part)  # prove: reading-needs-the-right
         selector = None if command.selector is None else compile_selector(command.selector)
         if command.share is not None:
             yield from self._subscribe_shared(client, command, command.share, parts)
@@ -190,10 +190,10 @@ class Subscriber(Part):
         )
         subscription.has_extension = policy.use_prefetch_extension
         user = client.principal.owner
-        queues = [self._destinations.queue(part, user) for part in parts if not names.is_wildcard(part.name)]
+        queues = [self._destinations.begin_queue(part, user) for part in parts if not names.is_wildcard(part.name)]
         for part in parts:
             if self._destinations.needs_queue(part) and not command.is_browser:
-                self._destinations.queue(part, user)  # where its messages wait while it is away
+                self._destinations.begin_queue(part, user)  # where its messages wait while it is away
         _enter(client, command, subscription)
         if command.is_browser:
             subscription.prefetch_now = prefetch_now
@@ -218,6 +218,7 @@ class Subscriber(Part):
     def _subscribe_durable(
         self, client: Client, command: Subscribe, name: str, parts: tuple[Destination, ...]
     ) -> Work[None]:
+        self._begin_topics(client, parts)
         durable = yield from self._durables.of(client, command, name, parts)
         prefetch_now = self._prefetch(client, command, parts[0], is_topic=True, is_durable=True)
         subscription = Subscription(
@@ -238,6 +239,7 @@ class Subscriber(Part):
         self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]
     ) -> Work[None]:
         share = self._durables.shared(client, command, group, parts)
+        self._begin_topics(client, parts)
         prefetch_now = self._prefetch(client, command, parts[0], is_topic=True, is_durable=True)
         subscription = Subscription(command.id, client.connection, command.ack, prefetch_now())
         subscription.prefetch_now = prefetch_now
@@ -245,6 +247,13 @@ class Subscriber(Part):
         _enter(client, command, subscription)
         yield from self._advising.subscribed(client, command, subscription, parts)
         yield from self._durables.share(share, subscription, client, command, partial(self._may_read, client))
+
+    def _begin_topics(self, client: Client, parts: tuple[Destination, ...]) -> None:
+        """The topics that are named begin, and count for the client's user, as those of other subscriptions do."""
+        for part in parts:
+            if part.kind is DestinationKind.TOPIC and not names.is_wildcard(part.name):
+                # prove: durable-topics-count "client.principal.owner" -> "None"
+                self._destinations.topic(part, client.principal.owner)
 
     def _prefetch(
         self, client: Client, command: Subscribe, destination: Destination, **kind: bool

@@ -55,7 +55,7 @@ class Transactions(Part):
         try:
             # A schedule that cannot be kept is told now; its delay begins with the commit (SchedulerBroker).
             if self._router.known_target(client, message) is None and sender.scheduled(client, message) is message:
-                self._router.check_may_send_all(client, message.destination)
+                self._router.check_may_send_all(client, message, message.destination)
         except ClientError as error:
             transaction.rollback_reason = transaction.rollback_reason or error.message
             raise

@@ -26,6 +26,7 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.broker.security import users
 from tandemmq.broker.security.file_changes import Watched
+from tandemmq.broker.security.identities import Identities, unknown_user
 from tandemmq.broker.security.known_logins import KnownLogins
 from tandemmq.broker.security.login_lanes import Lane, LoginLanes, Try
 from tandemmq.broker.security.login_throttle import LoginThrottle, network
@@ -57,6 +58,9 @@ class Directory(Protocol):
 
     def find(self, login: str, passcode: str) -> Principal | None:
         """Who that is, if the password is right. Blocks, on any thread. Raises DirectoryError."""
+
+    def named(self, login: str) -> Principal | None:
+        """As ``find``, of a user who proved it before. None: there is no such user."""
 
 
 ANONYMOUS: Final = Principal("anonymous", frozenset({"anonymous"}))
@@ -101,6 +105,7 @@ class Logins:
     _key: bytes = field(default_factory=partial(secrets.token_bytes, _KEY_BYTES), init=False)
     _remembered: OrderedDict[bytes, tuple[Principal, float]] = field(default_factory=OrderedDict, init=False)
     _waiting: dict[tuple[Lane, bytes], list[tuple[Credentials, Known]]] = field(default_factory=dict, init=False)
+    _identities: Identities | None = field(default=None, init=False)
     _epoch: int = field(default=0, init=False)
     _lanes: LoginLanes = field(default_factory=LoginLanes, init=False)
     _directory_lanes: LoginLanes = field(default_factory=partial(LoginLanes, DIRECTORY_THREADS), init=False)
@@ -114,6 +119,8 @@ class Logins:
         if self.users_file is not None:
             self._file = Watched([self.users_file])
             self._users = users.load(self.users_file)
+        if self.directory is not None:
+            self._identities = Identities(self.directory)
 
     # ---- broker.core.access.Access
 
@@ -126,6 +133,22 @@ class Logins:
     @property
     def has_rights(self) -> bool:
         return self.rights.has_rights
+
+    def identify(self, user: str | None) -> Principal:
+        anonymous = self.anonymous
+        is_anonymous = user is None or user == anonymous.principal.name
+        if is_anonymous or (self.users_file is None and self.directory is None):
+            if not (anonymous.is_local or anonymous.is_remote):
+                raise unknown_user(user)  # prove: nobody-acts-without-a-name "raise unknown_user(user)" -> "pass"
+            return anonymous.principal
+        assert user is not None, "it is no anonymous client's"
+        found = self._users.by_name.get(user)
+        if found is not None:
+            return found.principal
+        if self._identities is None:
+            # prove: removed-users-act-no-more "unknown_user(user)" -> "ClientError('?')"
+            raise unknown_user(user)
+        return self._identities.identify(user)
 
     def connect(self, credentials: Credentials, then: Known) -> None:
         login, passcode = credentials.login, credentials.passcode
@@ -316,6 +339,8 @@ class Logins:
         self.problem = None
         self._epoch += 1
         self._remembered.clear()
+        if self._identities is not None:
+            self._identities.forget()
         log.info("%s: %d users", self.users_file, len(self._users.by_name), extra=log_events.USERS_READ)
         changed = frozenset(name for name, user in former.items() if self._users.by_name.get(name) != user)
         if changed and self.on_changed is not None:
@@ -329,6 +354,8 @@ class Logins:
         self._lanes.close()
         self._directory_lanes.close()
         self._known.close()
+        if self._identities is not None:
+            self._identities.close()
 
 
 def _find(user: User | None, directory: Directory | None, login: str, passcode: str) -> tuple[Principal | None, bool]:

@@ -627,6 +627,9 @@ class Remembered:
             raise DirectoryError("ldap://h: no route to host")
         return self.people.get((login, passcode))
 
+    def named(self, login: str) -> Principal | None:
+        return self.find(login, "d")
+
 
 async def test_the_directory_is_asked_for_whom_the_file_does_not_know(file: Path) -> None:
     people = Remembered()
