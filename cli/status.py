@@ -73,6 +73,7 @@ def _answer_for_viewers(
     a role, the broker's own token is looked for, in the file that the broker names."""
     short: dict[str, Any] | None = None
     refused: urllib.error.HTTPError | None = None
+    has_no_role: urllib.error.HTTPError | None = None
     try:
         short = answer_to(request, ANSWER_SECONDS_MAX)
         if short is None or not is_short(short):
@@ -83,10 +84,14 @@ def _answer_for_viewers(
         refused = error
     if authorization is not None:
         request.add_header("Authorization", authorization)
-        found = answer_to(request, ANSWER_SECONDS_MAX)
-        if found is None or not is_short(found):
-            return found
-        short, refused = found, None
+        try:
+            found = answer_to(request, ANSWER_SECONDS_MAX)
+            if found is None or not is_short(found):
+                return found
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.FORBIDDEN:
+                raise
+            has_no_role = error
     try:
         if refused is None:
             request.add_header("Authorization", NO_TOKEN)
@@ -98,6 +103,8 @@ def _answer_for_viewers(
     except click.ClickException as error:
         if short is not None:
             return short
+        if has_no_role is not None:
+            raise has_no_role from error
         raise NotABroker(error.message) from error
     request.add_header("Authorization", f"Bearer {token}")
     return answer_to(request, ANSWER_SECONDS_MAX)
