@@ -75,17 +75,16 @@ class Rights:
     def _is_granted(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:
         kind, name = destination
         asked = Pattern(name) if is_wildcard(name) else None
-        # A client that subscribes to a pattern is refused if nothing that it matches is for it; else each is asked for.
-        is_part_enough = operation is Operation.READ
         for of, pattern, grant in self._grants:
-            if of is kind and (
-                pattern.matches(name)
-                if asked is None
-                # prove: a-right-to-all-covers-all "pattern.covers(asked)" -> "pattern.matches(name)"
-                else pattern.meets(asked)
-                if is_part_enough
-                else pattern.covers(asked)
-            ):
+            if asked is None:
+                is_meant = pattern.matches(name)
+            elif operation is Operation.READ:
+                # A client that subscribes to a pattern is refused if nothing of it is for that client; else each
+                # destination that it comes to is asked for.
+                is_meant = pattern.meets(asked)
+            else:
+                is_meant = pattern.covers(asked)  # prove: a-right-to-all-covers-all "covers(asked)" -> "matches(name)"
+            if of is kind and is_meant:
                 granted = grant.groups(operation)
                 if EVERYBODY in granted or not granted.isdisjoint(groups):
                     return True
