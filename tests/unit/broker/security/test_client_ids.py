@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.commands import AckMode, ClientError, Connect, ErrorKind
 from tandemmq.broker.core.names import MQTT_SESSION
 from tandemmq.broker.core.settings import EngineSettings
@@ -130,11 +131,11 @@ USES = {
 def test_an_operator_makes_no_state_under_it_and_gives_way(harness: Harness, use: str) -> None:
     # proves: a-guest-makes-no-durable, a-guest-claims-nothing
     topic, name, errors = USES[use]
-    harness.user("root", None, client_id="maker").send("", PRICES)  # the topic is there
+    harness.access = OpenAccess(is_everywhere=True)  # from before users were set up
+    harness.fail_over()
     harness.user("alice", None, client_id="till").subscribe("u", PRICES, AckMode.AUTO, durable_name="unclaimed")
     harness.turn()
-    for each in harness.store._owners.values():
-        each.user = None
+    harness.access = Harness.access
     harness.fail_over()
     with_sessions(harness)
     durable(harness)
@@ -144,7 +145,7 @@ def test_an_operator_makes_no_state_under_it_and_gives_way(harness: Harness, use
     assert [each.kind for each in root.session.errors] == errors
     assert harness.come("alice").is_connected
     assert root.is_closed
-    assert not [each for each in harness.engine._destinations.durables.values() if each.user == "root"]
+    assert "root" not in [each.user for each in harness.store.owners()]
 
 
 def test_an_operator_has_no_session_under_it(harness: Harness) -> None:
