@@ -48,7 +48,7 @@ def ask(admin: str, page: str = "status") -> dict[str, Any]:
         answer = _answer_for_viewers(request, place, authorization)
     except urllib.error.HTTPError as error:
         told = answer_of(error).get("error")
-        reason = f": {told}" if told and error.code == HTTPStatus.UNAUTHORIZED else ""
+        reason = f": {told}" if told and error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) else ""
         raise NotABroker(f"{place} answers {error.code} {error.reason} for /{page}{reason}") from error
     except (OSError, ValueError) as error:
         raise NoBroker(f"no broker answers at {place}: {reason_of(error)}") from error
@@ -69,10 +69,11 @@ def is_short(answer: dict[str, Any]) -> bool:
 def _answer_for_viewers(
     request: urllib.request.Request, place: str, authorization: str | None
 ) -> dict[str, Any] | None:
-    """As ``answer_to``; the user or the token is shown where the answer needs one. Without both, the broker's own token
-    is looked for, in the file that the broker names."""
+    """As ``answer_to``; the user or the token is shown where the answer needs one. Without both, and for a user without
+    a role, the broker's own token is looked for, in the file that the broker names."""
     short: dict[str, Any] | None = None
     refused: urllib.error.HTTPError | None = None
+    has_no_role: urllib.error.HTTPError | None = None
     try:
         short = answer_to(request, ANSWER_SECONDS_MAX)
         if short is None or not is_short(short):
@@ -83,7 +84,14 @@ def _answer_for_viewers(
         refused = error
     if authorization is not None:
         request.add_header("Authorization", authorization)
-        return answer_to(request, ANSWER_SECONDS_MAX)
+        try:
+            found = answer_to(request, ANSWER_SECONDS_MAX)
+            if found is None or not is_short(found):
+                return found
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.FORBIDDEN:
+                raise
+            has_no_role = error
     try:
         if refused is None:
             request.add_header("Authorization", NO_TOKEN)
@@ -95,6 +103,8 @@ def _answer_for_viewers(
     except click.ClickException as error:
         if short is not None:
             return short
+        if has_no_role is not None:
+            raise has_no_role from error
         raise NotABroker(error.message) from error
     request.add_header("Authorization", f"Bearer {token}")
     return answer_to(request, ANSWER_SECONDS_MAX)

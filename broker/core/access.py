@@ -32,9 +32,14 @@ LOGIN_SHOWN_MAX: Final = 255
 
 
 class Operation(Enum):
-    """What is done with a destination; the values are the words of ActiveMQ's refusals (AuthorizationBroker)."""
+    """What is done with a destination; the values are the words of ActiveMQ's refusals (AuthorizationBroker).
+
+    A pattern may be read if some destination that it matches may be read (READ). For every other operation, and for
+    READ_ALL, one grant must cover all destinations that the pattern matches.
+    """
 
     READ = "read from"
+    READ_ALL = "read all of"
     WRITE = "write to"
     CREATE = "create"
     REMOVE = "remove"
@@ -94,6 +99,9 @@ class Access(Protocol):
         """Raises ClientError of kind SECURITY, not fatal, when ``principal`` may not. Of a composite or a pattern each
         part, and each match, is to be asked for by itself. Costs one dictionary look-up."""
 
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        """As ``check``, without an error, which costs more than the answer."""
+
     @property
     def has_rights(self) -> bool:
         """Whether anything has to be granted."""
@@ -130,6 +138,13 @@ class OpenAccess:
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         pass
 
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        try:
+            self.check(principal, operation, destination)
+        except ClientError:
+            return False
+        return True
+
     has_rights = False
     problem: str | None = None
 
@@ -161,15 +176,16 @@ def refused_operation(principal: Principal, operation: Operation, destination: D
     return refusal(text, kind=ErrorKind.SECURITY)
 
 
-def is_admin(check: Callable[[Principal, Operation, Destination], None], principal: Principal) -> bool:
-    """Whether ``principal`` has the right ``admin`` on all queues and topics: nothing is hidden from such a user.
-    ``check`` as of Access."""
-    try:
-        for everything in _EVERYTHING:
-            check(principal, Operation.CREATE, everything)
-    except ClientError:
-        return False
-    return True
+class Decides(Protocol):
+    """The part of Access that answers."""
+
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool: ...
+
+
+def is_admin(access: Decides, principal: Principal) -> bool:
+    """Whether ``principal`` has the right ``admin`` on all queues and topics: nothing is hidden from such a user. Where
+    there are no rights, every user has it."""
+    return all(access.may(principal, Operation.CREATE, everything) for everything in _EVERYTHING)
 
 
 def is_for_everybody(operation: Operation, destination: Destination) -> bool:

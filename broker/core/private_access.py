@@ -37,6 +37,11 @@ class PrivateAccess:
             raise refused_private(destination)
         self._access.check(principal, operation, destination)
 
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        if is_private(destination) and not principal.may_everything:
+            return False
+        return self._access.may(principal, operation, destination)
+
     @property
     def has_rights(self) -> bool:
         return self._access.has_rights

@@ -1,8 +1,10 @@
 """Which clients get an advisory, and what of it: an advisory reveals no more than its receiver may read.
 
 Once there are rights, a client gets an advisory about a destination if its user may read that destination, and one
-about a connection if the connection is its own user's. Selectors and client ids are left out, unless the user has the
-right ``network`` there. An admin gets everything. The right to read the advisory topic is asked for besides.
+about a connection if the connection is its own user's. Of a composite destination the user must be able to read every
+part, and of a pattern all that it matches: the words of the name are told, too. Selectors and client ids are left out,
+unless the user has the right ``network`` there. An admin gets everything. The right to read the advisory topic is asked
+for besides.
 
 Temporary destinations have no rights of their own. A client hears of one if its user owns it, if the client was given
 its name as the address of a reply, or if its user has the right ``network`` for the advisory topic.
@@ -15,9 +17,8 @@ from dataclasses import replace
 from tandemmq.broker.core.access import Operation, is_admin
 from tandemmq.broker.core.advisor import ConnectionFact, ConsumerFact, DurableFact, Fact, MasterFact
 from tandemmq.broker.core.client import Client
-from tandemmq.broker.core.names import ADVISORY_TOPICS
+from tandemmq.broker.core.names import ADVISORY_TOPICS, split
 from tandemmq.broker.core.private_access import PrivateAccess
-from tandemmq.broker.engine.refusals import may
 from tandemmq.store.records.message import Destination, DestinationKind
 
 # Of so many temporary destinations a client is known to have been given the name.
@@ -53,22 +54,28 @@ class AdvisoryRights:
             return True
         if isinstance(fact, ConnectionFact):
             return fact.user == client.principal.name or self._is_admin(client)
-        destination = fact.destination
-        if destination is None:  # a producer that names none
+        if fact.destination is None:  # a producer that names none
             return self._is_admin(client)
-        if destination.kind > DestinationKind.TOPIC:
-            return self.may_know(client, destination)
-        return may(self._access, client.principal, Operation.READ, destination) or self._is_admin(client)
+        # prove: all-parts-may-be-read "_parts(fact.destination)" -> "(fact.destination,)"
+        return all(self._may_hear_of(client, part) for part in _parts(fact.destination))
+
+    def _may_hear_of(self, client: Client, part: Destination) -> bool:
+        if part.kind > DestinationKind.TOPIC:
+            return self.may_know(client, part)
+        # prove: a-pattern-may-be-read-as-a-whole "READ_ALL" -> "READ"
+        return self._access.may(client.principal, Operation.READ_ALL, part) or self._is_admin(client)
 
     def _may_see_all(self, client: Client, fact: Fact) -> bool:
         """Whether selectors and client ids are for ``client``, which may hear of ``fact``."""
         if not (self.are_there and isinstance(fact, ConsumerFact | DurableFact)):
             return True
-        of = _TEMPORARY_TOPICS.get(fact.destination.kind, fact.destination)
-        return may(self._access, client.principal, Operation.NETWORK, of) or self._is_admin(client)
+        parts = [_TEMPORARY_TOPICS.get(part.kind, part) for part in _parts(fact.destination)]
+        return all(self._access.may(client.principal, Operation.NETWORK, part) for part in parts) or self._is_admin(
+            client
+        )
 
     def _is_admin(self, client: Client) -> bool:
-        return is_admin(self._access.check, client.principal)
+        return is_admin(self._access, client.principal)
 
     # ---- temporary destinations
 
@@ -80,7 +87,7 @@ class AdvisoryRights:
         if client in self.knowing.get(temporary, ()):
             return True
         of = _TEMPORARY_TOPICS[temporary.kind]
-        return may(self._access, client.principal, Operation.NETWORK, of) or self._is_admin(client)
+        return self._access.may(client.principal, Operation.NETWORK, of) or self._is_admin(client)
 
     def give(self, client: Client, temporary: Destination) -> None:
         """``client`` is given the name of that one."""
@@ -110,6 +117,11 @@ class AdvisoryRights:
             del self.told[client]
         if not knowing:
             del self.knowing[temporary]
+
+
+def _parts(destination: Destination) -> tuple[Destination, ...]:
+    """A client was let in with this name, so it can be split."""
+    return split(destination) if "," in destination.name else (destination,)
 
 
 def without_details(fact: Fact) -> Fact:

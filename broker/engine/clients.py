@@ -287,7 +287,7 @@ class Clients(Part):
             if command.client_id == CLIENT_ID:
                 raise ClientError(f"Client id {CLIENT_ID} is the broker's own", kind=ErrorKind.CLIENT_ID)
             if not (client.is_stand_in or principal.may_everything):
-                self.client_ids.check(principal, command, session_user)
+                client.is_guest = self.client_ids.check(principal, command, session_user)
             other = self._client_ids.get(command.client_id)
             if other is not None and self._gives_way(other, principal, session_user, client, command):
                 self._take_over(other, principal, client)

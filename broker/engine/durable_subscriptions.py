@@ -71,7 +71,9 @@ class DurableSubscriptions(Part):
                 return durable
             # As JMS wants it: under the same name begins another one.
             durable.check_unused()
+            _check_may_make(client)
             yield from self.delete(durable, None)
+        _check_may_make(client)
         self._destinations.add_durable(asked)
         return asked
 
@@ -198,6 +200,8 @@ class DurableSubscriptions(Part):
             is_other = holding is not None and holding.share != share
             if is_other or subscription_key(client_id, name) in self._destinations.durables:
                 raise refusal(f"Client {client_id} has another durable subscription {name}", kind=ErrorKind.STATE)
+            if holding is None:
+                _check_may_make(client)
         return share
 
     def share(
@@ -339,6 +343,16 @@ class DurableSubscriptions(Part):
         self, durable: DurableSubscriber, topic: Destination, owner: int, waiting: ReceiptDue | None
     ) -> None:
         self._append(RemoveOwner(owner, encode_unsubscribe(topic, durable.client_id, durable.name), waiting))
+
+
+def _check_may_make(client: Client) -> None:
+    """ClientError if that client id is another user's, so that no operator becomes an owner beside that user."""
+    if client.is_guest:  # prove: a-guest-makes-no-durable
+        raise refusal(
+            f"Client id {client.id!r} belongs to another user",
+            "An operator uses and deletes the durable subscriptions under it, and makes none.",
+            ErrorKind.SECURITY,
+        )
 
 
 def _record(durable: DurableSubscriber, topic: Destination, *, is_retroactive: bool = False) -> bytes:

@@ -228,7 +228,7 @@ class Subscriber(Part):
         subscription.has_extension = self._policies.of(parts[0]).use_prefetch_extension
         may_read = partial(self._may_read, client)
         durable.reserve(subscription, may_read)
-        if durable.user is None:
+        if durable.user is None and not client.is_guest:  # prove: a-guest-claims-nothing " and not client.is_guest"
             durable.user = client.principal.owner
         self._durables.claim(durable)
         _enter(client, command, subscription)

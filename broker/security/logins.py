@@ -127,6 +127,9 @@ class Logins:
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         self.rights.check(principal, operation, destination)
 
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        return self.rights.may(principal, operation, destination)
+
     @property
     def has_rights(self) -> bool:
         return self.rights.has_rights

@@ -151,22 +151,23 @@ def test_a_handover_is_for_who_may(guarded: BrokerProcess) -> None:
 
 @pytest.mark.promise("admin-rights")
 @pytest.mark.parametrize(
-    ("login", "environment", "sees"),
+    ("login", "environment", "has_token", "sees"),
     [
-        ((), {}, True),  # the file of the token is found, and may be read
-        ((), {"TANDEMMQ_ADMIN_TOKEN": "wrong"}, None),
-        (("--login", "ann"), {"TANDEMMQ_PASSCODE": "secret"}, True),
-        (("--login", "ann"), {"TANDEMMQ_PASSCODE": "wrong"}, None),
-        (("--login", "bob"), {"TANDEMMQ_PASSCODE": "secret"}, None),
-        ("no token", {}, False),
+        ((), {}, True, True),  # the file of the token is found, and may be read
+        ((), {"TANDEMMQ_ADMIN_TOKEN": "wrong"}, True, None),
+        (("--login", "ann"), {"TANDEMMQ_PASSCODE": "secret"}, False, True),
+        (("--login", "ann"), {"TANDEMMQ_PASSCODE": "wrong"}, True, None),
+        # A user without a role sees what is seen without a login.
+        (("--login", "bob"), {"TANDEMMQ_PASSCODE": "secret"}, True, True),
+        (("--login", "bob"), {"TANDEMMQ_PASSCODE": "secret"}, False, False),
+        ((), {}, False, False),
     ],
 )
 def test_status_is_whole_for_viewers_and_short_for_others(
-    guarded: BrokerProcess, login: tuple[str, ...], environment: dict[str, str], sees: bool | None
+    guarded: BrokerProcess, login: tuple[str, ...], environment: dict[str, str], has_token: bool, sees: bool | None
 ) -> None:
     """``sees`` None: a login that is shown and wrong is refused."""
-    if login == "no token":
-        login = ()
+    if not has_token:
         Path(guarded.data, "index", "a.admin-token").write_text("no token\n")
     command = ["status", "--json", "--admin", f"http://127.0.0.1:{guarded.admin}", *login]
     done = CliRunner().invoke(main, command, env=environment)
@@ -180,6 +181,8 @@ def test_status_is_whole_for_viewers_and_short_for_others(
     assert (answer.keys() == {"role", "epoch", "version", "live", "ready"}) is not sees
     done = CliRunner().invoke(main, ["lock", "status", *command[2:]], env=environment)
     assert done.exit_code == (0 if sees else 3), done.output
+    if login and not sees:
+        assert "bob has no role; this needs viewer" in done.output
 
 
 def test_another_user_of_the_host_is_told_what_he_lacks(guarded: BrokerProcess) -> None:

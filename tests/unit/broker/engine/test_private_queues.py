@@ -129,6 +129,7 @@ def test_rights_on_everything_are_no_rights_on_them(operation: Operation) -> Non
     access = PrivateAccess(Everything(Rights((Grant(QUEUE, ">", *[all_of_it] * 4),))))
     access.check(Principal("ann"), operation, ORDERS)
     access.check(OPERATOR, operation, STATE)
+    assert [access.may(each, operation, STATE) for each in (OPERATOR, Principal("ann"))] == [True, False]
     with pytest.raises(ClientError, match="is the broker's own") as caught:
         access.check(Principal("ann"), operation, STATE)
     assert (caught.value.kind, caught.value.is_fatal) == (ErrorKind.SECURITY, False)
@@ -138,7 +139,7 @@ class Everything:
     """As an Access, of these rights."""
 
     def __init__(self, rights: Rights) -> None:
-        self.check = rights.check
+        self.check, self.may = rights.check, rights.may
         self.has_rights = rights.has_rights
 
     def connect(self, credentials: Any, then: Any) -> None:

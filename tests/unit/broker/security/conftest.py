@@ -42,6 +42,9 @@ class RuledAccess(OpenAccess):
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         self.rights.check(principal, operation, destination)
 
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        return self.rights.may(principal, operation, destination)
+
 
 @pytest.fixture
 def authority(tmp_path: Path, require_program: Callable[[object, str], None]) -> Authority:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.promise("advisories", "rights")
 WATCHERS, SHOPS, BROKERS, ADMINS = (frozenset({each}) for each in ("watchers", "shops", "brokers", "admins"))
 EVERYBODY = frozenset({"*"})
 OWNERS = frozenset({"owners"})
+KINDS = (DestinationKind.QUEUE, DestinationKind.TOPIC)
 RIGHTS = [
     # As in the examples of ActiveMQ: everybody may read all advisory topics.
     Grant(DestinationKind.TOPIC, "ActiveMQ.Advisory.>", EVERYBODY, EVERYBODY, EVERYBODY),
@@ -104,6 +105,51 @@ def test_no_way_reveals_more_than_may_be_read(harness: Harness, way: str, is_the
         assert found <= most, user
         if way == "all":
             assert found >= most - (set() if is_there_before else {"topic"}), user
+
+
+ALL_ADVISORIES = "ActiveMQ.Advisory.>"
+OPEN = frozenset({"open"})
+
+
+class Parted(Secured):
+    """dora may read everything, mallory what is open, and olga a single word of that."""
+
+    access = RuledAccess(
+        {"alice": OWNERS, "dora": ADMINS, "mallory": OPEN | BROKERS, "olga": BROKERS},
+        [
+            Grant(DestinationKind.TOPIC, ALL_ADVISORIES, EVERYBODY, EVERYBODY, EVERYBODY),
+            *(Grant(kind, ">", OWNERS | ADMINS, OWNERS, OWNERS | ADMINS) for kind in KINDS),
+            *(Grant(kind, "*", OWNERS, OWNERS, BROKERS, BROKERS) for kind in KINDS),
+            *(Grant(kind, "open.>", OPEN, frozenset(), frozenset(), BROKERS) for kind in KINDS),
+        ],
+    )
+
+
+@pytest.mark.parametrize("what", ["producer", "consumer", "durable"])
+@pytest.mark.parametrize("name", ["open.a,secret.b", "secret.b,open.a", "*.secret.>", "open.a,topic://secret.b"])
+@pytest.mark.parametrize("is_there_before", [True, False])
+def test_of_all_that_a_name_names_each_must_be_readable(name: str, what: str, is_there_before: bool) -> None:
+    # proves: all-parts-may-be-read, a-pattern-may-be-read-as-a-whole
+    harness = Parted(EngineSettings(), advisor=advisor())
+    users = ("dora", "mallory", "olga")
+    clients = {user: come(harness, user, ALL_ADVISORIES) for user in users} if is_there_before else {}
+    alice = harness.user("alice", "ID:alice-1", client_id="till 7")
+    harness.turn()
+    queue, topic = (Destination(kind, name) for kind in KINDS)
+    if what == "producer":
+        alice.handle(AddProducer("1:1", queue))
+    elif what == "consumer":
+        alice.subscribe("s", topic if "topic:" in name else queue, AckMode.AUTO, selector=CARD)
+    else:
+        alice.subscribe("d", topic, AckMode.AUTO, durable_name="d")
+        harness.turn()
+        alice.unsubscribe("d", durable_name="d")
+    harness.turn()
+    clients = clients or {user: come(harness, user, ALL_ADVISORIES) for user in users}
+    heard = {user for user, client in clients.items() if "secret" in told(client)}
+    assert heard <= {"dora"}
+    if is_there_before and not alice.session.errors:
+        assert heard, "one who may read all of it hears of it"
 
 
 def test_what_a_topic_keeps_is_not_for_all(harness: Harness) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.commands import AckMode, ClientError, Connect, ErrorKind
 from tandemmq.broker.core.names import MQTT_SESSION
 from tandemmq.broker.core.settings import EngineSettings
@@ -16,12 +17,13 @@ from tandemmq.config.load import load
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import PRICES, Client
 from tests.unit.broker.security.conftest import RuledAccess
-from tests.unit.broker.security.test_connection_ids import Secured
+from tests.unit.broker.security.test_connection_ids import Everybody, Secured
 
 pytestmark = pytest.mark.promise("ids-have-owners")
 
 EVERYBODY = frozenset({"*"})
 ADMINS = frozenset({"admins"})
+ORDERS_TOPIC = Destination(DestinationKind.TOPIC, "orders")
 RIGHTS = [
     Grant(DestinationKind.TOPIC, ">", EVERYBODY, EVERYBODY, ADMINS),
     Grant(DestinationKind.QUEUE, ">", EVERYBODY, EVERYBODY, ADMINS),
@@ -115,6 +117,57 @@ def test_its_owner_comes_in_where_another_is_connected(harness: Harness, state: 
     assert "10.0.0.1" not in texts, "nobody learns the address of another user"
     if gives_way:
         assert not harness.come("root").is_connected, "the owner keeps it"
+
+
+USES = {
+    "another durable subscription": (PRICES, "mine", [ErrorKind.SECURITY]),
+    "one in the place of the owner's": (ORDERS_TOPIC, "d", [ErrorKind.SECURITY]),
+    "one that has no user": (PRICES, "unclaimed", []),
+    "the owner's": (PRICES, "d", []),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_operator_makes_no_state_under_it_and_gives_way(harness: Harness, use: str) -> None:
+    # proves: a-guest-makes-no-durable, a-guest-claims-nothing
+    topic, name, errors = USES[use]
+    harness.access = OpenAccess(is_everywhere=True)  # from before users were set up
+    harness.fail_over()
+    harness.user("alice", None, client_id="till").subscribe("u", PRICES, AckMode.AUTO, durable_name="unclaimed")
+    harness.turn()
+    harness.access = Harness.access
+    harness.fail_over()
+    with_sessions(harness)
+    durable(harness)
+    root = harness.come("root")
+    root.subscribe("s", topic, AckMode.INDIVIDUAL, durable_name=name)
+    harness.turn()
+    assert [each.kind for each in root.session.errors] == errors
+    assert harness.come("alice").is_connected
+    assert root.is_closed
+    assert "root" not in [each.user for each in harness.store.owners()]
+
+
+def test_an_operator_has_no_session_under_it(harness: Harness) -> None:
+    # proves: a-guest-has-no-session
+    durable(harness)
+    root = Client(harness, harness.connection_id())
+    root.handle(Connect("till", "root", state=Destination(DestinationKind.QUEUE, f"{MQTT_SESSION}till")))
+    assert [each.kind for each in root.session.errors] == [ErrorKind.SECURITY]
+    assert harness.come("alice").is_connected
+
+
+@pytest.mark.parametrize("state", ["a durable subscription", "a session"])
+def test_without_rights_no_user_is_an_operator(state: str) -> None:
+    # proves: an-operator-was-granted-it
+    harness = Harness(EngineSettings())
+    harness.access = Everybody()
+    harness.sessions = FakeSessions()
+    harness.fail_over()
+    with_sessions(harness)
+    STATES[state](harness)
+    assert not harness.come("root").is_connected
+    assert harness.come("alice").is_connected
 
 
 def test_who_else_has_it_is_asked_before_anything_holds(harness: Harness) -> None:

@@ -22,6 +22,8 @@ OTHER = Destination(DestinationKind.TOPIC, "other")
 class Ruled(Everybody):
     """Nobody but root may delete."""
 
+    has_rights = True
+
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         if operation is Operation.REMOVE and principal.name != "root":
             raise refused_operation(principal, operation, destination)
