@@ -15,8 +15,8 @@ from typing import Any
 
 NESTING_MAX = 50
 # Repetitions are written out, so this bounds x{1000}{1000}, too.
-INSTRUCTIONS_MAX = 2000
-_REPEATED_MAX = 1000
+INSTRUCTIONS_MAX = 500
+_REPEATED_MAX = 250
 
 CHARACTER, SPLIT, JUMP, PLACE, MATCH = range(5)
 Instruction = tuple[int, Any, int]
@@ -309,12 +309,13 @@ def _negative_union(tests: list[Test]) -> Test:
 # ---- the program
 
 
-def read_pattern(text: str) -> Program:
-    """Raises PatternInvalid."""
+def read_pattern(text: str) -> tuple[Program, bool]:
+    """The program, and whether it asks for edges of words. Raises PatternInvalid."""
     program: Program = []
     _emit(program, _Reader(text).read())
     _append(program, MATCH)
-    return program
+    edges = (_PLACES["b"], _PLACES["B"])
+    return program, any(operation == PLACE and argument in edges for operation, argument, _ in program)
 
 
 def _append(program: Program, operation: int, argument: Any = None, other: int = 0) -> int:

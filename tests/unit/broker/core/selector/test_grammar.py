@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.selector import compile_selector, grammar
+from tandemmq.broker.core.selector.effort import EFFORT_MAX, Effort, TooMuchWork
 from tandemmq.broker.core.selector.grammar import TOKENS_MAX, without_comments
-from tandemmq.broker.core.selector.patterns import Pattern, TooMuchWork
+from tandemmq.broker.core.selector.like import like
+from tandemmq.broker.core.selector.patterns import TRANSITIONS_MAX, Pattern
 from tandemmq.broker.core.selector.syntax import PatternInvalid
 
 # How Classic's scanner would have it, character by character: what stands in quotes first, then comments.
@@ -110,11 +112,13 @@ texts = st.text(alphabet="abc1. \n", max_size=8)
 @settings(deadline=None)
 @given(patterns, texts)
 def test_it_finds_what_python_finds(pattern: str, text: str) -> None:
-    ours = next(Pattern(pattern).spans(text), None)
+    ours = next(Pattern(pattern, Effort()).spans(text), None)
     found = re.compile(pattern, re.ASCII).search(text)
     # a repetition of what may be empty is where engines differ about the end, never about whether and where it begins
     assert (ours is None) is (found is None)
-    assert Pattern(pattern).is_in(text) is (found is not None)
+    compiled = Pattern(pattern, Effort())
+    assert compiled.is_in(text) is (found is not None)
+    assert compiled.is_in(text) is (found is not None), "what is remembered says the same"
     if ours is not None and found is not None:
         assert ours[0] == found.start()
 
@@ -122,14 +126,16 @@ def test_it_finds_what_python_finds(pattern: str, text: str) -> None:
 @settings(deadline=None)
 @given(st.sampled_from(["a", "a+", "ab|a", "a|ab", "[ab]+?", "b*", "a{2}", "(a|b)(b|c)", "\\b"]), texts)
 def test_it_finds_all_that_python_finds(pattern: str, text: str) -> None:
-    assert list(Pattern(pattern).spans(text)) == [found.span() for found in re.finditer(pattern, text, re.ASCII)]
+    assert list(Pattern(pattern, Effort()).spans(text)) == [
+        found.span() for found in re.finditer(pattern, text, re.ASCII)
+    ]
 
 
 @settings(deadline=None)
 @given(st.text(alphabet="ab()[]{}*+?|^$\\.-,09di&:", max_size=12))
 def test_any_text_is_a_pattern_or_refused_with_words(text: str) -> None:
     try:
-        pattern = Pattern(text)
+        pattern = Pattern(text, Effort())
     except PatternInvalid:
         return
     pattern.is_in("ab1")
@@ -145,15 +151,46 @@ def test_any_text_is_a_pattern_or_refused_with_words(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_java_says(pattern: str, text: str, is_found: bool) -> None:
-    assert Pattern(pattern).is_in(text) is is_found
+    assert Pattern(pattern, Effort()).is_in(text) is is_found
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(a*)*b", ".*.*.*x", "(.*a){15}x"])
-def test_what_takes_others_years_is_cheap_or_given_up(pattern: str) -> None:
-    evil = Pattern(pattern)
-    assert not evil.is_in("a" * 100 + "!")
+def test_what_takes_others_years_takes_the_time_of_the_text(pattern: str) -> None:
+    effort = Effort()
+    evil = Pattern(pattern, effort)
+    evil.is_in("a" * 1_000)
+    spent = []
+    for length in (10_240, 15_360, 20_480):
+        effort.begin()
+        assert not evil.is_in("a" * length + "!")
+        spent.append(EFFORT_MAX - left(effort))
+    assert spent[2] - spent[1] == spent[1] - spent[0]
+    effort.begin()
     with pytest.raises(TooMuchWork):
         evil.is_in("a" * 100_000 + "!")
+
+
+def left(effort: Effort) -> int:
+    for spent in range(EFFORT_MAX + 1):
+        try:
+            effort.spend(1)
+        except TooMuchWork:
+            return spent
+    raise AssertionError("there is no end to it")
+
+
+def test_a_text_for_which_nothing_is_remembered_is_given_up() -> None:
+    pattern = Pattern("(.*a){100}x", Effort())
+    with pytest.raises(TooMuchWork):
+        pattern.is_in("".join(chr(0x4E00 + number % (2 * TRANSITIONS_MAX)) + "a" for number in range(10_000)))
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="ab_", min_size=30, max_size=36), st.text(alphabet="ab", max_size=80))
+def test_a_long_piece_is_found_where_a_regular_expression_finds_it(piece: str, text: str) -> None:
+    """Shift-And."""
+    expected = re.compile(piece.replace("_", ".")).search(text) is not None
+    assert like(f"%{piece}%", None, Effort())(text) is expected
 
 
 @pytest.mark.parametrize(
@@ -175,4 +212,4 @@ def test_what_takes_others_years_is_cheap_or_given_up(pattern: str) -> None:
 )
 def test_what_is_not_supported_is_refused(pattern: str) -> None:
     with pytest.raises(PatternInvalid):
-        Pattern(pattern)
+        Pattern(pattern, Effort())

@@ -9,6 +9,7 @@ import pytest
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.selector import Selector, compile_selector
+from tandemmq.broker.core.selector.building import CONDITIONS_MAX, Built
 from tandemmq.broker.core.selector.comparing import Rules
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import Destination, DestinationKind, Message
@@ -26,7 +27,9 @@ def test_one_that_leads_to_an_error_matches_nothing() -> None:
     def evaluate(message: Message) -> bool:
         raise RecursionError
 
-    assert not Selector("a = 1", Rules(False, False), evaluate).matches(Message(QUEUE, "ID:a:1:1:1", b""))
+    assert not Selector("a = 1", Rules(False, False), Built(evaluate, None, 1)).matches(
+        Message(QUEUE, "ID:a:1:1:1", b"")
+    )
 
 
 # What ActiveMQ 5.17.2 said of this message (None: it refuses the selector).
@@ -275,11 +278,39 @@ def test_many_conditions_in_a_row_are_fine() -> None:
     assert says(f"color IN ({', '.join(repr(str(each)) for each in range(2 * ROW))}, 'blue')", BLUE)
 
 
+def test_more_conditions_than_an_evaluation_has_time_for_are_refused() -> None:
+    rest = CONDITIONS_MAX // 2 - 2
+    assert says(" OR ".join(["n = 5", *["n = 4"] * rest]), BLUE)
+    assert f"more than {CONDITIONS_MAX} comparisons" in refused(" OR ".join(["n = 4"] * (rest + 4)))
+    assert f"more than {CONDITIONS_MAX} comparisons" in refused(f"INLIST(MAKELIST({'1,' * CONDITIONS_MAX}1), n)")
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        " OR ".join(["a = b"] * 900),
+        " OR ".join(["a > b"] * 900),
+        f"{'+'.join(['a'] * 150)} = 'x'",
+        f"a LIKE '%{'x_' * 300}y%'",
+        " OR ".join(["a LIKE '%xyz%'"] * 1900),
+        "REGEX('y', a)",
+        "REPLACE(a, 'x', '') = 'b'",
+        "INLIST(SPLIT(a, 'x'), 'y')",
+    ],
+)
+def test_an_evaluation_that_takes_too_long_is_no_match(selector: str) -> None:
+    compiled = compile_selector(f"NOT ({selector})")
+    long = "x" * 500_000
+    for text, expected in (("x", True), (long, False), ("x", True)):  # each message has its own effort
+        # two texts that are equal, and not the same object
+        assert compiled.matches(Message(QUEUE, "ID:1", properties={"a": text + "a", "b": f"{text}b"})) is expected
+
+
 def test_the_product_of_texts_is_bounded() -> None:
     text = {"t": "x" * 100_000}
     assert says("(t + t) IS NOT NULL", text)
     assert says(f"({' + '.join(['t'] * 11)}) IS NULL", text)
-    assert says(f"REPLACE(t, 'x', '{'y' * 100}') IS NULL", text)
+    assert says(f"REPLACE(t, 'x', '{'y' * 2000}') IS NULL", {"t": "x" * 1000})
 
 
 def test_as_many_regular_expressions_as_are_allowed() -> None:
