@@ -1,8 +1,10 @@
 """Work that grows with what a broker holds, as steps: between two of them others have their turn.
 
-A step is bounded by ITEMS, or by a bound of its own. The caller of the steps (broker.net.turns,
-``broker.engine.slicing``) bounds how many of them are made in one turn of the loop; between two steps everything may
-have changed.
+A step is bounded by STEP_SECONDS of measured time; what can be said without a clock, ITEMS, is a second bound. The
+clock is read once in LOOK items (``Pace.is_full``), and after each item that may be expensive (``Pace.is_over``). A
+single item has a bound of its own: an evaluation of a selector, for example (selector/effort.py). The caller of the
+steps (broker.net.turns, ``broker.engine.slicing``) bounds how many of them are made in one turn of the loop; between
+two steps everything may have changed.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ Work = Generator[None, None, T]
 
 #: Of a dictionary's entries, destinations, subscribers, in one step.
 ITEMS = 256
+#: After so much time a step ends with the item that is under way.
+STEP_SECONDS = 0.002
+#: Items between two looks at the clock.
+LOOK = 16
 
 
 def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:
@@ -27,24 +33,61 @@ def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:
         yield piece
 
 
-class Pace:
-    """Counts what a work does, over all its loops: when a step of it is full."""
+class StepClock:
+    """What steps are measured by: ``now`` in seconds. It stands still until the process sets a clock (broker/run.py):
+    so the steps of a simulator depend on its seed alone."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now: Callable[[], float] = float  # always 0.0
+
+
+#: The clock of this process's steps.
+CLOCK = StepClock()
+
+
+class Pace:
+    """Measures and counts what a work does, over all its loops: when a step of it is full."""
+
+    __slots__ = ("_ends", "_left", "_look")
 
     def __init__(self) -> None:
         self._left = ITEMS
+        self._look = max(0, ITEMS - LOOK)  # the clock is read when no more is left than this
+        self._ends = 0.0  # 0: the clock was not read yet
 
     def begin(self) -> None:
         """A step begins."""
         self._left = ITEMS
+        self._look = max(0, ITEMS - LOOK)
+        self._ends = CLOCK.now() + STEP_SECONDS
 
     def is_full(self, items: int = 1) -> bool:
         """``items`` more were done. Whether the step is full, and the next one begins: time to yield."""
-        self._left -= items
-        if self._left > 0:
+        self._left = left = self._left - items
+        if left > self._look:
             return False
-        self._left = ITEMS
+        return self._is_full_by_clock(left)
+
+    def is_over(self, items: int = 1) -> bool:
+        """As ``is_full``, of items that may be expensive."""
+        self._left = left = self._left - items
+        return self._is_full_by_clock(left)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time of the step that began with ``begin`` is used up. No other begins."""
+        return CLOCK.now() >= self._ends
+
+    def _is_full_by_clock(self, left: int) -> bool:
+        now = CLOCK.now()
+        if not self._ends:
+            self._ends = now + STEP_SECONDS
+        if left > 0 and now < self._ends:
+            self._look = max(0, left - LOOK)
+            return False
+        self.begin()
         return True
 
 

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from tandemmq.broker.core.delivery import Selector
 from tandemmq.broker.core.names import Pattern, is_private
 from tandemmq.broker.core.patterns import specificity
+from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 #: Destinations of which it is remembered what they are; beyond it all are forgotten, and computed again.
@@ -44,9 +45,15 @@ class Composite:
     forward_only: bool = True
     send_when_not_matched: bool = False
 
-    def takers(self, message: Message) -> list[Destination]:
-        """Where ``message`` is sent on."""
-        return [each.destination for each in self.forward_to if each.selector is None or each.selector.matches(message)]
+    def takers(self, message: Message, pace: Pace) -> Work[list[Destination]]:
+        """Where ``message`` is sent on, found in steps."""
+        found = []
+        for each in self.forward_to:
+            if each.selector is None or each.selector.matches(message):
+                found.append(each.destination)
+            if each.selector is not None and not each.selector.is_cheap and pace.is_over():
+                yield
+        return found
 
     def keeps(self, takers: Sequence[Destination]) -> bool:
         """Whether it keeps a message that ``takers`` get."""

@@ -51,7 +51,7 @@ class Stored:
         if self._receipt is not None and client is not None and client.is_there:
             client.session.receipt(self._receipt)
             client.connection.touch()
-        return pause() if taken and arrivals.pace.is_full(taken) else None
+        return pause() if taken and arrivals.pace.is_over(taken) else None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -72,7 +72,7 @@ class Commitment:
                 continue
             if len(part.owners) > ITEMS and not part.is_duplicate:
                 yield from arrivals.dispatcher.added(part, origin_of(self.client))
-            elif pace.is_full(arrivals.added(part, origin_of(self.client))):
+            elif pace.is_over(arrivals.added(part, origin_of(self.client))):
                 yield
         yield from arrivals.committed(self, pace)
 
@@ -135,9 +135,9 @@ class Arrivals(Part):
                 origin = origin_of(client)
                 for durable in list(target.durables.values()):
                     self._show_to_durable(durable, message, origin)
-                    if pace.is_full():
+                    if pace.is_over() if durable.is_expensive else pace.is_full():
                         yield
-            if pace.is_full():
+            if pace.is_over():
                 yield
 
     def added(self, add: AddMessage, origin: Outlet) -> int:

@@ -16,7 +16,7 @@ from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.broker.core.private_access import refused_private
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
-from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.slices import Pace, Work, at_once
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.core.virtual_destinations import FORWARDS_MAX
 from tandemmq.broker.engine.scheduler import is_management, may_be_scheduled
@@ -106,7 +106,7 @@ class Router(Part):
         routed: list[tuple[Message, Target]] = []
         takers: list[Destination] = []
         if composite is not None:
-            takers = composite.takers(message)
+            takers = yield from composite.takers(message, pace)
             routed += yield from self._forwarded(client, message, takers, pace, forwards)
         if composite is None or composite.keeps(takers):
             if mirrored is not None:
@@ -143,16 +143,26 @@ class Router(Part):
         for each in list(self._destinations.virtual_queues(destination.name)):
             if self._destinations.exists(each):  # it may have ended since the first step
                 queue = self._destinations.queue(each)
-                if self._is_wanted(queue, message, destination):
+                if (yield from self._is_wanted(queue, message, destination, pace)):
                     routed.append((altered(message, destination=each, original_destination=destination), queue))
             if pace.is_full(1 + message.size // COPIED_BYTES):
                 yield
 
-    def _is_wanted(self, queue: Queue, message: Message, topic: Destination) -> bool:
+    def _is_wanted(self, queue: Queue, message: Message, topic: Destination, pace: Pace) -> Work[bool]:
         """Whether that queue of a virtual topic gets the message: any does, or what one of its consumers takes."""
-        return not self._destinations.is_selector_aware(queue.destination, topic.name) or any(
-            each.selector is None or each.selector.matches(message) for each in queue.users
-        )
+        if not self._destinations.is_selector_aware(queue.destination, topic.name):
+            return True
+        for each in list(queue.users):
+            selector = each.selector
+            if selector is None or selector.matches(message):
+                return True
+            if pace.is_full() if selector.is_cheap else pace.is_over():
+                yield
+        return False
+
+    def _may_be_wanted(self, queue: Queue, topic: Destination) -> bool:
+        """No false No, and no selector is asked."""
+        return bool(queue.users) or not self._destinations.is_selector_aware(queue.destination, topic.name)
 
     def _aged(self, message: Message, policy: DestinationPolicy) -> Message:
         """As old as the policy lets it become."""
@@ -162,7 +172,7 @@ class Router(Part):
         return message if expiration == message.expiration else altered(message, expiration=expiration)
 
     def targets(self, client: Client, message: Message) -> Iterator[Target]:
-        """As ``routes``, at once and without copies."""
+        """As ``routes``, at once, without copies, and with all that may get one by their consumers' selectors."""
         destination = message.destination
         for part in (destination,) if destination == PENDING else names.split(destination):
             if part == PENDING:
@@ -176,7 +186,7 @@ class Router(Part):
     ) -> Iterator[Target]:
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
-        takers = [] if composite is None else composite.takers(message)
+        takers = [] if composite is None else at_once(composite.takers(message, Pace()))
         keeps = composite is None or composite.keeps(takers)
         if mirrored is not None and keeps:
             takers.append(mirrored.topic(destination.name))
@@ -187,7 +197,7 @@ class Router(Part):
         yield self._destinations.route(destination, client.principal.owner)
         if is_virtual:
             for queue in map(self._destinations.queue, list(self._destinations.virtual_queues(destination.name))):
-                if self._is_wanted(queue, message, destination):
+                if self._may_be_wanted(queue, destination):
                     yield queue
 
     def known_target(self, client: Client, message: Message) -> Target | None:

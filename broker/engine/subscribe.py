@@ -128,6 +128,8 @@ class Subscriber(Part):
         plain.prefetch_now = prefetch_now
         if policy.advisory_for_discarding_messages or limit is not None:
             plain.on_drop = self._lost
+        if selector is not None:
+            plain.on_unsifted = self._dispatcher.sifting.put_off
         user = client.principal.owner
         named = [self._destinations.topic(part, user) for part in parts if not names.is_wildcard(part.name)]
         _enter(client, command, plain)
@@ -147,6 +149,8 @@ class Subscriber(Part):
         """What it missed, if it asks for that and its topics kept it."""
         patterns = [names.Pattern(part.name) for part in parts]
         pace = Pace()
+        selector = plain.selector
+        plain.is_recovering = selector is not None
         for topic in self._destinations.topics():
             destination = topic.destination
             if pace.is_full():
@@ -159,8 +163,11 @@ class Subscriber(Part):
             if not self._may_read(client, destination):
                 continue
             for message in topic.kept.messages():
-                if plain.selector is None or plain.selector.matches(message):
+                if selector is None or selector.matches(message):
                     plain.hold(volatile_entry(message))
+                if selector is not None and pace.is_over():
+                    yield
+        plain.recovered()
         self._dispatcher.dispatch_pending(plain)
 
     def _lost(self, subscription: TopicSubscription, message: Message) -> None:

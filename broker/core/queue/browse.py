@@ -157,13 +157,14 @@ class Browse:
     def look(self, pace: Pace) -> Work[None]:
         """Searches what ``dispatch`` may give next. To be called before it, and while ``wants_look``."""
         selector = self.subscription.selector
+        is_full = pace.is_full if selector is None or selector.is_cheap else pace.is_over
         while self._coming is not None and len(self._waiting) < _ROUND_MESSAGES:
             message = next(self._coming, None)
             if message is None:
                 self._coming = None
             elif selector is None or selector.matches(message):
                 self._waiting.append(volatile_entry(message))
-            if pace.is_full():
+            if is_full():
                 yield
 
     def dispatch(self, now: int) -> list[Delivery]:

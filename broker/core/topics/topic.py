@@ -15,18 +15,18 @@ from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, Selector, Sub
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
-from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.slices import CLOCK, ITEMS, STEP_SECONDS, Pace, Work
 from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.matching import Watching
 from tandemmq.broker.core.topics.recovery import Kept
-from tandemmq.store.operations import PagedMessage
+from tandemmq.store.operations import Page
 from tandemmq.store.records.message import Destination, Message
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicSubscription(Subscription):
     """A plain subscription of a topic, or (a wildcard) of several. ``pending`` waits for credit or for its socket;
-    ``dropped`` counts losses."""
+    ``unsifted``, which is newer, for its selector to be asked, where that takes time. ``dropped`` counts losses."""
 
     settings: InitVar[EngineSettings]
     _: KW_ONLY
@@ -34,10 +34,15 @@ class TopicSubscription(Subscription):
     eviction: Eviction | None = None
     topics: dict[Topic, None] = field(default_factory=dict, init=False)
     pending: deque[Entry] = field(default_factory=deque, init=False)
-    pending_bytes: int = field(default=0, init=False)
+    unsifted: deque[Entry] = field(default_factory=deque, init=False)
+    pending_bytes: int = field(default=0, init=False)  # of both
     dropped: int = field(default=0, init=False)
     # Called at each loss, if set.
     on_drop: Callable[[TopicSubscription, Message], None] | None = field(default=None, init=False)
+    # What it missed is looked through, and what comes now is ``unsifted`` until that is over.
+    is_recovering: bool = field(default=False, init=False)
+    # Called when something is ``unsifted`` and nothing was: ``sift`` is to be called until nothing is.
+    on_unsifted: Callable[[TopicSubscription], None] | None = field(default=None, init=False)
     _messages_max: int = field(init=False)
     _bytes_max: int = field(init=False)
 
@@ -64,6 +69,43 @@ class TopicSubscription(Subscription):
             if self.on_drop is not None:
                 self.on_drop(self, lost.message)
 
+    def put_off(self, entry: Entry) -> None:
+        """Its selector is asked about ``entry`` later, at its own client's expense. Bounded as what ``hold`` keeps."""
+        if not self.is_open:
+            return
+        unsifted = self.unsifted
+        unsifted.append(entry)
+        self.pending_bytes += entry.weight
+        self.keep(entry)
+        while len(unsifted) > 1 and (
+            len(unsifted) > self._messages_max or self.pending_bytes > self._bytes_max or not self._holder.has_space
+        ):
+            lost = self._next_of(unsifted)
+            self.dropped += 1
+            if self.on_drop is not None:
+                self.on_drop(self, lost.message)
+        if len(unsifted) == 1:
+            self._ask_for_sifting()
+
+    def recovered(self) -> None:
+        """What it missed waits, and what came since follows."""
+        self.is_recovering = False
+        self._ask_for_sifting()
+
+    def _ask_for_sifting(self) -> None:
+        if self.unsifted and not self.is_recovering and self.on_unsifted is not None:
+            self.on_unsifted(self)
+
+    def sift(self) -> Delivery | None:
+        """Ask the selector about the oldest that is ``unsifted``. What it takes is to be delivered now, or waits."""
+        entry = self._next_of(self.unsifted)
+        if self.selector is not None and not self.selector.matches(entry.message):
+            return None
+        if self.pending or self.credit <= 0 or not self.outlet.is_writable:
+            self.hold(entry)
+            return None
+        return self, self.hand(entry), entry
+
     def dispatch(self, now: int) -> list[Delivery]:
         """What waits and may go now. The outlet is asked once: call again until nothing comes."""
         deliveries: list[Delivery] = []
@@ -86,17 +128,21 @@ class TopicSubscription(Subscription):
 
     def _next(self) -> Entry:
         """The oldest waits no more."""
-        entry = self.pending.popleft()
+        return self._next_of(self.pending)
+
+    def _next_of(self, waiting: deque[Entry]) -> Entry:
+        entry = waiting.popleft()
         self.pending_bytes -= entry.weight
         self.let_go(entry)
         return entry
 
     def let_go_of_all(self, pace: Pace) -> Work[None]:
         """It ended, with all that waited for it or was not acknowledged."""
-        while self.pending:
-            self._next()
-            if pace.is_full():
-                yield
+        for waiting in (self.pending, self.unsifted):
+            while waiting:
+                self._next_of(waiting)
+                if pace.is_full():
+                    yield
         self.clear()
 
 
@@ -117,7 +163,6 @@ class DurableSubscription(Queue):
     # ActiveMQ left, which decides that when it delivers.
     selector: Selector | None = None
     is_shared: bool = False  # it has any number of consumers
-    _unwanted: list[Entry] = field(default_factory=list, init=False)
     # What is not stored is not kept for an MQTT client that is away (MQTT 5.0, 4.1: QoS 0 need not be): its publisher
     # would wait for who may never come back.
     is_of_mqtt: bool = field(init=False)
@@ -156,6 +201,11 @@ class DurableSubscription(Queue):
             or (self.is_of_mqtt and self.subscription is None)
         )
 
+    @property
+    def is_expensive(self) -> bool:
+        """Whether one message may take a part of a step."""
+        return self.selector is not None and not self.selector.is_cheap
+
     def wants(self, message: Message, origin: Outlet) -> bool:
         """Whether it takes a message that was sent from ``origin``."""
         if self.no_local_outlet is not None and self.no_local_outlet is origin:
@@ -168,22 +218,28 @@ class DurableSubscription(Queue):
         """Whether it takes a message, wherever it came from."""
         return self.selector is None or self.selector.matches(message)
 
-    def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
+    def sift(self, page: Page) -> Work[list[Entry]]:
+        """Takes out of ``page``, before ``page`` gets it, what the selector does not take. To be removed from the store
+        before the next Page is asked for."""
         selector = self.selector
-        if selector is not None and not self.is_rereading:
-            wanted = []
-            for paged in messages:
-                if selector.matches(paged.message):
-                    wanted.append(paged)
-                else:
-                    self.unread -= 1
-                    self._unwanted.append(Entry(paged.message, paged.order_key, paged.location, paged.size, 0))
-            messages = wanted
-        Queue.page(self, messages, is_end)
-
-    def take_unwanted(self) -> list[Entry]:
-        """What pages had that it does not take. To be removed from the store before the next Page is asked for."""
-        unwanted, self._unwanted = self._unwanted, []
+        unwanted: list[Entry] = []
+        if selector is None or self.is_rereading:
+            return unwanted
+        pace = Pace()
+        pace.begin()
+        wanted = []
+        for paged in page.messages:
+            if selector.matches(paged.message):
+                wanted.append(paged)
+            else:
+                unwanted.append(Entry(paged.message, paged.order_key, paged.location, paged.size, 0))
+            if pace.is_over():
+                # What becomes durable until then is only counted by the queue (window.py, rule 3), and the page does
+                # not have it: so it does not end here, and the queue reads on.
+                page.is_end = False  # prove: sifted-page-has-no-end
+                yield
+        page.messages = wanted
+        self.unread -= len(unwanted)
         return unwanted
 
     def close(self, subscription: Subscription, came_back: deque[Entry] | None = None) -> Work[None]:
@@ -211,6 +267,9 @@ class Topic:
     dispatched: int = field(default=0, init=False)
     dropped: int = field(default=0, init=False)
     _owners: tuple[int, ...] | None = field(default=(), init=False)
+    # Whether so many hold what is sent here, or are so long at the choice, that it takes steps.
+    is_wide: bool = field(default=False, init=False)
+    _expensive: int = field(default=0, init=False)  # durable subscriptions whose selectors are
 
     @property
     def owner(self) -> int:
@@ -253,12 +312,18 @@ class Topic:
         durable.topic = self
         assert durable.subscription_key is not None, "a durable subscription has a key"
         self.durables[durable.subscription_key] = durable
-        self._owners = None
+        self._expensive += durable.is_expensive
+        self._changed()
 
     def remove_durable(self, durable: DurableSubscription) -> None:
         assert durable.subscription_key is not None, "a durable subscription has a key"
         del self.durables[durable.subscription_key]
+        self._expensive -= durable.is_expensive
+        self._changed()
+
+    def _changed(self) -> None:
         self._owners = None
+        self.is_wide = self._expensive > 0 or len(self.durables) > ITEMS
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -303,16 +368,29 @@ class Topic:
             self.kept.add(message)
 
     def give(self, entry: Entry, origin: Outlet, subscribers: Iterable[TopicSubscription]) -> list[Delivery]:
-        """To each of ``subscribers``: delivered now, or kept waiting."""
+        """To each of ``subscribers``: delivered now, or kept waiting. For selectors there is the time of one step;
+        those that could not be asked within it are asked later."""
         deliveries: list[Delivery] = []
         message = entry.message
+        ends = 0.0
         for subscription in subscribers:
             outlet = subscription.outlet
             if subscription.no_local and outlet is origin:
                 continue
             selector = subscription.selector
-            if selector is not None and not selector.matches(message):
-                continue
+            if selector is not None:
+                if subscription.unsifted or subscription.is_recovering:
+                    subscription.put_off(entry)
+                    continue
+                if not selector.is_cheap:
+                    now = CLOCK.now()
+                    if not ends:
+                        ends = now + STEP_SECONDS
+                    elif now >= ends:
+                        subscription.put_off(entry)
+                        continue
+                if not selector.matches(message):
+                    continue
             if subscription.pending or subscription.credit <= 0 or not outlet.is_writable:
                 subscription.hold(entry)
             else:

@@ -1,0 +1,234 @@
+"""Selectors that take 2 ms for one message: no step of the loop asks more than some of them, and order stays."""
+
+# proves: sifted-page-has-no-end
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from tandemmq.broker.core import slices
+from tandemmq.broker.core.commands import AckMode, AddDestination
+from tandemmq.broker.core.policies import DestinationPolicy
+from tandemmq.broker.core.selector import compile_selector
+from tandemmq.broker.core.selector.effort import Effort
+from tandemmq.broker.core.topics.recovery import Recovery, RecoveryKind
+from tandemmq.broker.core.virtual_destinations import Composite, Forward, VirtualDestinations, VirtualTopic
+from tandemmq.store.records.message import Destination, DestinationKind
+from tests.support.prove import rounds
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, XA, Client, Harness, MakeHarness, advisor
+
+#: Takes the time of a whole step, and what has the property a.
+SLOW = "a LIKE '%x%' AND NOT REGEX('q', a)"
+WANTED = {"a": "x"}
+COUNT = 60
+#: In one step: a step that has begun ends with the evaluation that is under way, and another may begin it.
+AT_ONCE_MAX = 3
+TEMPORARIES = Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.TempQueue")
+TEMPORARY = Destination(DestinationKind.TEMP_QUEUE, "ID:test-1-1:1")
+FED = Destination(DestinationKind.TOPIC, "VirtualTopic.V")
+
+
+class Slow:
+    """A clock that evaluations move, and how many there were."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        begin = Effort.begin
+
+        def evaluate(effort: Effort) -> None:
+            self.count += 1
+            begin(effort)
+
+        patch.setattr(Effort, "begin", evaluate)
+        patch.setattr(slices.CLOCK, "now", lambda: 1.0 + self.count * slices.STEP_SECONDS)
+
+    def most(self, harness: Harness, act: Callable[[], object]) -> int:
+        """Of ``act``, which is one command, and of each call of the loop that follows from it."""
+        before = self.count
+        act()
+        return max(self.count - before, harness.most(lambda: self.count, are_calls=True))
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
+    return Slow(monkeypatch)
+
+
+def listeners(harness: Harness, destination: Destination, count: int = COUNT, **options: object) -> Client:
+    client = harness.client()
+    for number in range(count):
+        client.subscribe(f"{number}", destination, AckMode.AUTO, selector=SLOW, **options)
+    harness.turn()
+    return client
+
+
+def test_advisories(make_harness: MakeHarness, slow: Slow) -> None:
+    harness = make_harness(advisor=advisor())
+    client, other = listeners(harness, TEMPORARIES, 315), harness.client()
+    assert slow.most(harness, lambda: other.handle(AddDestination(TEMPORARY))) <= AT_ONCE_MAX
+    assert slow.count == 315
+    assert client.bodies == []
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_message_to_a_topic(harness: Harness, slow: Slow, persistent: bool) -> None:
+    client, sender = listeners(harness, PRICES), harness.client()
+    other = harness.consumer("o", PRICES)
+
+    def send(body: str) -> None:
+        sender.send(body, PRICES, persistent=persistent, properties=WANTED, receipt=body)
+
+    assert slow.most(harness, lambda: send("1")) <= AT_ONCE_MAX
+    assert client.bodies == ["1"] * COUNT
+    send("2")
+    harness.turn(1 + persistent)
+    assert sender.receipts == ["1", "2"], "who sends does not wait for selectors of others"
+    assert other.bodies == ["1", "2"]
+    assert sender.is_reading
+    harness.turn()
+
+
+@pytest.mark.parametrize("is_browser", [False, True])
+def test_one_selector_over_many_messages(harness: Harness, slow: Slow, is_browser: bool) -> None:
+    harness.client().store(*range(COUNT), properties=WANTED)
+    client = harness.client()
+    options = {"selector": SLOW, "is_browser": is_browser, "prefetch": COUNT}
+    assert slow.most(harness, lambda: client.subscribe(**options)) <= AT_ONCE_MAX
+    assert client.bodies == [str(number) for number in range(COUNT)]
+
+
+def test_many_selectors_over_one_message(harness: Harness, slow: Slow) -> None:
+    client = harness.client()
+    for number in range(COUNT):
+        client.subscribe(f"{number}", ORDERS, selector=f"{SLOW} AND n = {number}")
+    harness.turn()
+    properties = {**WANTED, "n": COUNT - 1}
+    assert slow.most(harness, lambda: client.send("1", properties=properties)) <= AT_ONCE_MAX
+    assert slow.most(harness, lambda: client.send("2", properties=properties)) <= AT_ONCE_MAX
+    assert [(each.body, each.subscription) for each in client.session.delivered] == [("1", "59"), ("2", "59")]
+
+
+def test_durable_subscriptions(harness: Harness, slow: Slow) -> None:
+    for number in range(COUNT):
+        client = harness.client(f"c{number}").subscribe("d", PRICES, durable_name="d", selector=SLOW)
+        client.vanish()
+    sender = harness.client()
+    for number, transaction in enumerate((None, None, "t")):
+        if transaction:
+            sender.begin("t")
+        send = {"properties": WANTED, "receipt": f"{number}", "transaction": transaction}
+        assert slow.most(harness, lambda: sender.send(f"{number}", PRICES, **send)) <= AT_ONCE_MAX  # noqa: B023
+    assert slow.most(harness, lambda: sender.commit("t", "end")) <= AT_ONCE_MAX
+    assert sender.receipts[-1] == "end"
+    harness.fail_over()
+    client = harness.client("c7")
+    assert slow.most(harness, lambda: client.subscribe("d", PRICES, durable_name="d", selector=SLOW)) <= AT_ONCE_MAX
+    assert client.bodies == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("items", [1, 300])
+def test_what_a_durable_subscription_missed_is_read_and_nothing_that_comes_meanwhile_is_passed_over(
+    make_harness: MakeHarness, slow: Slow, items: int
+) -> None:
+    harness = make_harness()
+    harness.client("c").subscribe("d", PRICES, durable_name="d", selector=SLOW).vanish()
+    sender = harness.client()
+    for number in range(15):
+        sender.store(number, destination=PRICES, properties=WANTED)
+    harness.fail_over()
+    sender = harness.client()
+    client = harness.client("c").subscribe("d", PRICES, durable_name="d", selector=SLOW, prefetch=COUNT)
+    for number in range(15, COUNT):
+        sender.send(f"{number}", PRICES, properties=WANTED)
+        harness.turn(items)
+    assert harness.most(lambda: slow.count, are_calls=True) <= AT_ONCE_MAX
+    assert client.bodies == [str(number) for number in range(COUNT)]
+
+
+def test_queues_of_virtual_topics_and_forwards(make_harness: MakeHarness, slow: Slow) -> None:
+    forwards = tuple(
+        Forward(Destination(DestinationKind.QUEUE, f"f{number}"), compile_selector(SLOW)) for number in range(COUNT)
+    )
+    virtual = VirtualDestinations(
+        (Composite(DestinationKind.QUEUE, ORDERS.name, forwards),),
+        (VirtualTopic(is_selector_aware=True),),
+    )
+    harness = make_harness(virtual_destinations=virtual)
+    client, sender = harness.client(), harness.client()
+    for number in range(COUNT):
+        queue = Destination(DestinationKind.QUEUE, f"Consumer.{number}.{FED.name}")
+        client.subscribe(f"{number}", queue, selector=f"{SLOW} AND n = {number}")
+    harness.turn()
+    properties = {**WANTED, "n": 7}
+    assert slow.most(harness, lambda: sender.send("1", FED, properties=properties)) <= AT_ONCE_MAX
+    assert client.bodies == ["1"]
+    assert slow.most(harness, lambda: sender.send("2", properties=properties, receipt="2")) <= AT_ONCE_MAX
+    assert sender.receipts == ["2"]
+    assert all(harness.figures(each.destination.name)["enqueued"] == 1 for each in forwards)
+
+
+def test_what_who_comes_late_is_given_precedes_what_is_sent_then(make_harness: MakeHarness, slow: Slow) -> None:
+    kept = DestinationPolicy(recovery=Recovery(RecoveryKind.FIXED_COUNT), always_retroactive=True)
+    harness = make_harness(kept)
+    sender = harness.client()
+    for number in range(COUNT):
+        sender.store(number, destination=PRICES, persistent=False, properties=WANTED)
+    client = harness.client().subscribe("s", PRICES, selector=SLOW, is_retroactive=True, prefetch=1000)
+    sender.send("last", PRICES, persistent=False, properties=WANTED)
+    assert harness.most(lambda: slow.count, are_calls=True) <= AT_ONCE_MAX
+    assert client.bodies == [*(str(number) for number in range(COUNT)), "last"]
+
+
+def test_a_prepared_branch(harness: Harness, slow: Slow) -> None:
+    harness.client("c").subscribe("d", PRICES, durable_name="d", selector=SLOW).vanish()
+    sender = harness.client().begin_branch()
+    sender.send_all(range(COUNT), PRICES, properties=WANTED, transaction=XA.key)
+    harness.turn()
+    assert slow.most(harness, sender.prepare) <= AT_ONCE_MAX
+    harness.fail_over()
+    assert slow.most(harness, harness.client().commit_branch) <= AT_ONCE_MAX
+
+
+@pytest.mark.parametrize("seed", range(rounds(6, 200)))
+def test_order_for_each_subscription_and_nothing_for_those_that_ended(harness: Harness, slow: Slow, seed: int) -> None:
+    """Subscriptions with slow, quick and no selectors come and go between messages and steps."""
+    random = Random(seed)
+    persistent = bool(seed % 2)
+    takes: dict[str | None, Callable[[int], bool]] = {
+        None: lambda n: True,
+        "n < 5": lambda n: n < 5,
+        f"{SLOW} AND n > 2": lambda n: n > 2,
+        f"{SLOW} AND n = 4": lambda n: n == 4,
+    }
+    sender = harness.client()
+    subscribed: dict[Client, tuple[str | None, int]] = {}
+    ended: dict[Client, int] = {}
+    sent: list[int] = []
+    for _ in range(150):
+        act = random.randrange(10)
+        if act < 2 and len(subscribed) < 10:
+            selector = random.choice(list(takes))
+            client = harness.client().subscribe("s", PRICES, AckMode.AUTO, selector=selector)
+            subscribed[client] = selector, len(sent)
+        elif act == 2 and (left := [client for client in subscribed if client not in ended]):
+            client = random.choice(left)
+            client.unsubscribe() if random.random() < 0.5 else client.lose_socket()
+            ended[client] = len(client.bodies)
+        elif act < 8:
+            sent.append(random.randrange(8))
+            properties = {"n": sent[-1], **WANTED}
+            sender.send(f"{len(sent) - 1}", PRICES, persistent=persistent, properties=properties)
+        else:
+            harness.turn(random.randrange(6))
+    harness.turn()
+    for client, (selector, first) in subscribed.items():
+        got = [int(body) for body in client.bodies]
+        assert got == sorted(set(got)), "in order, and each once"
+        assert all(takes[selector](sent[number]) for number in got)
+        if client in ended:
+            assert len(got) == ended[client]
+        else:
+            assert {number for number in range(first, len(sent)) if takes[selector](sent[number])} <= set(got)
