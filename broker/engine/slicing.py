@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -19,7 +20,11 @@ T = TypeVar("T")
 
 #: Of each turn, for all work of a loop together, and for one work while others wait; and one step more at most.
 TURN_SECONDS = 0.003
-SLICE_SECONDS = 0.002
+SLICE_SECONDS = 0.001
+#: While steps of works are made, another thread waits so long for the interpreter each time that it comes back from a
+#: call of the system: the storage thread does so some times for each receipt, and whoever waits for one is not to wait
+#: for that. Beside (broker/run.py) it is longer.
+SWITCH_SECONDS = 0.0001
 #: Work that took so much is long, and has its turn behind all that is not.
 LONG_SECONDS = 0.01
 
@@ -36,7 +41,7 @@ class _Making:
 
 
 class _Line:
-    """All works of one loop, for whichever Slices: short ones first, then one slice of the long ones at least."""
+    """All works of one loop, for whichever Slices: short ones first, then one slice of the long ones."""
 
     __slots__ = ("_clock", "_is_called", "_long", "_short")
 
@@ -57,15 +62,21 @@ class _Line:
 
     def _turn(self) -> None:
         self._is_called = False
-        ends = self._clock() + TURN_SECONDS
-        is_first = bool(self._long)  # of the long ones: it has its slice, however many short ones there are
-        while self._short and self._clock() < ends:
-            self._slice(self._short.popleft(), ends)
-        while self._long and (is_first or self._clock() < ends):
-            is_first = False
-            self._slice(self._long.popleft(), max(ends, self._clock() + TURN_SECONDS - SLICE_SECONDS))
+        switch_seconds = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            self._make(self._clock() + TURN_SECONDS)
+        finally:
+            sys.setswitchinterval(switch_seconds)
         if self._short or self._long:
             self._call((self._short or self._long)[0].of.loop)
+
+    def _make(self, ends: float) -> None:
+        long = self._long.popleft() if self._long else None
+        while self._short and self._clock() < ends:
+            self._slice(self._short.popleft(), ends)
+        if long is not None:  # one slice, however many short ones there are
+            self._slice(long, self._clock() + SLICE_SECONDS)
 
     def _slice(self, making: _Making, ends: float) -> None:
         slices, work = making.of, making.work

@@ -7,8 +7,8 @@ themselves are bounded when the selector is compiled (building.CONDITIONS_MAX).
 
 from __future__ import annotations
 
-# Units of one evaluation, some 2 ms in all. A unit is a step of a regular expression, about a quarter of a microsecond.
-EFFORT_MAX = 8_000
+# Units of one evaluation, some 1 ms in all. A unit is a step of a regular expression, about a quarter of a microsecond.
+EFFORT_MAX = 4_000
 
 
 class TooMuchWork(Exception):

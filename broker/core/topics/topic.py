@@ -147,6 +147,8 @@ class TopicSubscription(Subscription):
 
 
 _ROUND_MESSAGES = 128
+# Whoever publishes waits so long for the expensive selectors of subscribers, and for one more.
+ASKED_SECONDS = STEP_SECONDS / 2
 # To search so many is no slower than to make a set of them.
 _FEW = 8
 
@@ -368,8 +370,8 @@ class Topic:
             self.kept.add(message)
 
     def give(self, entry: Entry, origin: Outlet, subscribers: Iterable[TopicSubscription]) -> list[Delivery]:
-        """To each of ``subscribers``: delivered now, or kept waiting. For selectors there is the time of one step;
-        those that could not be asked within it are asked later."""
+        """To each of ``subscribers``: delivered now, or kept waiting. One expensive selector is asked, and as many more
+        as there is time for; the others are asked later."""
         deliveries: list[Delivery] = []
         message = entry.message
         ends = 0.0
@@ -385,7 +387,7 @@ class Topic:
                 if not selector.is_cheap:
                     now = CLOCK.now()
                     if not ends:
-                        ends = now + STEP_SECONDS
+                        ends = now + ASKED_SECONDS
                     elif now >= ends:
                         subscription.put_off(entry)
                         continue

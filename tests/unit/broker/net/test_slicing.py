@@ -44,7 +44,7 @@ async def test_each_turn_has_a_bound_and_each_work_its_slice() -> None:
         if made[-1]:
             made.append([])
     steps, turn = round(SLICE_SECONDS * 1000), round(TURN_SECONDS * 1000)
-    assert "".join(map("".join, made)).startswith("a" * steps + "b" * (turn - steps) + "c" * steps + "d")
+    assert "".join(map("".join, made)).startswith("".join(name * steps for name in "abcd"))
     assert max(map(len, made)) <= turn + 1
     assert sorted("".join(name for each in made for name in each)) == sorted("a" * 20 + "b" * 3 + "c" * 20 + "d" * 20)
 
