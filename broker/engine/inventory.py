@@ -220,6 +220,7 @@ def _connection(client: Client) -> Row:
         "producers": len(client.producers),
         "transactions": len(client.transactions),
         "held_bytes": client.holder.bytes,
+        "loop_seconds": round(client.holder.busy, 3),
         "is_held_back": client.holder.is_held_back,
     }
 

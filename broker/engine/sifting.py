@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from tandemmq.broker.core.charging import charged
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.delivery import Delivery, Outlet
 from tandemmq.broker.core.slices import Pace, Work
@@ -35,7 +36,7 @@ class Sifting(Part):
             waiting[subscription] = None
             return
         self._waiting[subscription.outlet] = {subscription: None}
-        self._start(self._sift(subscription.outlet))
+        self._start(charged(self._sift(subscription.outlet), subscription.outlet.holder))
 
     def _sift(self, outlet: Outlet) -> Work[None]:
         waiting = self._waiting[outlet]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from tandemmq import log_events
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tandemmq.broker.core.memory import Holder, Kind, Memory
+from tandemmq.broker.core.memory import SHARE, Holder, Kind, Memory
 from tandemmq.broker.net.turns import TURN_BYTES_MAX, Turns
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 from tandemmq.broker.net.unread_output import UnreadOutput
@@ -374,11 +374,13 @@ class Connection:
             self._keep(data)
             return
         until = self._turns.begin()
-        if until:
+        holder = self.holder
+        is_beyond_share = holder.busy > SHARE and holder.is_beyond_share(until)
+        if until and not is_beyond_share:
             self._understand(data, until)
         else:
             self._keep(data)
-            self._settle(has_spent=False)
+            self._settle(has_spent=is_beyond_share)
 
     def log_fault(
         self, kind: str, text: str, extra: Mapping[str, object] | None = None, *, level: int = logging.WARNING
@@ -430,6 +432,7 @@ class Connection:
                 if self.is_closing:
                     return
             ended = clock()
+            self.holder.busy += ended - began
             self._turns.took(ended - began, self, commands)
             has_more = session.has_more or bool(rest)
             if not has_more or ended >= until or self._reasons_not_to_read:

@@ -24,7 +24,7 @@ from tandemmq.broker.core.delivery import Entry, Selector, Subscription
 from tandemmq.broker.core.queue.backlog import NOTHING_KNOWN, Backlog, Known
 from tandemmq.broker.core.queue.groups import Groups
 from tandemmq.broker.core.queue.ordering import PIECE_MAX, take_out
-from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.slices import CLOCK, Pace, Work
 
 _entry = itemgetter(1)
 _priority = attrgetter("priority")
@@ -311,10 +311,16 @@ class Lanes:
             if is_late:
                 rest = number
                 break
-            selector = self._choices[number][0]
-            if selector is None or selector.matches(message):
+            selector, takers = self._choices[number]
+            if selector is None or selector.is_cheap:
+                if selector is None or selector.matches(message):
+                    wanted.append(number)
+                continue
+            began = CLOCK.now()
+            if selector.matches(message):
                 wanted.append(number)
-            is_late = selector is not None and not selector.is_cheap and pace.is_late
+            next(iter(takers)).outlet.holder.busy += CLOCK.now() - began
+            is_late = pace.is_late
         return known._replace(key=(*known.key, *wanted), below=rest)
 
     def place(self, entry: Entry, known: Known = NOTHING_KNOWN) -> bool:

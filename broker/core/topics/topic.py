@@ -384,15 +384,20 @@ class Topic:
                 if subscription.unsifted or subscription.is_recovering:
                     subscription.put_off(entry)
                     continue
-                if not selector.is_cheap:
+                if selector.is_cheap:
+                    if not selector.matches(message):
+                        continue
+                else:
                     now = CLOCK.now()
                     if not ends:
                         ends = now + ASKED_SECONDS
                     elif now >= ends:
                         subscription.put_off(entry)
                         continue
-                if not selector.matches(message):
-                    continue
+                    is_wanted = selector.matches(message)
+                    outlet.holder.busy += CLOCK.now() - now
+                    if not is_wanted:
+                        continue
             if subscription.pending or subscription.credit <= 0 or not outlet.is_writable:
                 subscription.hold(entry)
             else:

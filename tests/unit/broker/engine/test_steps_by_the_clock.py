@@ -71,6 +71,8 @@ def test_advisories(make_harness: MakeHarness, slow: Slow) -> None:
     assert slow.most(harness, lambda: other.handle(AddDestination(TEMPORARY))) <= AT_ONCE_MAX
     assert slow.count == 315
     assert client.bodies == []
+    assert client.holder.busy >= 314 * slices.STEP_SECONDS, "whose selectors they are, that client has the time counted"
+    assert other.holder.busy <= AT_ONCE_MAX * slices.STEP_SECONDS
 
 
 @pytest.mark.parametrize("persistent", [False, True])
