@@ -25,8 +25,11 @@ from dataclasses import dataclass, field
 from tandemmq.broker.core.selector.effort import Effort
 from tandemmq.broker.core.selector.syntax import CHARACTER, JUMP, MATCH, PLACE, SPLIT, Program, read_pattern
 
-# Of a pattern, so many transitions are remembered; then all are forgotten.
-TRANSITIONS_MAX = 2_000
+# Of a pattern, so many transitions are remembered, and states with so many instructions in all, which take some 200 KB;
+# then all are forgotten. So they are of the pattern used longest ago, when more patterns than HOLDING_MAX have some.
+TRANSITIONS_MAX = 1_000
+WAITING_MAX = 2_000
+HOLDING_MAX = 200
 # Characters whose transitions are remembered: so many for one unit of effort, and counted in pieces.
 _QUICK = 4
 _PIECE = 512
@@ -49,7 +52,7 @@ class _State:
 class Pattern:
     """A compiled pattern. Raises PatternInvalid with what is wrong with it, in words."""
 
-    __slots__ = ("_effort", "_known", "_program", "_remembered", "_seen")
+    __slots__ = ("_effort", "_known", "_program", "_remembered", "_seen", "_waiting")
 
     def __init__(self, text: str, effort: Effort) -> None:
         self._program: Program
@@ -57,10 +60,16 @@ class Pattern:
         self._effort = effort
         self._seen = 2 if has_edges else 1  # characters on which a transition depends
         self._known: dict[tuple[frozenset[int], bool], _State] = {}
-        self._remembered = 0
+        self._remembered = self._waiting = 0
 
     def is_in(self, text: str) -> bool:
         """Whether it matches anywhere. Raises TooMuchWork."""
+        _HOLDING.pop(self, None)
+        _HOLDING[self] = None
+        if len(_HOLDING) > HOLDING_MAX:
+            oldest = next(iter(_HOLDING))
+            del _HOLDING[oldest]
+            oldest.forget()
         state = self._follow({0}, text, 0)
         is_one = self._seen == 1
         last = max(0, len(text) - _TAIL - 1)
@@ -83,12 +92,16 @@ class Pattern:
 
     def _remember(self, state: _State, key: str, after: _State) -> None:
         if self._remembered >= TRANSITIONS_MAX:
-            for each in self._known.values():
-                each.next = {}
-            self._known.clear()
-            self._remembered = 0
+            self.forget()
         self._remembered += 1
         state.next[key] = after
+
+    def forget(self) -> None:
+        """Nothing is remembered any more."""
+        for each in self._known.values():
+            each.next = {}
+        self._known.clear()
+        self._remembered = self._waiting = 0
 
     def _step(self, state: _State, text: str, position: int) -> _State:
         """The state behind the character at ``position``; a match may begin there, too."""
@@ -126,9 +139,10 @@ class Pattern:
         identity = frozenset(waiting), is_match
         state = self._known.get(identity)
         if state is None:
+            if self._waiting > WAITING_MAX:
+                self.forget()
+            self._waiting += 1 + len(waiting)
             state = self._known[identity] = _State(*identity)
-            if len(self._known) > TRANSITIONS_MAX:
-                self._known.clear()  # those of tails are not counted as transitions
         return state
 
     def spans(self, text: str) -> Iterator[Span]:
@@ -141,6 +155,10 @@ class Pattern:
                 return
             yield span
             position = span[1] if span[1] > span[0] else span[1] + 1
+
+
+#: Those that remember something, the one used longest ago first.
+_HOLDING: dict[Pattern, None] = {}
 
 
 class _Search:

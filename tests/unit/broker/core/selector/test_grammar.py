@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
@@ -13,7 +14,7 @@ from tandemmq.broker.core.selector import compile_selector, grammar
 from tandemmq.broker.core.selector.effort import EFFORT_MAX, Effort, TooMuchWork
 from tandemmq.broker.core.selector.grammar import TOKENS_MAX, without_comments
 from tandemmq.broker.core.selector.like import like
-from tandemmq.broker.core.selector.patterns import TRANSITIONS_MAX, Pattern
+from tandemmq.broker.core.selector.patterns import HOLDING_MAX, TRANSITIONS_MAX, WAITING_MAX, Pattern
 from tandemmq.broker.core.selector.syntax import PatternInvalid
 
 # How Classic's scanner would have it, character by character: what stands in quotes first, then comments.
@@ -183,6 +184,18 @@ def test_a_text_for_which_nothing_is_remembered_is_given_up() -> None:
     pattern = Pattern("(.*a){100}x", Effort())
     with pytest.raises(TooMuchWork):
         pattern.is_in("".join(chr(0x4E00 + number % (2 * TRANSITIONS_MAX)) + "a" for number in range(10_000)))
+
+
+def test_what_is_remembered_is_bounded_for_each_pattern_and_for_all() -> None:
+    many = [Pattern(f"(.*a){{{number % 50}}}x", Effort()) for number in range(HOLDING_MAX + 50)]
+    for each in many:
+        for start in range(0x4E00, 0x4E00 + 3 * TRANSITIONS_MAX, 500):
+            each._effort.begin()
+            with contextlib.suppress(TooMuchWork):
+                each.is_in("".join(f"{chr(start + number)}a" for number in range(500)))
+        assert sum(len(state.next) for state in each._known.values()) <= TRANSITIONS_MAX
+        assert sum(len(state.waiting) for state in each._known.values()) <= 2 * WAITING_MAX
+    assert [each for each in many if each._known] == many[-HOLDING_MAX:]
 
 
 @settings(deadline=None)
