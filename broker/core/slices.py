@@ -50,9 +50,10 @@ CLOCK = StepClock()
 class Pace:
     """Measures and counts what a work does, over all its loops: when a step of it is full."""
 
-    __slots__ = ("_ends", "_left", "_look")
+    __slots__ = ("_ends", "_left", "_look", "_seconds")
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = STEP_SECONDS) -> None:
+        self._seconds = seconds
         self._left = ITEMS
         self._look = max(0, ITEMS - LOOK)  # the clock is read when no more is left than this
         self._ends = 0.0  # 0: the clock was not read yet
@@ -61,7 +62,7 @@ class Pace:
         """A step begins."""
         self._left = ITEMS
         self._look = max(0, ITEMS - LOOK)
-        self._ends = CLOCK.now() + STEP_SECONDS
+        self._ends = CLOCK.now() + self._seconds
 
     def is_full(self, items: int = 1) -> bool:
         """``items`` more were done. Whether the step is full, and the next one begins: time to yield."""
@@ -83,7 +84,7 @@ class Pace:
     def _is_full_by_clock(self, left: int) -> bool:
         now = CLOCK.now()
         if not self._ends:
-            self._ends = now + STEP_SECONDS
+            self._ends = now + self._seconds
         if left > 0 and now < self._ends:
             self._look = max(0, left - LOOK)
             return False

@@ -16,7 +16,7 @@ from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, QueueBase, Subscription
 from tandemmq.broker.core.queue.queue import Queue
-from tandemmq.broker.core.slices import Pace, Rounds, Work, at_once, begin
+from tandemmq.broker.core.slices import STEP_SECONDS, Pace, Rounds, Work, at_once, begin
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic, TopicSubscription
 from tandemmq.broker.engine.browsing import Browsing
 from tandemmq.broker.engine.dead_letters import DeadLetters
@@ -68,7 +68,7 @@ class Dispatcher(Part):
         # Queues that got something by what the store reported, and are given out at the end of the step; and how full
         # that is.
         self.touched: dict[Queue, None] = {}
-        self.pace = Pace()
+        self.pace = Pace(2 * STEP_SECONDS)  # every message comes this way: a turn of the loop costs something
         self.suspects = Suspects(shared, self.dead_letters, self.dispatch)
         self._page_read = Then(None, self._take_page)
         self._rounds = Rounds(loop.start, self._go_on)

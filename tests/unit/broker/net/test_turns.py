@@ -254,16 +254,25 @@ def test_a_long_step_is_told_once_in_a_while_with_what_it_did(caplog: pytest.Log
     assert world.turns.overlong == 2
 
 
+class Nobody:
+    """Waits for its turn, and has nothing to do in it."""
+
+    def go_on(self, until: float) -> None: ...
+
+
 async def test_a_client_beyond_its_share_waits_behind_those_that_came_too_late(timed_bench: Any) -> None:
     await timed_bench.connected()
     (connection,) = timed_bench.server.connections
     connection.holder.is_beyond_share(10.0)  # a second begins
-    for busy, is_understood in ((SHARE / 2, True), (SHARE, False)):
+    for busy, has_others, is_understood in ((SHARE / 2, True, True), (SHARE, False, True), (0, True, False)):
+        await timed_bench.until(lambda: not connection._turns.waiting)
         connection.holder.busy += busy
+        if has_others:
+            connection._turns.wait(Nobody(), has_spent=True)
         before = len(timed_bench.engine.commands)
         connection.data_received(SEND % 1)
         assert (len(timed_bench.engine.commands) > before) is is_understood
-    assert list(connection._turns._spent) == [connection]
+    assert connection._turns._spent[-1] is connection
     await timed_bench.until(lambda: len(timed_bench.engine.commands) > before)
     assert connection.holder.is_beyond_share(10.5)
     assert not connection.holder.is_beyond_share(11.0), "each second begins anew"
