@@ -165,7 +165,7 @@ class Subscriber(Part):
             for message in topic.kept.messages():
                 if selector is None or selector.matches(message):
                     plain.hold(volatile_entry(message))
-                if selector is not None and pace.is_over():
+                if selector is not None and (pace.is_full() if selector.is_cheap else pace.is_over()):
                     yield
         plain.recovered()
         self._dispatcher.dispatch_pending(plain)

@@ -217,7 +217,8 @@ class Routes:
         asks_left = 1 if is_wide else PLACED_MAX
         is_expensive = lanes.expensive > 0
         pace = Pace()
-        pace.begin()
+        if is_expensive or backlog.count > LOOK:
+            pace.begin()
         groups = lanes.groups
         while backlog.count and asks_left > 0:
             entry, known = backlog.take()
@@ -231,7 +232,8 @@ class Routes:
                 self.count -= 1
                 self._leave_out(entry, dequeued)
             asks_left -= 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
-            if (is_expensive or not backlog.count % LOOK) and pace.is_late:
+            left = backlog.count
+            if left and (is_expensive or not left % LOOK) and pace.is_late:
                 break
         return backlog.first if backlog.count else NO_LIMIT
 

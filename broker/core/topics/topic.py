@@ -15,7 +15,7 @@ from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, Selector, Sub
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
-from tandemmq.broker.core.slices import CLOCK, ITEMS, STEP_SECONDS, Pace, Work
+from tandemmq.broker.core.slices import CLOCK, ITEMS, LOOK, STEP_SECONDS, Pace, Work
 from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.matching import Watching
 from tandemmq.broker.core.topics.recovery import Kept
@@ -146,6 +146,10 @@ class TopicSubscription(Subscription):
         self.clear()
 
 
+def _is_expensive(selector: Selector | None) -> bool:
+    return selector is not None and not selector.is_cheap
+
+
 _ROUND_MESSAGES = 128
 # Whoever publishes waits so long for the expensive selectors of subscribers, and for one more.
 ASKED_SECONDS = STEP_SECONDS / 2
@@ -206,7 +210,7 @@ class DurableSubscription(Queue):
     @property
     def is_expensive(self) -> bool:
         """Whether one message may take a part of a step."""
-        return self.selector is not None and not self.selector.is_cheap
+        return _is_expensive(self.selector)
 
     def wants(self, message: Message, origin: Outlet) -> bool:
         """Whether it takes a message that was sent from ``origin``."""
@@ -229,13 +233,14 @@ class DurableSubscription(Queue):
             return unwanted
         pace = Pace()
         pace.begin()
+        is_full = pace.is_full if selector.is_cheap else pace.is_over
         wanted = []
         for paged in page.messages:
             if selector.matches(paged.message):
                 wanted.append(paged)
             else:
                 unwanted.append(Entry(paged.message, paged.order_key, paged.location, paged.size, 0))
-            if pace.is_over():
+            if is_full():
                 # What becomes durable until then is only counted by the queue (window.py, rule 3), and the page does
                 # not have it: so it does not end here, and the queue reads on.
                 page.is_end = False  # prove: sifted-page-has-no-end
@@ -271,7 +276,9 @@ class Topic:
     _owners: tuple[int, ...] | None = field(default=(), init=False)
     # Whether so many hold what is sent here, or are so long at the choice, that it takes steps.
     is_wide: bool = field(default=False, init=False)
-    _expensive: int = field(default=0, init=False)  # durable subscriptions whose selectors are
+    # Subscriptions whose selectors are: durable ones, and plain ones.
+    _expensive: int = field(default=0, init=False)
+    _expensive_plain: int = field(default=0, init=False)
 
     @property
     def owner(self) -> int:
@@ -297,11 +304,13 @@ class Topic:
     def open(self, subscription: TopicSubscription) -> None:
         subscription.topics[self] = None
         self._subscribers[subscription] = None
+        self._expensive_plain += _is_expensive(subscription.selector)
         self._audience = None
 
     def let_go(self, subscription: TopicSubscription) -> None:
         """``subscription`` goes on without this topic, and keeps what it was given there."""
         del self._subscribers[subscription]
+        self._expensive_plain -= _is_expensive(subscription.selector)
         self._audience = None
 
     def close(self, subscription: TopicSubscription) -> None:
@@ -326,6 +335,13 @@ class Topic:
     def _changed(self) -> None:
         self._owners = None
         self.is_wide = self._expensive > 0 or len(self.durables) > ITEMS
+
+    @property
+    def items(self) -> int:
+        """What giving a message to its plain subscribers counts for in a step: so many that the clock is read, if one
+        has an expensive selector."""
+        count = len(self.subscribers)
+        return max(count, LOOK) if self._expensive_plain else count
 
     @property
     def owners(self) -> tuple[int, ...]:
