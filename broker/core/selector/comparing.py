@@ -273,7 +273,8 @@ def joined(left: Evaluate, right: Evaluate, effort: Effort) -> Evaluate:
     def evaluate(message: Message) -> Value:
         found = add(message)
         if type(found) is str:
-            effort.spend(len(found) // COMPARED)
+            # Characters that are not ASCII may take four bytes each.
+            effort.spend(len(found) // COMPARED if found.isascii() else len(found) * 4 // COMPARED)
         return found
 
     return evaluate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -184,6 +185,26 @@ def test_a_text_for_which_nothing_is_remembered_is_given_up() -> None:
     pattern = Pattern("(.*a){100}x", Effort())
     with pytest.raises(TooMuchWork):
         pattern.is_in("".join(chr(0x4E00 + number % (2 * TRANSITIONS_MAX)) + "a" for number in range(10_000)))
+
+
+@pytest.mark.parametrize("flag", ["", "(?i)"])
+def test_a_class_of_thousands_is_tried_like_one_character(flag: str) -> None:
+    members = [chr(0x100 + 3 * number) for number in range(5_000)]
+    pattern = Pattern(f"{flag}[{''.join(members)}\\d\\d-\\d]x", Effort())
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        assert not pattern.is_in("\u0101" * 10)
+    finally:
+        sys.setprofile(None)
+    assert calls < 2_000
+    assert all(pattern.is_in(f"{each}x") for each in (*members[::500], members[-1], "7", "-"))
+    assert not any(pattern.is_in(f"{chr(ord(each) + 1)}x") for each in members[::500])
 
 
 def test_what_is_remembered_is_bounded_for_each_pattern_and_for_all() -> None:

@@ -307,6 +307,9 @@ def test_an_evaluation_that_takes_too_long_is_no_match(selector: str) -> None:
 
 
 def test_the_product_of_texts_is_bounded() -> None:
+    joined = f"({'+'.join(['t'] * 10)}) IS NOT NULL"
+    assert says(joined, {"t": "x" * 100_000})
+    assert not says(joined, {"t": "\U0001f600" * 100_000}), "each takes four bytes, and the time of four"
     text = {"t": "x" * 100_000}
     assert says("(t + t) IS NOT NULL", text)
     assert says(f"({' + '.join(['t'] * 11)}) IS NULL", text)
