@@ -31,11 +31,14 @@ from tandemmq.broker.core.slices import LOOK, Pace, Work
 _weight = attrgetter("weight")
 _NOBODY: frozenset[Subscription] = frozenset()
 # So many messages are put into lanes by one call of ``dispatch``, or what a step has time for: the clock is read after
-# each message where a selector is expensive, else once in LOOK. Fewer where many selectors are asked about each: as
-# many as CHOICES_FREE take as long as the rest. So does it to find among LOOKED_FREE consumers the owner of a group.
+# each message that is heavy, and where a selector is expensive, else once in LOOK. Fewer where many selectors are asked
+# about each: as many as CHOICES_FREE take as long as the rest. So does it to find among LOOKED_FREE consumers the owner
+# of a group.
 PLACED_MAX = 2000
 CHOICES_FREE = 4
 LOOKED_FREE = 8
+# To decode the properties of a heavier message may take milliseconds.
+_HEAVY_BYTES = 8 * 1024
 # So many choices are asked about one message by one call.
 ASKED_MAX = 4000
 # So many that came, or came back, are sorted in by one call.
@@ -217,7 +220,8 @@ class Routes:
         asks_left = 1 if is_wide else PLACED_MAX
         is_expensive = lanes.expensive > 0
         pace = Pace()
-        if is_expensive or backlog.count > LOOK:
+        is_timed = is_expensive
+        if is_timed:
             pace.begin()
         groups = lanes.groups
         while backlog.count and asks_left > 0:
@@ -233,8 +237,12 @@ class Routes:
                 self._leave_out(entry, dequeued)
             asks_left -= 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
             left = backlog.count
-            if left and (is_expensive or not left % LOOK) and pace.is_late:
-                break
+            if left and (is_expensive or not left % LOOK or entry.weight > _HEAVY_BYTES):
+                if not is_timed:
+                    is_timed = True
+                    pace.begin()
+                elif pace.is_late:
+                    break
         return backlog.first if backlog.count else NO_LIMIT
 
     @property

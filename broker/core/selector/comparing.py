@@ -104,7 +104,7 @@ def property_equals_text(name: str, text: str) -> Evaluate:
     """``name = 'text'``, the condition that most selectors are made of: as ``equal``, with two calls less."""
 
     def evaluate(message: Message) -> Value:
-        properties = message.properties
+        properties = message.quick_properties
         if properties is None:
             return None
         value = properties.get(name)
@@ -144,13 +144,13 @@ def property_ordered(name: str, number: int | float, order: Order, rules: Rules,
     """``name > 5`` and its like: as ``ordered``, and quick for the usual types."""
 
     def value_of(message: Message) -> Value:
-        properties = message.properties
+        properties = message.quick_properties
         return None if properties is None else properties.get(name)
 
     otherwise = ordered(value_of, lambda message: number, order, rules, effort)
 
     def evaluate(message: Message) -> Value:
-        properties = message.properties
+        properties = message.quick_properties
         if properties is None:
             return None
         value = properties.get(name)

@@ -52,8 +52,8 @@ class Selector:
 
     def matches(self, message: Message) -> bool:
         """Whether it is true; "unknown" is not. Never raises, for others wait in the same queue. A message whose
-        properties are damaged, or whose texts are too long for what an evaluation may take (effort.py), never
-        matches."""
+        properties are damaged, or too many (``Message.quick_properties``), or whose texts are too long for what an
+        evaluation may take (effort.py), never matches."""
         effort = self._effort
         if effort is not None:
             effort.begin()

@@ -11,8 +11,11 @@ from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.selector import Selector, compile_selector
 from tandemmq.broker.core.selector.building import CONDITIONS_MAX, Built
 from tandemmq.broker.core.selector.comparing import Rules
+from tandemmq.store.records.altered import altered
 from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.frames import QUICK_BYTES_MAX, QUICK_PROPERTIES_MAX, open_message
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import Byte, Float, Long, Short
 from tests.support.compiled import REPLACES_A_METHOD
 
@@ -344,18 +347,35 @@ def test_equal_texts_make_equal_selectors() -> None:
     assert isinstance(compile_selector("n = 5"), Selector)
 
 
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        ({f"p{number}": number for number in range(QUICK_PROPERTIES_MAX - 1)}, True),
+        ({f"p{number}": number for number in range(QUICK_PROPERTIES_MAX)}, False),
+        ({"list": [None] * 5_000}, False),
+        ({"map": {"in": {f"p{number}": [1.5, "x"] for number in range(QUICK_PROPERTIES_MAX // 2)}}}, False),
+        ({"long": "x" * 9_000, "map": {"list": [b"x" * 5_000, "x", 1, None, True]}}, True),
+        ({"long": "x" * (QUICK_BYTES_MAX + 1)}, False),
+    ],
+    ids=["most", "more", "list", "map", "few", "long"],
+)
+def test_properties_that_take_long_to_decode_match_nothing(rest: dict[str, Any], expected: bool) -> None:
+    """A message of 100 MB has millions of them, and the loop would stand still for a minute."""
+    message = open_message(encode_message(Message(QUEUE, "ID:1", priority=4, properties={"n": 5, **rest})))
+    for each in (message, altered(message, destination=Destination(DestinationKind.QUEUE, "R"))):
+        assert compile_selector("n = 5").matches(each) is expected
+        assert compile_selector("JMSPriority = 4").matches(each)
+        assert (each.properties or {})["n"] == 5, "others still get them"
+
+
 @REPLACES_A_METHOD
 def test_properties_are_touched_only_when_one_is_named() -> None:
     class Lazy(Message):
         """A message that tells when its properties are asked for."""
 
         @property
-        def properties(self) -> dict[str, Any]:
+        def quick_properties(self) -> dict[str, Any]:
             raise RecordDamaged("the properties are truncated")
-
-        @properties.setter
-        def properties(self, value: object) -> None:
-            pass
 
     lazy = Lazy(QUEUE, "ID:1", priority=4)
     assert compile_selector("JMSPriority = 4 AND JMSType IS NULL").matches(lazy)
