@@ -1,11 +1,17 @@
-"""The time of the event loop that a client causes, counted for that client (``Holder.busy``)."""
+"""The time of the event loop that a client causes, counted for that client (``Holder.busy``).
+
+A selector counts for the client that has it, and not for the one whose message it is asked about: that one has its own
+time less what was counted apart (``CLOCK.apart``).
+"""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
+from tandemmq.broker.core.delivery import Selector
 from tandemmq.broker.core.memory import Holder
 from tandemmq.broker.core.slices import CLOCK, Work
+from tandemmq.store.records.message import Message
 
 T = TypeVar("T")
 
@@ -13,12 +19,24 @@ T = TypeVar("T")
 def charged(work: Work[T], holder: Holder) -> Work[T]:
     """``work``, whose steps count for ``holder``."""
     while True:
-        began = CLOCK.now()
+        began = CLOCK.now() - CLOCK.apart
         try:
             next(work)
         except StopIteration as done:
             outcome: T = done.value
             return outcome
         finally:
-            holder.busy += CLOCK.now() - began
+            holder.busy += CLOCK.now() - CLOCK.apart - began
         yield
+
+
+def takes(selector: Selector, message: Message, holder: Holder | None) -> bool:
+    """What an expensive selector says of ``message``. That counts for ``holder``, whose selector it is, and for nobody
+    else. None: its client is away."""
+    began = CLOCK.now()
+    found = selector.matches(message)
+    took = CLOCK.now() - began
+    CLOCK.apart += took
+    if holder is not None:
+        holder.busy += took
+    return found

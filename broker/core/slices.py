@@ -22,8 +22,8 @@ Work = Generator[None, None, T]
 ITEMS = 256
 #: After so much time a step ends with the item that is under way, which may take as long: so it yields after 2 ms.
 STEP_SECONDS = 0.001
-#: Items between two looks at the clock.
-LOOK = 16
+#: Items between two looks at the clock: they take half a millisecond, or a few of them.
+LOOK = 64
 
 
 def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:
@@ -35,12 +35,14 @@ def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:
 
 class StepClock:
     """What steps are measured by: ``now`` in seconds. It stands still until the process sets a clock (broker/run.py):
-    so the steps of a simulator depend on its seed alone."""
+    so the steps of a simulator depend on its seed alone. ``apart``: seconds in all that were counted for another client
+    than the one whose step it was (broker.core.charging)."""
 
-    __slots__ = ("now",)
+    __slots__ = ("apart", "now")
 
     def __init__(self) -> None:
         self.now: Callable[[], float] = float  # always 0.0
+        self.apart = 0.0
 
 
 #: The clock of this process's steps.
@@ -70,6 +72,10 @@ class Pace:
         if left > self._look:
             return False
         return self._is_full_by_clock(left)
+
+    def look_next(self) -> None:
+        """What is under way may be expensive: the next ``is_full`` reads the clock."""
+        self._look = self._left
 
     def is_over(self, items: int = 1) -> bool:
         """As ``is_full``, of items that may be expensive."""

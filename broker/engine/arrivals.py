@@ -11,7 +11,7 @@ from tandemmq.broker.core.commands import Receipt
 from tandemmq.broker.core.delivery import Outlet
 from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.queue.queue import Queue
-from tandemmq.broker.core.slices import ITEMS, LOOK, Pace, Work, pause
+from tandemmq.broker.core.slices import ITEMS, Pace, Work, pause
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.fan_out import NOBODY
@@ -137,11 +137,11 @@ class Arrivals(Part):
                     self._show_to_durable(durable, message, origin)
                     if pace.is_over() if durable.is_expensive else pace.is_full():
                         yield
-            if pace.is_full(_items(target)):
+            if pace.is_over() if _is_expensive(target) else pace.is_full():
                 yield
 
     def added(self, add: AddMessage, origin: Outlet) -> int:
-        """A message is stored together with others. Returns how many have it now, or for how many that counts."""
+        """A message is stored together with others. Returns how many have it now."""
         if add.is_duplicate:
             self.note_duplicate(add.message)
             return 0
@@ -161,7 +161,7 @@ class Arrivals(Part):
 
     def published(self, add: AddMessage, origin: Outlet) -> int:
         """A topic's message is durable, or one that waits for its time. Subscriptions that were deleted meanwhile are
-        left out. Returns how many have it, or for how many that counts."""
+        left out. Returns how many have it."""
         if self.scheduler is not None and add.owners[0] == self.scheduler.owner:
             self.scheduler.durable(add)
             return 1
@@ -172,7 +172,9 @@ class Arrivals(Part):
         count = len(add.owners)
         if isinstance(topic, Topic):
             self._fan_out.publish(topic, message, origin)
-            count += topic.items
+            count += len(topic.subscribers)
+            if topic.is_expensive:
+                self.pace.look_next()
         for owner in add.owners:
             queue = self.by_owner.get(owner)
             if queue is not None:
@@ -188,11 +190,9 @@ class Arrivals(Part):
             client.send_receipt(commitment.receipt)
 
 
-def _items(target: Target) -> int:
-    """What showing it a message counts for in a step: so many that the clock is read, if selectors may be expensive."""
-    if isinstance(target, Topic):
-        return max(1, target.items)
-    return 1 if target.routes is None else LOOK
+def _is_expensive(target: Target) -> bool:
+    """Whether to show it a message may take a part of a step, by selectors."""
+    return target.is_expensive if isinstance(target, Topic) else target.routes is not None
 
 
 def origin_of(client: Client | None) -> Outlet:

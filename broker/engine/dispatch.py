@@ -16,7 +16,7 @@ from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, QueueBase, Subscription
 from tandemmq.broker.core.queue.queue import Queue
-from tandemmq.broker.core.slices import LOOK, STEP_SECONDS, Pace, Rounds, Work, at_once, begin
+from tandemmq.broker.core.slices import STEP_SECONDS, Pace, Rounds, Work, at_once, begin
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic, TopicSubscription
 from tandemmq.broker.engine.browsing import Browsing
 from tandemmq.broker.engine.dead_letters import DeadLetters
@@ -187,9 +187,8 @@ class Dispatcher(Part):
             except Exception:  # the others give out what they hold all the same
                 log.exception("%s: giving out what it holds %s", queue.destination, ERROR_OF_BROKER)
             given = 1 + queue.dispatched - dispatched
-            if isinstance(queue, Queue) and queue.routes is not None:
-                given += LOOK  # selectors: the clock is read
-            if pace.is_full(given):
+            is_routed = isinstance(queue, Queue) and queue.routes is not None
+            if pace.is_over(given) if is_routed else pace.is_full(given):
                 yield
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:

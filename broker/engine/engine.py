@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 # So much of what the store reports is taken in by one step, or less if it has no time for it: the clock is read once in
 # so many operations.
 OPERATIONS_MAX = 1024
-_LOOK = 32
+_LOOK = 64
 # What it takes to end a subscription, in items of a step.
 _CLOSED = 4
 

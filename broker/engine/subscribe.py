@@ -31,6 +31,8 @@ _position = attrgetter("position")
 
 # Of a session with a state: to that, and to what it sends to itself.
 OWN_SUBSCRIPTIONS = 2
+# So many patterns are compared with a name in the time of an item of a step.
+_MATCHED = 8
 
 
 class Subscriber(Part):
@@ -151,19 +153,23 @@ class Subscriber(Part):
         pace = Pace()
         selector = plain.selector
         plain.is_recovering = selector is not None
+        items = 1
         for topic in self._destinations.topics():
             destination = topic.destination
-            if pace.is_full():
+            if pace.is_full(items):
                 yield
+            items = 1
             if topic.kept is None or destination.kind is not parts[0].kind:
                 continue
             is_asked = command.is_retroactive or self._policies.of(destination).always_retroactive
+            items += len(patterns) // _MATCHED
             if not is_asked or not any(each.matches(destination.name) for each in patterns):
                 continue
             if not self._may_read(client, destination):
                 continue
+            late = {id(entry.message) for entry in plain.unsifted}  # they are kept, too
             for message in topic.kept.messages():
-                if selector is None or selector.matches(message):
+                if id(message) not in late and (selector is None or selector.matches(message)):
                     plain.hold(volatile_entry(message))
                 if selector is not None and (pace.is_full() if selector.is_cheap else pace.is_over()):
                     yield

@@ -20,11 +20,12 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, compress, islice
 from operator import attrgetter, itemgetter, not_
 
+from tandemmq.broker.core.charging import takes
 from tandemmq.broker.core.delivery import Entry, Selector, Subscription
 from tandemmq.broker.core.queue.backlog import NOTHING_KNOWN, Backlog, Known
 from tandemmq.broker.core.queue.groups import Groups
 from tandemmq.broker.core.queue.ordering import PIECE_MAX, take_out
-from tandemmq.broker.core.slices import CLOCK, Pace, Work
+from tandemmq.broker.core.slices import Pace, Work
 
 _entry = itemgetter(1)
 _priority = attrgetter("priority")
@@ -316,10 +317,8 @@ class Lanes:
                 if selector is None or selector.matches(message):
                     wanted.append(number)
                 continue
-            began = CLOCK.now()
-            if selector.matches(message):
+            if takes(selector, message, next(iter(takers)).outlet.holder):
                 wanted.append(number)
-            next(iter(takers)).outlet.holder.busy += CLOCK.now() - began
             is_late = pace.is_late
         return known._replace(key=(*known.key, *wanted), below=rest)
 

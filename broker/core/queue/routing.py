@@ -223,6 +223,7 @@ class Routes:
         is_timed = is_expensive
         if is_timed:
             pace.begin()
+        look_at = asks_left - LOOK
         groups = lanes.groups
         while backlog.count and asks_left > 0:
             entry, known = backlog.take()
@@ -236,8 +237,9 @@ class Routes:
                 self.count -= 1
                 self._leave_out(entry, dequeued)
             asks_left -= 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
-            left = backlog.count
-            if left and (is_expensive or not left % LOOK or entry.weight > _HEAVY_BYTES):
+            is_due = is_expensive or asks_left <= look_at or entry.weight > _HEAVY_BYTES
+            if is_due and backlog.count:
+                look_at = asks_left - LOOK
                 if not is_timed:
                     is_timed = True
                     pace.begin()

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 from tandemmq.broker.core import names
+from tandemmq.broker.core.charging import takes
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, Selector, Subscription, volatile_entry
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
-from tandemmq.broker.core.slices import CLOCK, ITEMS, LOOK, STEP_SECONDS, Pace, Work
+from tandemmq.broker.core.slices import CLOCK, ITEMS, STEP_SECONDS, Pace, Work
 from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.matching import Watching
 from tandemmq.broker.core.topics.recovery import Kept
@@ -222,7 +223,11 @@ class DurableSubscription(Queue):
 
     def takes(self, message: Message) -> bool:
         """Whether it takes a message, wherever it came from."""
-        return self.selector is None or self.selector.matches(message)
+        selector = self.selector
+        if selector is None or selector.is_cheap:
+            return selector is None or selector.matches(message)
+        subscription = self.subscription
+        return takes(selector, message, None if subscription is None else subscription.outlet.holder)
 
     def sift(self, page: Page) -> Work[list[Entry]]:
         """Takes out of ``page``, before ``page`` gets it, what the selector does not take. To be removed from the store
@@ -337,11 +342,9 @@ class Topic:
         self.is_wide = self._expensive > 0 or len(self.durables) > ITEMS
 
     @property
-    def items(self) -> int:
-        """What giving a message to its plain subscribers counts for in a step: so many that the clock is read, if one
-        has an expensive selector."""
-        count = len(self.subscribers)
-        return max(count, LOOK) if self._expensive_plain else count
+    def is_expensive(self) -> bool:
+        """Whether to give a message to its plain subscribers may take a part of a step, by a selector."""
+        return self._expensive_plain > 0
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -410,9 +413,7 @@ class Topic:
                     elif now >= ends:
                         subscription.put_off(entry)
                         continue
-                    is_wanted = selector.matches(message)
-                    outlet.holder.busy += CLOCK.now() - now
-                    if not is_wanted:
+                    if not takes(selector, message, outlet.holder):
                         continue
             if subscription.pending or subscription.credit <= 0 or not outlet.is_writable:
                 subscription.hold(entry)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from random import Random
 
 import pytest
@@ -18,7 +19,7 @@ from tandemmq.broker.core.topics.recovery import Recovery, RecoveryKind
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, VirtualDestinations, VirtualTopic
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.support.prove import rounds
-from tests.unit.broker.engine.conftest import ORDERS, PRICES, XA, Client, Harness, MakeHarness, advisor
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, XA, Client, Harness, MakeHarness, advisor, shorten_steps
 
 #: Takes the time of a whole step, and what has the property a.
 SLOW = "a LIKE '%x%' AND NOT REGEX('q', a)"
@@ -75,6 +76,26 @@ def test_advisories(make_harness: MakeHarness, slow: Slow) -> None:
     assert other.holder.busy <= AT_ONCE_MAX * slices.STEP_SECONDS
 
 
+def test_an_advisory_to_very_many_counts_for_the_client_that_causes_it(
+    make_harness: MakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = count()
+    shorten_steps(monkeypatch, 1)
+    monkeypatch.setattr(slices.CLOCK, "now", lambda: next(ticks) * 0.001)
+    harness = make_harness(advisor=advisor())
+    listener = harness.client()
+    for number in range(COUNT):
+        listener.subscribe(f"{number}", TEMPORARIES, AckMode.AUTO)
+    harness.turn()
+    other = harness.client()
+    busy = listener.holder.busy
+    other.handle(AddDestination(TEMPORARY))
+    harness.turn()
+    assert len(listener.bodies) == COUNT
+    assert other.holder.busy >= COUNT * 0.001
+    assert listener.holder.busy == busy
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_message_to_a_topic(harness: Harness, slow: Slow, persistent: bool) -> None:
     client, sender = listeners(harness, PRICES), harness.client()
@@ -125,6 +146,7 @@ def test_durable_subscriptions(harness: Harness, slow: Slow) -> None:
         assert slow.most(harness, lambda: sender.send(f"{number}", PRICES, **send)) <= AT_ONCE_MAX  # noqa: B023
     assert slow.most(harness, lambda: sender.commit("t", "end")) <= AT_ONCE_MAX
     assert sender.receipts[-1] == "end"
+    assert sender.holder.busy == pytest.approx(0), "selectors of others count for them"
     harness.fail_over()
     client = harness.client("c7")
     assert slow.most(harness, lambda: client.subscribe("d", PRICES, durable_name="d", selector=SLOW)) <= AT_ONCE_MAX
@@ -182,6 +204,21 @@ def test_what_who_comes_late_is_given_precedes_what_is_sent_then(make_harness: M
     sender.send("last", PRICES, persistent=False, properties=WANTED)
     assert harness.most(lambda: slow.count, are_calls=True) <= AT_ONCE_MAX
     assert client.bodies == [*(str(number) for number in range(COUNT)), "last"]
+
+
+def test_what_comes_while_others_are_recovered_is_given_once(make_harness: MakeHarness, slow: Slow) -> None:
+    kept = DestinationPolicy(recovery=Recovery(RecoveryKind.FIXED_COUNT), always_retroactive=True)
+    harness = make_harness(kept)
+    sender = harness.client()
+    topics = [Destination(DestinationKind.TOPIC, f"kept.{number}") for number in range(COUNT)]
+    for topic in topics:
+        sender.store("early", destination=topic, persistent=False, properties=WANTED)
+    every = Destination(DestinationKind.TOPIC, "kept.*")
+    client = harness.client().subscribe("s", every, selector=SLOW, is_retroactive=True, prefetch=1000)
+    for topic in (topics[0], topics[-1]):
+        sender.send("late", topic, persistent=False, properties=WANTED)
+    harness.turn()
+    assert client.bodies == ["early"] * COUNT + ["late"] * 2
 
 
 def test_a_prepared_branch(harness: Harness, slow: Slow) -> None:
