@@ -55,6 +55,19 @@ class Composite:
                 yield
         return found
 
+    def possible(self, message: Message) -> tuple[list[Destination], bool]:
+        """Where ``message`` may be sent on, and whether it may be kept, at once: no expensive selector is asked."""
+        found = []
+        is_taken = False
+        for each in self.forward_to:
+            selector = each.selector
+            if selector is not None and not selector.is_cheap:
+                found.append(each.destination)
+            elif selector is None or selector.matches(message):
+                found.append(each.destination)
+                is_taken = True
+        return found, not is_taken if self.send_when_not_matched else not self.forward_only
+
     def keeps(self, takers: Sequence[Destination]) -> bool:
         """Whether it keeps a message that ``takers`` get."""
         return not takers if self.send_when_not_matched else not self.forward_only

@@ -16,7 +16,7 @@ from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.broker.core.private_access import refused_private
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
-from tandemmq.broker.core.slices import Pace, Work, at_once
+from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.core.virtual_destinations import FORWARDS_MAX
 from tandemmq.broker.engine.scheduler import is_management, may_be_scheduled
@@ -160,9 +160,12 @@ class Router(Part):
                 yield
         return False
 
-    def _may_be_wanted(self, queue: Queue, topic: Destination) -> bool:
-        """No false No, and no selector is asked."""
-        return bool(queue.users) or not self._destinations.is_selector_aware(queue.destination, topic.name)
+    def _may_be_wanted(self, queue: Queue, message: Message, topic: Destination) -> bool:
+        """No false No, and no expensive selector is asked."""
+        return not self._destinations.is_selector_aware(queue.destination, topic.name) or any(
+            each.selector is None or not each.selector.is_cheap or each.selector.matches(message)
+            for each in queue.users
+        )
 
     def _aged(self, message: Message, policy: DestinationPolicy) -> Message:
         """As old as the policy lets it become."""
@@ -172,7 +175,7 @@ class Router(Part):
         return message if expiration == message.expiration else altered(message, expiration=expiration)
 
     def targets(self, client: Client, message: Message) -> Iterator[Target]:
-        """As ``routes``, at once, without copies, and with all that may get one by their consumers' selectors."""
+        """As ``routes``, at once, without copies, and with all that may get one by expensive selectors."""
         destination = message.destination
         for part in (destination,) if destination == PENDING else names.split(destination):
             if part == PENDING:
@@ -186,8 +189,7 @@ class Router(Part):
     ) -> Iterator[Target]:
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
-        takers = [] if composite is None else at_once(composite.takers(message, Pace()))
-        keeps = composite is None or composite.keeps(takers)
+        takers, keeps = ([], True) if composite is None else composite.possible(message)
         if mirrored is not None and keeps:
             takers.append(mirrored.topic(destination.name))
         for taker in takers if forwards < FORWARDS_MAX else ():
@@ -197,7 +199,7 @@ class Router(Part):
         yield self._destinations.route(destination, client.principal.owner)
         if is_virtual:
             for queue in map(self._destinations.queue, list(self._destinations.virtual_queues(destination.name))):
-                if self._may_be_wanted(queue, destination):
+                if self._may_be_wanted(queue, message, destination):
                     yield queue
 
     def known_target(self, client: Client, message: Message) -> Target | None:
