@@ -38,7 +38,7 @@ from tandemmq.broker.core.dead_letters import (
     MESSAGE_ID_PROPERTY,
 )
 from tandemmq.broker.core.selector import Selector, compile_selector
-from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.slices import WEIGHED_BYTES, Pace, Work
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import BATCH_MAX
 from tandemmq.broker.engine.slicing import Slices
@@ -380,7 +380,7 @@ def queue_of(name: str) -> Destination:
 async def takes(selector: Selector, message: Message, pace: Pace) -> bool:
     """Whether the selector takes it. The loop has other turns between those that are expensive, one at a time for all
     who ask."""
-    if selector.is_cheap and not pace.is_full():
+    if selector.is_cheap and not pace.is_full(1 + message.size // WEIGHED_BYTES):
         return selector.matches(message)
 
     def ask() -> Work[bool]:

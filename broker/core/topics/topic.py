@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.charging import takes
+from tandemmq.broker.core.charging import ASKING, takes
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, Selector, Subscription, volatile_entry
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
-from tandemmq.broker.core.slices import CLOCK, ITEMS, STEP_SECONDS, Pace, Work
+from tandemmq.broker.core.slices import ITEMS, WEIGHED_BYTES, Pace, Work
 from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.matching import Watching
 from tandemmq.broker.core.topics.recovery import Kept
@@ -152,8 +152,6 @@ def _is_expensive(selector: Selector | None) -> bool:
 
 
 _ROUND_MESSAGES = 128
-# Whoever publishes waits so long for the expensive selectors of subscribers, and for one more.
-ASKED_SECONDS = STEP_SECONDS / 2
 # To search so many is no slower than to make a set of them.
 _FEW = 8
 
@@ -245,7 +243,7 @@ class DurableSubscription(Queue):
                 wanted.append(paged)
             else:
                 unwanted.append(Entry(paged.message, paged.order_key, paged.location, paged.size, 0))
-            if is_full():
+            if is_full(1 + paged.size // WEIGHED_BYTES):
                 # What becomes durable until then is only counted by the queue (window.py, rule 3), and the page does
                 # not have it: so it does not end here, and the queue reads on.
                 page.is_end = False  # prove: sifted-page-has-no-end
@@ -389,11 +387,10 @@ class Topic:
             self.kept.add(message)
 
     def give(self, entry: Entry, origin: Outlet, subscribers: Iterable[TopicSubscription]) -> list[Delivery]:
-        """To each of ``subscribers``: delivered now, or kept waiting. One expensive selector is asked, and as many more
-        as there is time for; the others are asked later."""
+        """To each of ``subscribers``: delivered now, or kept waiting. Expensive selectors are asked as long as there is
+        time for them; the others are asked later."""
         deliveries: list[Delivery] = []
         message = entry.message
-        ends = 0.0
         for subscription in subscribers:
             outlet = subscription.outlet
             if subscription.no_local and outlet is origin:
@@ -407,13 +404,10 @@ class Topic:
                     if not selector.matches(message):
                         continue
                 else:
-                    now = CLOCK.now()
-                    if not ends:
-                        ends = now + ASKED_SECONDS
-                    elif now >= ends:
+                    is_taken = ASKING.takes(selector, message, outlet.holder)
+                    if is_taken is None:
                         subscription.put_off(entry)
-                        continue
-                    if not takes(selector, message, outlet.holder):
+                    if not is_taken:
                         continue
             if subscription.pending or subscription.credit <= 0 or not outlet.is_writable:
                 subscription.hold(entry)

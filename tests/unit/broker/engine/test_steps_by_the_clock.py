@@ -119,6 +119,17 @@ def test_a_message_to_a_topic(harness: Harness, slow: Slow, persistent: bool) ->
     harness.turn()
 
 
+def test_a_burst_of_messages_for_one_selector(harness: Harness, slow: Slow) -> None:
+    client, sender = listeners(harness, PRICES, 1), harness.client()
+
+    def burst() -> None:
+        for number in range(COUNT):
+            sender.send(f"{number}", PRICES, persistent=False, properties=WANTED)
+
+    assert slow.most(harness, burst) <= AT_ONCE_MAX
+    assert client.bodies == [f"{number}" for number in range(COUNT)]
+
+
 @pytest.mark.parametrize(
     "how", [{}, {"is_browser": True}, {"ack": AckMode.RANGE}], ids=["consumer", "browser", "operator"]
 )
