@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import time
 from collections import deque
@@ -34,10 +35,10 @@ class _Making:
 
     __slots__ = ("of", "took", "work")
 
-    def __init__(self, of: Slices, work: Work[Any]) -> None:
+    def __init__(self, of: Slices, work: Work[Any], took: float) -> None:
         self.of = of
         self.work = work
-        self.took = 0.0
+        self.took = took
 
 
 class _Line:
@@ -122,7 +123,12 @@ class Slices:
     def start(self, work: Work[Any]) -> None:
         """Have the steps of ``work`` made, from the next turn on. What it raises is logged, and ends it."""
         self.under_way += 1
-        self._line.add(_Making(self, work))
+        self._line.add(_Making(self, work, 0.0))
+
+    def start_first(self, work: Work[Any]) -> None:
+        """As ``start``, of what everybody waits for: however long it takes, it is not behind what is long."""
+        self.under_way += 1
+        self._line.add(_Making(self, work, -math.inf))
 
     async def run(self, work: Work[T]) -> T:
         """The outcome of ``work``. Raises what it raises."""

@@ -74,6 +74,28 @@ async def test_what_is_long_has_its_turn_behind_what_is_not_and_none_waits_for_e
     assert rest.count("long") <= 50
 
 
+async def test_what_everybody_waits_for_is_never_behind_what_is_long() -> None:
+    clock = Clock()
+    slices = Slices(asyncio.get_running_loop(), clock)
+    made: list[str] = []
+
+    def work(name: str) -> Work[None]:
+        for _ in range(200):
+            clock.now += 0.001
+            made.append(name)
+            yield
+
+    for _ in range(5):
+        slices.start(work("long"))
+    slices.start_first(work("first"))
+    while made.count("first") < 100:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0)
+    begun = len(made)
+    while made.count("first") < 200:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert made[begun:].count("first") >= made[begun:].count("long")
+
+
 async def test_all_works_of_a_loop_share_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setitem(slicing._LINES, asyncio.get_running_loop(), slicing._Line(clock))
