@@ -27,6 +27,7 @@ LOOK = 64
 #: A message that a cheap selector is asked about is an item, and one more for so many bytes: its properties may have to
 #: be decoded.
 WEIGHED_BYTES = 512
+HEAVY_BYTES = LOOK * WEIGHED_BYTES
 
 
 def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:

@@ -62,7 +62,7 @@ class Sifting(Part):
             del self._waiting[outlet]
 
     def _sift_one(self, subscription: TopicSubscription) -> None:
-        delivery = subscription.sift()
+        delivery = subscription.sift(self._clock())
         if delivery is None:
             return
         topic = self._destinations.by_name.get(delivery[2].message.destination)

@@ -36,7 +36,8 @@ class TopicSubscription(Subscription):
     topics: dict[Topic, None] = field(default_factory=dict, init=False)
     pending: deque[Entry] = field(default_factory=deque, init=False)
     unsifted: deque[Entry] = field(default_factory=deque, init=False)
-    pending_bytes: int = field(default=0, init=False)  # of both
+    pending_bytes: int = field(default=0, init=False)
+    unsifted_bytes: int = field(default=0, init=False)
     dropped: int = field(default=0, init=False)
     # Called at each loss, if set.
     on_drop: Callable[[TopicSubscription, Message], None] | None = field(default=None, init=False)
@@ -45,11 +46,13 @@ class TopicSubscription(Subscription):
     # Called when something is ``unsifted`` and nothing was: ``sift`` is to be called until nothing is.
     on_unsifted: Callable[[TopicSubscription], None] | None = field(default=None, init=False)
     _messages_max: int = field(init=False)
+    _unsifted_max: int = field(init=False)
     _bytes_max: int = field(init=False)
 
     def __post_init__(self, settings: EngineSettings, pending_limit: int | None) -> None:
         Subscription.__post_init__(self)
         self._messages_max = settings.topic_pending_messages if pending_limit is None else max(1, pending_limit)
+        self._unsifted_max = settings.topic_pending_messages
         self._bytes_max = settings.topic_pending_bytes
 
     def hold(self, entry: Entry) -> None:
@@ -71,20 +74,19 @@ class TopicSubscription(Subscription):
                 self.on_drop(self, lost.message)
 
     def put_off(self, entry: Entry) -> None:
-        """Its selector is asked about ``entry`` later, at its own client's expense. Bounded as what ``hold`` keeps."""
+        """Its selector is asked about ``entry`` later, at its own client's expense. The oldest go when there are too
+        many: no policy's limit holds, for the client is not slow, and nothing is told, for it might not want them."""
         if not self.is_open:
             return
         unsifted = self.unsifted
         unsifted.append(entry)
-        self.pending_bytes += entry.weight
+        self.unsifted_bytes += entry.weight
         self.keep(entry)
         while len(unsifted) > 1 and (
-            len(unsifted) > self._messages_max or self.pending_bytes > self._bytes_max or not self._holder.has_space
+            len(unsifted) > self._unsifted_max or self.unsifted_bytes > self._bytes_max or not self._holder.has_space
         ):
-            lost = self._next_of(unsifted)
+            self._next_unsifted()
             self.dropped += 1
-            if self.on_drop is not None:
-                self.on_drop(self, lost.message)
         if len(unsifted) == 1:
             self._ask_for_sifting()
 
@@ -97,9 +99,11 @@ class TopicSubscription(Subscription):
         if self.unsifted and not self.is_recovering and self.on_unsifted is not None:
             self.on_unsifted(self)
 
-    def sift(self) -> Delivery | None:
+    def sift(self, now: int) -> Delivery | None:
         """Ask the selector about the oldest that is ``unsifted``. What it takes is to be delivered now, or waits."""
-        entry = self._next_of(self.unsifted)
+        entry = self._next_unsifted()
+        if 0 < entry.message.expiration <= now:
+            return None
         if self.selector is not None and not self.selector.matches(entry.message):
             return None
         if self.pending or self.credit <= 0 or not self.outlet.is_writable:
@@ -129,21 +133,23 @@ class TopicSubscription(Subscription):
 
     def _next(self) -> Entry:
         """The oldest waits no more."""
-        return self._next_of(self.pending)
-
-    def _next_of(self, waiting: deque[Entry]) -> Entry:
-        entry = waiting.popleft()
+        entry = self.pending.popleft()
         self.pending_bytes -= entry.weight
+        self.let_go(entry)
+        return entry
+
+    def _next_unsifted(self) -> Entry:
+        entry = self.unsifted.popleft()
+        self.unsifted_bytes -= entry.weight
         self.let_go(entry)
         return entry
 
     def let_go_of_all(self, pace: Pace) -> Work[None]:
         """It ended, with all that waited for it or was not acknowledged."""
-        for waiting in (self.pending, self.unsifted):
-            while waiting:
-                self._next_of(waiting)
-                if pace.is_full():
-                    yield
+        while self.pending or self.unsifted:
+            self._next() if self.pending else self._next_unsifted()
+            if pace.is_full():
+                yield
         self.clear()
 
 
@@ -279,9 +285,9 @@ class Topic:
     _owners: tuple[int, ...] | None = field(default=(), init=False)
     # Whether so many hold what is sent here, or are so long at the choice, that it takes steps.
     is_wide: bool = field(default=False, init=False)
-    # Subscriptions whose selectors are: durable ones, and plain ones.
+    # Subscriptions whose selectors may take a part of a step: durable ones, and plain ones.
     _expensive: int = field(default=0, init=False)
-    _expensive_plain: int = field(default=0, init=False)
+    expensive: int = field(default=0, init=False)
 
     @property
     def owner(self) -> int:
@@ -307,13 +313,13 @@ class Topic:
     def open(self, subscription: TopicSubscription) -> None:
         subscription.topics[self] = None
         self._subscribers[subscription] = None
-        self._expensive_plain += _is_expensive(subscription.selector)
+        self.expensive += _is_expensive(subscription.selector)
         self._audience = None
 
     def let_go(self, subscription: TopicSubscription) -> None:
         """``subscription`` goes on without this topic, and keeps what it was given there."""
         del self._subscribers[subscription]
-        self._expensive_plain -= _is_expensive(subscription.selector)
+        self.expensive -= _is_expensive(subscription.selector)
         self._audience = None
 
     def close(self, subscription: TopicSubscription) -> None:
@@ -338,11 +344,6 @@ class Topic:
     def _changed(self) -> None:
         self._owners = None
         self.is_wide = self._expensive > 0 or len(self.durables) > ITEMS
-
-    @property
-    def is_expensive(self) -> bool:
-        """Whether to give a message to its plain subscribers may take a part of a step, by a selector."""
-        return self._expensive_plain > 0
 
     @property
     def owners(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ import pytest
 
 from tandemmq.broker.admin.api.message_work import takes
 from tandemmq.broker.core import slices
+from tandemmq.broker.core.charging import ASKING
 from tandemmq.broker.core.commands import AckMode, AddDestination, Move
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.selector import compile_selector
@@ -49,6 +50,7 @@ class Slow:
             begin(effort)
 
         patch.setattr(Effort, "begin", evaluate)
+        patch.setattr(ASKING, "_spent", 0.0)
         patch.setattr(slices.CLOCK, "now", lambda: 1.0 + self.count * slices.STEP_SECONDS)
 
     def most(self, harness: Harness, act: Callable[[], object]) -> int:
@@ -128,6 +130,46 @@ def test_a_burst_of_messages_for_one_selector(harness: Harness, slow: Slow) -> N
 
     assert slow.most(harness, burst) <= AT_ONCE_MAX
     assert client.bodies == [f"{number}" for number in range(COUNT)]
+
+
+@pytest.mark.parametrize("wanted", [WANTED, {"a": "nothing"}])
+def test_a_burst_is_no_backlog_of_a_client_that_keeps_up(
+    make_harness: MakeHarness, slow: Slow, wanted: dict[str, Any]
+) -> None:
+    harness = make_harness(DestinationPolicy(pending_message_limit=1))
+    client = listeners(harness, PRICES, 1)
+    harness.client().send_all("abcdef", PRICES, properties=wanted).turn()
+    assert client.bodies == (list("abcdef") if wanted is WANTED else [])
+    assert harness.counts["dead_letters_total"] == 0
+
+
+def test_what_expires_before_its_selector_is_asked_is_not_given(harness: Harness, slow: Slow) -> None:
+    client, sender = listeners(harness, PRICES, 1), harness.client()
+    for body in "abc":
+        sender.send(body, PRICES, persistent=False, properties=WANTED, expiration=harness.now + 10)
+    harness.now += 1_000
+    harness.turn()
+    assert client.bodies == ["a"]
+
+
+@pytest.mark.parametrize("is_in_transaction", [False, True])
+def test_a_message_does_not_wait_for_a_forward_that_does_not_take_it(
+    make_harness: MakeHarness, is_in_transaction: bool
+) -> None:
+    closed, every = Destination(DestinationKind.QUEUE, "f0"), Destination(DestinationKind.QUEUE, "all")
+    forwards = (Forward(closed, compile_selector(SLOW)), Forward(Destination(DestinationKind.QUEUE, "f1")))
+    virtual = VirtualDestinations((Composite(DestinationKind.QUEUE, every.name, forwards),))
+    harness = make_harness(virtual_destinations=virtual)
+    harness.destinations.closed_to_producers.add(closed)
+    harness.client().send("waits", closed).turn()
+    sender = harness.client()
+    for name, wanted in (("1", {"a": "nothing"}), ("2", WANTED)):
+        if is_in_transaction:
+            sender.begin("t").send(name, every, transaction="t", properties=wanted).commit("t", name)
+        else:
+            sender.send(name, every, properties=wanted, receipt=name)
+        harness.turn()
+    assert sender.receipts == ["1"], "and what the forward takes waits for it"
 
 
 @pytest.mark.parametrize(
