@@ -55,22 +55,20 @@ class Composite:
                 yield
         return found
 
-    def known(self, message: Message, *, with_possible: bool | None) -> tuple[list[Destination], bool]:
+    def known(self, message: Message, *, asks: bool) -> tuple[list[Destination], bool]:
         """Where ``message`` is sent on, and whether it is kept, as far as that is known at once: no expensive selector
-        is asked. ``with_possible``: with all that they may bring, or without; None: they are asked."""
+        is asked unless ``asks``, and what only these may bring is left out."""
         found = []
         is_taken = is_open = False
         for each in self.forward_to:
             selector = each.selector
-            if selector is not None and not selector.is_cheap and with_possible is not None:
+            if selector is not None and not selector.is_cheap and not asks:
                 is_open = True
-                if with_possible:
-                    found.append(each.destination)
             elif selector is None or selector.matches(message):
                 found.append(each.destination)
                 is_taken = True
         if self.send_when_not_matched:
-            return found, not is_taken and (with_possible or not is_open)
+            return found, not is_taken and not is_open
         return found, not self.forward_only
 
     def keeps(self, takers: Sequence[Destination]) -> bool:

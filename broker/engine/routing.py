@@ -160,13 +160,10 @@ class Router(Part):
                 yield
         return False
 
-    def _is_known_to_be_wanted(
-        self, queue: Queue, message: Message, topic: Destination, *, with_possible: bool | None
-    ) -> bool:
-        """As ``_is_wanted``, at once: an expensive selector counts as ``with_possible`` says; None: it is asked."""
+    def _is_known_to_be_wanted(self, queue: Queue, message: Message, topic: Destination, *, asks: bool) -> bool:
+        """As ``_is_wanted``, at once: an expensive selector takes nothing unless it ``asks``."""
         return not self._destinations.is_selector_aware(queue.destination, topic.name) or any(
-            selector is None
-            or (selector.matches(message) if selector.is_cheap or with_possible is None else with_possible)
+            selector is None or ((selector.is_cheap or asks) and selector.matches(message))
             for selector in (each.selector for each in queue.users)
         )
 
@@ -177,33 +174,33 @@ class Router(Part):
         expiration = policy.expiration(message.timestamp, message.expiration)
         return message if expiration == message.expiration else altered(message, expiration=expiration)
 
-    def targets(self, client: Client, message: Message, *, with_possible: bool | None = False) -> Iterator[Target]:
-        """As ``routes``, at once and without copies. What only an expensive selector may bring is left out, or there
-        ``with_possible``; None: these are asked, which may take long."""
+    def targets(self, client: Client, message: Message, *, asks: bool = False) -> Iterator[Target]:
+        """As ``routes``, at once and without copies. What only an expensive selector may bring is left out, unless
+        it ``asks`` these, which may take long."""
         destination = message.destination
         for part in (destination,) if destination == PENDING else names.split(destination):
             if part == PENDING:
                 assert self.pending is not None, "only the scheduler makes such messages"
                 yield self.pending
                 continue
-            yield from self._targets_of_one(client, message, part, 0, with_possible)
+            yield from self._targets_of_one(client, message, part, 0, asks)
 
     def _targets_of_one(
-        self, client: Client, message: Message, destination: Destination, forwards: int, with_possible: bool | None
+        self, client: Client, message: Message, destination: Destination, forwards: int, asks: bool
     ) -> Iterator[Target]:
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
-        takers, keeps = ([], True) if composite is None else composite.known(message, with_possible=with_possible)
+        takers, keeps = ([], True) if composite is None else composite.known(message, asks=asks)
         if mirrored is not None and keeps:
             takers.append(mirrored.topic(destination.name))
         for taker in takers if forwards < FORWARDS_MAX else ():
-            yield from self._targets_of_one(client, message, taker, forwards + 1, with_possible)
+            yield from self._targets_of_one(client, message, taker, forwards + 1, asks)
         if not keeps:
             return
         yield self._destinations.route(destination, client.principal.owner)
         if is_virtual:
             for queue in map(self._destinations.queue, list(self._destinations.virtual_queues(destination.name))):
-                if self._is_known_to_be_wanted(queue, message, destination, with_possible=with_possible):
+                if self._is_known_to_be_wanted(queue, message, destination, asks=asks):
                     yield queue
 
     def known_target(self, client: Client, message: Message) -> Target | None:

@@ -42,18 +42,19 @@ class _Making:
 
 
 class _Line:
-    """All works of one loop, for whichever Slices: short ones first, then one slice of the long ones."""
+    """All works of one loop, for whichever Slices: a slice of the first, then short ones, then one of the long ones."""
 
-    __slots__ = ("_clock", "_is_called", "_long", "_short")
+    __slots__ = ("_clock", "_first", "_is_called", "_long", "_short")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._is_called = False
+        self._first: deque[_Making] = deque()
         self._short: deque[_Making] = deque()
         self._long: deque[_Making] = deque()
 
     def add(self, making: _Making) -> None:
-        self._short.append(making)
+        (self._first if making.took < 0 else self._short).append(making)
         self._call(making.of.loop)
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -69,10 +70,13 @@ class _Line:
             self._make(self._clock() + TURN_SECONDS)
         finally:
             sys.setswitchinterval(switch_seconds)
-        if self._short or self._long:
-            self._call((self._short or self._long)[0].of.loop)
+        left = self._first or self._short or self._long
+        if left:
+            self._call(left[0].of.loop)
 
     def _make(self, ends: float) -> None:
+        if self._first:
+            self._slice(self._first.popleft(), ends)
         long = self._long.popleft() if self._long else None
         while self._short and self._clock() < ends:
             self._slice(self._short.popleft(), ends)
@@ -97,7 +101,10 @@ class _Line:
         if slices.is_over:
             return
         making.took += now - began
-        (self._long if making.took >= LONG_SECONDS else self._short).append(making)
+        if making.took < 0:
+            self._first.append(making)
+        else:
+            (self._long if making.took >= LONG_SECONDS else self._short).append(making)
 
 
 _LINES: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = WeakKeyDictionary()
@@ -126,7 +133,7 @@ class Slices:
         self._line.add(_Making(self, work, 0.0))
 
     def start_first(self, work: Work[Any]) -> None:
-        """As ``start``, of what everybody waits for: however long it takes, it is not behind what is long."""
+        """As ``start``, of what everybody waits for: it has a slice in each turn, before all others."""
         self.under_way += 1
         self._line.add(_Making(self, work, -math.inf))
 
