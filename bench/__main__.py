@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from tandemmq.bench.attacks import CASES as ATTACKS
 from tandemmq.bench.beside import CASES as BESIDE_CASES
 from tandemmq.bench.catch_up import PACE_PER_SECOND
 from tandemmq.bench.connection import BenchError
@@ -62,7 +63,7 @@ EXIT_FAILED = 1
 )
 @click.option(
     "--cases",
-    help=f"Which. beside: {','.join(BESIDE_CASES)}; cpu: {','.join(CPU_CASES)}; "
+    help=f"Which. attacks: {','.join(ATTACKS)}; beside: {','.join(BESIDE_CASES)}; cpu: {','.join(CPU_CASES)}; "
     f"instructions: {','.join(COUNTED_CASES)}; "
     f"failover: {','.join(FAILOVER_CASES)}; growth: {','.join(SUBJECTS)}; jms: {','.join(JMS_CASES)}; "
     f"mqtt: {','.join(MQTT_CASES)}; admin-port: {','.join(PORT_CASES)}; "

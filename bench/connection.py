@@ -57,7 +57,9 @@ class TlsSocket(ssl.SSLSocket):
             raise BlockingIOError from None
 
 
-def connect(endpoint: Endpoint, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS) -> socket.socket:
+def connect(
+    endpoint: Endpoint, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS, client_id: str | None = None
+) -> socket.socket:
     """A blocking socket on which CONNECTED has been read. Raises OSError or BenchError."""
     peer = socket.create_connection((endpoint.host, endpoint.port), timeout_seconds)
     try:
@@ -74,6 +76,8 @@ def connect(endpoint: Endpoint, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS
         ]
         if endpoint.login:
             headers += [("login", endpoint.login), ("passcode", endpoint.passcode)]
+        if client_id is not None:
+            headers.append(("client-id", client_id))
         peer.sendall(command_frame("CONNECT", headers))
         answer = read_frame(peer)
         if not answer.startswith(b"CONNECTED"):

@@ -9,6 +9,10 @@ from typing import Any, Final
 import click
 
 from tandemmq.bench import budget
+from tandemmq.bench.attacks import CASES as ATTACKS
+from tandemmq.bench.attacks import ROUNDS as ATTACK_ROUNDS
+from tandemmq.bench.attacks import attacks
+from tandemmq.bench.attacks import table as attacks_table
 from tandemmq.bench.beside import CASES as BESIDE_CASES
 from tandemmq.bench.beside import beside
 from tandemmq.bench.beside import table as beside_table
@@ -203,6 +207,11 @@ def _logins(rounds: int | None, compiled: Path | None) -> Outcome:
     return Outcome(figures, logins_table(figures), figures["has_failed"])
 
 
+def _attacks(cases: str | None, seconds: float, rounds: int | None, compiled: Path | None) -> Outcome:
+    figures = attacks(_chosen(cases, ATTACKS), seconds, rounds or ATTACK_ROUNDS, compiled, _say)
+    return Outcome(figures, attacks_table(figures), figures["has_failed"])
+
+
 def _growth(cases: str | None, sizes: str | None) -> Outcome:
     try:
         counts = sorted({int(each) for each in sizes.split(",") if each.strip()}) if sizes else GROWTH_SIZES
@@ -267,6 +276,7 @@ def _pipeline(journal_gib: float, composition_gib: float, rounds: int | None, di
 
 SCENARIOS: Final[Mapping[str, Callable[..., Outcome]]] = {
     **{name: functools.partial(_messages, name) for name in ("windowed", "waiting", "backlog", "outage", "latency")},
+    "attacks": _attacks,
     "beside": _beside,
     "cpu": _cpu,
     "failover": _failover,

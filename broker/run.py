@@ -17,7 +17,7 @@ import uvloop
 
 from tandemmq import __version__, compiled, log_events
 from tandemmq.broker.admin.notify import Watchdog, watchdog_period_seconds
-from tandemmq.broker.core import selector
+from tandemmq.broker.core import selector, slices
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.slicing import Slices
@@ -75,6 +75,7 @@ def run_broker(
     os.umask(umask_of(int(settings.store.file_mode, 8)))
     give_back_long_blocks()
     selector.prepare()
+    slices.CLOCK.now = time.monotonic
     # What is there before the first message stays, and need not be looked through again and again.
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS)

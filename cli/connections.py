@@ -14,9 +14,8 @@ from tandemmq.cli.status import admin_option
 from tandemmq.cli.table import Column, print_table
 
 _BROKER: Final = "The master's admin address."
-_NUMBERS: Final = frozenset(
-    ("consumers", "producers", "held_bytes", "prefetch", "unacknowledged", "pending", "messages", "seconds")
-)
+_SIZES: Final = ("held_bytes", "loop_seconds", "messages", "seconds")
+_NUMBERS: Final = frozenset(("consumers", "producers", "prefetch", "unacknowledged", "pending", *_SIZES))
 
 
 def _show(found: Iterable[dict[str, Any]], names: Sequence[str], as_json: bool) -> None:
@@ -49,7 +48,7 @@ def connections() -> None:
 @json_option
 def list_connections(admin: str, pattern: str | None, limit: int | None, as_json: bool) -> None:
     """All connections of clients."""
-    names = ("id", "peer", "user", "client_id", "connector", "consumers", "producers", "held_bytes")
+    names = ("id", "peer", "user", "client_id", "connector", "consumers", "producers", "held_bytes", "loop_seconds")
     _show(rows(admin, "connections", limit, filter=pattern), names, as_json)
 
 

@@ -27,6 +27,10 @@ class Selector(Protocol):
     @property
     def text(self) -> str: ...
 
+    @property
+    def is_cheap(self) -> bool:
+        """Whether some hundred messages may be asked about without a look at the clock."""
+
     def matches(self, message: Message) -> bool:
         """Never raises."""
 

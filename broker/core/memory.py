@@ -148,25 +148,43 @@ class Memory:
         self.on_held_back()
 
 
+#: Of the event loop's time, that a client may take before all others come first.
+SHARE = 0.25
+
+
 class Holder:
     """What is held for one connection.
 
     ``bytes``: what was delivered to it and is not acknowledged, what waits for it on topics, and what it does not read.
-    ``by_kind``: what it has beside messages; a part of its output may be that of others too. ``is_held_back``: nothing
-    is delivered to it now; never where it is ``is_bounded`` by itself.
+    ``busy``: seconds of the event loop that it caused. ``by_kind``: what it has beside messages; a part of its output
+    may be that of others too. ``is_held_back``: nothing is delivered to it now; never where it is ``is_bounded`` by
+    itself.
     ``on_space`` is called when it may go on.
     """
 
-    __slots__ = ("_shared_output", "by_kind", "bytes", "is_bounded", "is_held_back", "memory", "on_space")
+    __slots__ = (
+        "_share_busy", "_share_since", "_shared_output", "busy", "by_kind", "bytes", "is_bounded", "is_held_back",
+        "memory", "on_space",
+    )  # fmt: skip
 
     def __init__(self, memory: Memory, *, is_bounded: bool = False) -> None:
         self.memory = memory
         self.is_bounded = is_bounded
         self.bytes = 0
+        self.busy = 0.0
+        self._share_since = self._share_busy = 0.0
         self._shared_output = 0
         self.is_held_back = False
         self.on_space: Callable[[], object] = lambda: None
         self.by_kind = dict.fromkeys((Kind.TRANSACTIONS, Kind.WAITING_SENDS, Kind.INPUT, Kind.OUTPUT, Kind.STATE), 0)
+
+    def is_beyond_share(self, now: float) -> bool:
+        """Whether it caused more than SHARE of a second of the loop's time within this second: others come first."""
+        if now - self._share_since >= 1.0:
+            self._share_since = now
+            self._share_busy = self.busy
+            return False
+        return self.busy - self._share_busy > SHARE
 
     def hold(self, count: int) -> None:
         """``count`` bytes more were delivered, or wait for it."""

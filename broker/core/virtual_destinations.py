@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from tandemmq.broker.core.delivery import Selector
 from tandemmq.broker.core.names import Pattern, is_private
 from tandemmq.broker.core.patterns import specificity
+from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 #: Destinations of which it is remembered what they are; beyond it all are forgotten, and computed again.
@@ -44,9 +45,31 @@ class Composite:
     forward_only: bool = True
     send_when_not_matched: bool = False
 
-    def takers(self, message: Message) -> list[Destination]:
-        """Where ``message`` is sent on."""
-        return [each.destination for each in self.forward_to if each.selector is None or each.selector.matches(message)]
+    def takers(self, message: Message, pace: Pace) -> Work[list[Destination]]:
+        """Where ``message`` is sent on, found in steps."""
+        found = []
+        for each in self.forward_to:
+            if each.selector is None or each.selector.matches(message):
+                found.append(each.destination)
+            if each.selector is not None and not each.selector.is_cheap and pace.is_over():
+                yield
+        return found
+
+    def known(self, message: Message, *, asks: bool) -> tuple[list[Destination], bool]:
+        """Where ``message`` is sent on, and whether it is kept, as far as that is known at once: no expensive selector
+        is asked unless ``asks``, and what only these may bring is left out."""
+        found = []
+        is_taken = is_open = False
+        for each in self.forward_to:
+            selector = each.selector
+            if selector is not None and not selector.is_cheap and not asks:
+                is_open = True
+            elif selector is None or selector.matches(message):
+                found.append(each.destination)
+                is_taken = True
+        if self.send_when_not_matched:
+            return found, not is_taken and not is_open
+        return found, not self.forward_only
 
     def keeps(self, takers: Sequence[Destination]) -> bool:
         """Whether it keeps a message that ``takers`` get."""

@@ -74,16 +74,17 @@ class Advising(Part):
         """Whether anybody listens to anything: asked before a fact is made."""
         return self._audience.is_there
 
-    def tell(self, fact: Fact) -> None:
-        """Something happened. Who did it is served, whatever becomes of the telling."""
+    def tell(self, fact: Fact, cause: Outlet | None = None) -> None:
+        """Something happened, by what the client of ``cause`` did: its time counts for that. The client is served,
+        whatever becomes of the telling."""
         if not self._audience.is_there or self._advisor is None:
             return
         try:
-            self._tell(self._advisor, fact)
+            self._tell(self._advisor, fact, cause)
         except Exception:
             log.exception("an advisory %s", ERROR_OF_BROKER)
 
-    def _tell(self, advisor: Advisor, fact: Fact) -> None:
+    def _tell(self, advisor: Advisor, fact: Fact, cause: Outlet | None) -> None:
         audience = self._audience
         name = advisor.topic(fact)
         if name is None or not audience.has_listener(name.name):
@@ -91,11 +92,11 @@ class Advising(Part):
         topic, listeners = self._destinations.listeners_of(name)
         if not self._rights.are_there:
             if listeners:
-                self._fan_out.publish(topic, advisor.message(fact, name), NOBODY, listeners)
+                self._fan_out.publish(topic, advisor.message(fact, name), NOBODY, listeners, payer=cause)
             return
         for shown, those in self._divided(fact, listeners):
             if those:
-                self._fan_out.publish(topic, advisor.message(shown, name), NOBODY, those)
+                self._fan_out.publish(topic, advisor.message(shown, name), NOBODY, those, payer=cause)
 
     def _divided(
         self, fact: Fact, listeners: Iterable[TopicSubscription]
@@ -163,14 +164,14 @@ class Advising(Part):
         fact = ConnectionFact(name_of(client), True, client.id, login, connection.peer, client.principal.name)
         self._clients[client] = fact
         self._by_outlet[connection] = client
-        self.tell(fact)
+        self.tell(fact, connection)
 
     def disconnected(self, client: Client) -> None:
         fact = self._clients.pop(client, None)
         self._rights.left(client)
         self._by_outlet.pop(client.connection, None)
         if fact is not None:
-            self.tell(replace(fact, is_there=False))
+            self.tell(replace(fact, is_there=False), client.connection)
 
     def owns(self, client: Client, temporary: Destination) -> None:
         """A temporary destination is about to begin, and is ``client``'s until it ends."""
@@ -179,13 +180,18 @@ class Advising(Part):
     def began(self, destination: Destination) -> None:
         """A destination came into being."""
         if self._audience.is_there and not is_advisory(destination):
-            self.tell(DestinationFact(destination, True, self._owner_of(destination)))
+            self._tell_of(destination, is_there=True)
 
     def ended(self, destination: Destination) -> None:
         """A destination was deleted, or did not begin."""
         if self._audience.is_there and not is_advisory(destination):
-            self.tell(DestinationFact(destination, False, self._owner_of(destination)))
+            self._tell_of(destination, is_there=False)
         self._rights.ended(destination)
+
+    def _tell_of(self, destination: Destination, *, is_there: bool) -> None:
+        owner = self._rights.owners.get(destination)
+        fact = DestinationFact(destination, is_there, self._owner_of(destination))
+        self.tell(fact, None if owner is None else owner.connection)
 
     def _owner_of(self, destination: Destination) -> str | None:
         owner = self._rights.owners.get(destination)
@@ -194,7 +200,8 @@ class Advising(Part):
     def producer(self, client: Client, id: str, destination: Destination | None, count: int, *, is_there: bool) -> None:
         """A producer came or went; its destination has ``count`` of them now."""
         if self._audience.is_there:
-            self.tell(ProducerFact(name_of(client), id, destination, is_there, 0 if destination is None else count))
+            fact = ProducerFact(name_of(client), id, destination, is_there, 0 if destination is None else count)
+            self.tell(fact, client.connection)
 
     def subscribed(
         self, client: Client, command: Subscribe, subscription: Subscription, parts: tuple[Destination, ...]
@@ -223,7 +230,7 @@ class Advising(Part):
         if facts:
             self._consumers[subscription] = facts
             for fact in facts:
-                self.tell(replace(fact, count=self._consumers_of(fact.destination)))
+                self.tell(replace(fact, count=self._consumers_of(fact.destination)), client.connection)
         if parts[0].is_topic and any(map(is_advisory, parts)) and isinstance(subscription, TopicSubscription):
             self._audience.joined(parts)
             self._listening.setdefault(client, {})[subscription] = parts
@@ -242,14 +249,15 @@ class Advising(Part):
                 if is_advisory(part) and not self._audience.names(part.name):
                     self._destinations.remove_unasked(part)
         for fact in self._consumers.pop(subscription, ()):
-            self.tell(replace(fact, is_there=False, count=self._consumers_of(fact.destination)))
+            gone = replace(fact, is_there=False, count=self._consumers_of(fact.destination))
+            self.tell(gone, subscription.outlet)
 
     def durable_deleted(self, client: Client, durable: DurableSubscriber) -> None:
         """A durable subscription was deleted by its client."""
         if self._audience.is_there:
             count = self._consumers_of(durable.subscribed)
             fact = DurableFact(name_of(client), durable.client_id, durable.name, durable.subscribed, count)
-            self.tell(fact)
+            self.tell(fact, client.connection)
 
     def _consumers_of(self, destination: Destination) -> int:
         target = self._destinations.by_name.get(destination)

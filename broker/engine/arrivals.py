@@ -11,7 +11,7 @@ from tandemmq.broker.core.commands import Receipt
 from tandemmq.broker.core.delivery import Outlet
 from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.queue.queue import Queue
-from tandemmq.broker.core.slices import ITEMS, Pace, Work, pause
+from tandemmq.broker.core.slices import HEAVY_BYTES, ITEMS, Pace, Work, pause
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.fan_out import NOBODY
@@ -135,9 +135,9 @@ class Arrivals(Part):
                 origin = origin_of(client)
                 for durable in list(target.durables.values()):
                     self._show_to_durable(durable, message, origin)
-                    if pace.is_full():
+                    if pace.is_over() if durable.is_expensive else pace.is_full():
                         yield
-            if pace.is_full():
+            if pace.is_over() if _is_expensive(target) else pace.is_full():
                 yield
 
     def added(self, add: AddMessage, origin: Outlet) -> int:
@@ -173,6 +173,8 @@ class Arrivals(Part):
         if isinstance(topic, Topic):
             self._fan_out.publish(topic, message, origin)
             count += len(topic.subscribers)
+            if topic.expensive or add.size > HEAVY_BYTES:
+                self.pace.look_next()
         for owner in add.owners:
             queue = self.by_owner.get(owner)
             if queue is not None:
@@ -186,6 +188,11 @@ class Arrivals(Part):
         yield from self.shown(client, commitment.volatile, pace)
         if client is not None:
             client.send_receipt(commitment.receipt)
+
+
+def _is_expensive(target: Target) -> bool:
+    """Whether to show it a message may take a part of a step, by selectors."""
+    return target.expensive > 0 if isinstance(target, Topic) else target.routes is not None
 
 
 def origin_of(client: Client | None) -> Outlet:

@@ -245,7 +245,7 @@ class Branches(Part):
             self._ending.undo(transaction)
         scheduler = self._arrivals.scheduler
         for owner, paged in operation.added:
-            if pace.is_full():
+            if pace.is_over():
                 yield
             if scheduler is not None and owner == scheduler.owner:
                 scheduler.added(paged.message, paged.order_key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from tandemmq.broker.core.charging import charged
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Delivery, Subscription
 from tandemmq.broker.core.queue.browse import Browse
@@ -22,7 +23,9 @@ class Browsing(Part):
         super().__init__(shared)
         self._deliver = deliver
         self._under_way: dict[Subscription, list[Browse]] = {}
-        self._rounds = Rounds(shared.loop.start, self._show)
+        self._rounds: Rounds[Subscription] = Rounds(
+            shared.loop.start, lambda browser: charged(self._show(browser), browser.outlet.holder)
+        )
 
     def _page(self, subscription: Subscription, browse: Browse, page: Page) -> None:
         """What was read for a browser."""

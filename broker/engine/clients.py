@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Credentials, Operation
+from tandemmq.broker.core.charging import charged
 from tandemmq.broker.core.client import Client, Connection, Event, State
 from tandemmq.broker.core.commands import (
     ClientError,
@@ -115,7 +116,7 @@ class Clients(Part):
             self.refuse(client, command, error)
             return
         client.move(Event.WORK)
-        self._start(self._finish(client, command, work))
+        self._start(charged(self._finish(client, command, work), client.holder))
         self._hold_back(client)
 
     def _finish(self, client: Client, command: Command, work: Work[None]) -> Work[None]:
@@ -442,7 +443,7 @@ class Clients(Part):
             each.end()
         self.leavers[client] = [then]
         if state is not State.LOST_AT_WORK:  # else this follows the end of its work
-            self._start(self._leaving(client))
+            self._start(charged(self._leaving(client), client.holder))
 
     def _leaving(self, client: Client) -> Work[None]:
         pace = Pace()

@@ -16,7 +16,7 @@ from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, QueueBase, Subscription
 from tandemmq.broker.core.queue.queue import Queue
-from tandemmq.broker.core.slices import Pace, Rounds, Work, at_once
+from tandemmq.broker.core.slices import STEP_SECONDS, Pace, Rounds, Work, at_once, begin
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic, TopicSubscription
 from tandemmq.broker.engine.browsing import Browsing
 from tandemmq.broker.engine.dead_letters import DeadLetters
@@ -26,6 +26,7 @@ from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.operations import removal
 from tandemmq.broker.engine.ports import Notify, Then, Tracing
 from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.sifting import Sifting
 from tandemmq.broker.engine.suspects import Suspects
 from tandemmq.store.histogram import Histogram
 from tandemmq.store.operations import AddMessage, Page
@@ -63,10 +64,11 @@ class Dispatcher(Part):
         self._beginning: set[Queue] = set()  # queues that give out nothing yet, and are asked again
         self.dead_letters = DeadLetters(shared, self.fan_out, self.added)
         self.browsing = Browsing(shared, self.deliver)
+        self.sifting = Sifting(shared, self.deliver)
         # Queues that got something by what the store reported, and are given out at the end of the step; and how full
         # that is.
         self.touched: dict[Queue, None] = {}
-        self.pace = Pace()
+        self.pace = Pace(2 * STEP_SECONDS)  # every message comes this way: a turn of the loop costs something
         self.suspects = Suspects(shared, self.dead_letters, self.dispatch)
         self._page_read = Then(None, self._take_page)
         self._rounds = Rounds(loop.start, self._go_on)
@@ -136,15 +138,26 @@ class Dispatcher(Part):
 
     def _take_in(self, page: Page) -> None:
         queue = self._destinations.by_owner.get(page.owner)
-        if queue is None:
-            return
+        if isinstance(queue, DurableSubscription) and queue.selector is not None:
+            begin(self._sift(queue, page), self._start)
+        elif queue is not None:
+            self._put_in(queue, page)
+            self.touched[queue] = None
+
+    def _put_in(self, queue: Queue, page: Page) -> None:
         queue.page(page.messages, page.is_end)
         if any(paged.message.redelivery_counter for paged in page.messages):
             self.suspects.look_through(queue)
-        if isinstance(queue, DurableSubscription):
-            for entry in queue.take_unwanted():
-                self.remove(queue, entry)
-        self.touched[queue] = None
+
+    def _sift(self, queue: DurableSubscription, page: Page) -> Work[None]:
+        """What its selector takes of the page."""
+        unwanted = yield from queue.sift(page)
+        if queue.is_dropped:
+            return
+        self._put_in(queue, page)
+        for entry in unwanted:
+            self.remove(queue, entry)
+        self.dispatch(queue)
 
     def _has_begun(self, queue: Queue, now: int) -> bool:
         """Whether the queue gives out what it has; else it is asked again in time."""
@@ -173,7 +186,9 @@ class Dispatcher(Part):
                     self._rounds.ask(queue)
             except Exception:  # the others give out what they hold all the same
                 log.exception("%s: giving out what it holds %s", queue.destination, ERROR_OF_BROKER)
-            if pace.is_full(1 + queue.dispatched - dispatched):
+            given = 1 + queue.dispatched - dispatched
+            is_routed = isinstance(queue, Queue) and queue.routes is not None
+            if pace.is_over(given) if is_routed else pace.is_full(given):
                 yield
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:

@@ -61,8 +61,10 @@ from tandemmq.store.records.message import Destination, DestinationKind
 
 log = logging.getLogger(__name__)
 
-# So much of what the store reports is taken in by one step.
+# So much of what the store reports is taken in by one step, or less if it has no time for it: the clock is read once in
+# so many operations.
 OPERATIONS_MAX = 1024
+_LOOK = 64
 # What it takes to end a subscription, in items of a step.
 _CLOSED = 4
 
@@ -129,6 +131,7 @@ class Engine:
         self._guarded = guarded
         self._in_thread = loop.in_thread
         self._start = start = loop.start
+        self._start_first = loop.start_first or start
         self._settings = settings
         self._is_looking = False
         self._on_drained = on_drained
@@ -485,7 +488,7 @@ class Engine:
             except StopIteration:
                 pass
             else:
-                self._start(work)
+                self._start_first(work)
         if not self.is_congested:
             self._on_drained()
 
@@ -503,7 +506,13 @@ class Engine:
                     if start:
                         was_behind = True
                         yield
-                    for operation in operations[start : start + OPERATIONS_MAX]:
+                    for number, operation in enumerate(operations[start : start + OPERATIONS_MAX]):
+                        if not number % _LOOK and number and pace.is_over(0):
+                            was_behind = True
+                            queues = list(touched)
+                            touched.clear()
+                            yield from dispatcher.dispatch_all(queues, pace)
+                            yield
                         completion: Completion | None = operation.context  # type: ignore[assignment]
                         if completion is None:
                             continue

@@ -15,7 +15,8 @@ from typing import cast
 
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet
-from tandemmq.broker.core.slices import ITEMS, Work
+from tandemmq.broker.core.memory import Holder
+from tandemmq.broker.core.slices import CLOCK, ITEMS, Work
 from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
 from tandemmq.store.records.message import Message
 
@@ -36,6 +37,7 @@ class _Going:
     entry: Entry
     origin: Outlet
     audience: Sequence[TopicSubscription]
+    payer: Holder | None
     position: int = 0
 
 
@@ -59,9 +61,10 @@ class FanOut:
         origin: Outlet,
         audience: Sequence[TopicSubscription] | None = None,
         count: int = 1,
+        payer: Outlet | None = None,
     ) -> None:
         """``message``, one of ``count`` that are published together, goes to the plain subscribers of ``topic``, or to
-        ``audience`` alone."""
+        ``audience`` alone. What is done later counts for ``payer``; None: for ``origin``, if that is a client."""
         waiting = self._waiting.get(topic)
         if waiting is None:
             subscribers = topic.subscribers if audience is None else audience
@@ -71,7 +74,10 @@ class FanOut:
             if len(subscribers) * count <= ITEMS:
                 self._deliver(topic.give(topic.enter(message), origin, subscribers))
                 return
-        going = _Going(topic.enter(message), origin, topic.audience if audience is None else audience)
+        if payer is None and origin is not NOBODY:
+            payer = origin
+        holder = None if payer is None else payer.holder
+        going = _Going(topic.enter(message), origin, topic.audience if audience is None else audience, holder)
         self.origins[origin] += 1
         if waiting is None:
             waiting = self._waiting[topic] = deque((going,))
@@ -100,9 +106,12 @@ class FanOut:
         going = waiting[0]
         piece = going.audience[going.position : going.position + ITEMS]
         going.position += ITEMS
+        began = CLOCK.now() - CLOCK.apart
         try:
             self._deliver(topic.give(going.entry, going.origin, [each for each in piece if each.is_open]))
         finally:
+            if going.payer is not None:
+                going.payer.busy += CLOCK.now() - CLOCK.apart - began
             if going.position >= len(going.audience):
                 waiting.popleft()
                 self._is_out(topic, going.origin)

@@ -221,6 +221,7 @@ def _connection(client: Client) -> Row:
         "producers": len(client.producers),
         "transactions": len(client.transactions),
         "held_bytes": client.holder.bytes,
+        "loop_seconds": round(client.holder.busy, 3),
         "is_held_back": client.holder.is_held_back,
     }
 
@@ -237,7 +238,9 @@ def _consumer(client: Client, subscription: Subscription) -> Row:
         "prefetch": subscription.prefetch,
         "delivered": subscription.tag,
         "unacknowledged": len(subscription.unacked) + len(subscription.enlisted),
-        "pending": len(subscription.pending) if isinstance(subscription, TopicSubscription) else 0,
+        "pending": len(subscription.pending) + len(subscription.unsifted)
+        if isinstance(subscription, TopicSubscription)
+        else 0,
         "dropped": subscription.dropped if isinstance(subscription, TopicSubscription) else 0,
         "is_browser": subscription.is_browser,
         "is_exclusive": subscription.is_exclusive,
@@ -248,7 +251,7 @@ def _consumer(client: Client, subscription: Subscription) -> Row:
 def _slow(subscription: Subscription) -> str | None:
     """Why it is given nothing now although something waits for it; None: it keeps up."""
     waits = (
-        bool(subscription.pending)
+        bool(subscription.pending or subscription.unsifted)
         if isinstance(subscription, TopicSubscription)
         else any(isinstance(each, QueueBase) and each.held for each in list(subscription.queues)[:ITEMS])
     )

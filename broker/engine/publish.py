@@ -305,7 +305,7 @@ class Sender(Part):
             else:
                 key = durable.subscription_key
                 unmatched.append(encode_remove(message.destination, message.message_id, transaction, key, b""))
-            if pace.is_full():
+            if pace.is_over() if durable.is_expensive else pace.is_full():
                 yield
         if not owners:
             return None
@@ -324,7 +324,7 @@ class Sender(Part):
                 if target.is_dropped:
                     continue
             elif target.owners is not known:
-                owners = self._stored_by(message, target, client)
+                owners = self._stored_by_now(message, target, client, known, add)
                 add = _add(client, message, target, owners, transaction) if owners else None
             if add is None:
                 volatile.append((message, target))
@@ -340,11 +340,31 @@ class Sender(Part):
             return ()
         return target.owners if isinstance(target, Queue) else target.takers(message, origin_of(client))
 
-    def is_stored(self, client: Client, message: Message) -> bool:
-        """Whether the store would have to keep the message, or a copy of it."""
-        return message.persistent and any(
-            self._stored_by(message, target, client) for target in self.router.targets(client, message)
+    def _stored_by_now(
+        self, message: Message, topic: Topic, client: Client | None, known: tuple[int, ...], add: AddMessage | None
+    ) -> tuple[int, ...]:
+        """As ``_stored_by``, where ``known`` were asked before, and ``add`` is for those that want it: who came since
+        is asked."""
+        if not message.persistent or topic.destination.kind > DestinationKind.TOPIC:
+            return ()
+        asked, wanted = set(known), set(() if add is None else add.owners)
+        origin = origin_of(client)
+        return tuple(
+            each.owner
+            for each in topic.durables.values()
+            if each.owner in wanted or (each.owner not in asked and each.wants(message, origin))
         )
+
+    def is_stored(self, client: Client, message: Message) -> bool:
+        """Whether the store may have to keep the message, or a copy of it. Where that takes steps to say, it may."""
+        return message.persistent and any(
+            self._may_be_stored(message, target, client) for target in self.router.targets(client, message, asks=True)
+        )
+
+    def _may_be_stored(self, message: Message, target: Target, client: Client) -> bool:
+        if _is_wide(target) and message.persistent and target.destination.kind is DestinationKind.TOPIC:
+            return True
+        return bool(self._stored_by(message, target, client))
 
     # ---- room
 
@@ -354,7 +374,7 @@ class Sender(Part):
         for target in self.router.targets(client, message):
             if target.destination in self._destinations.closed_to_producers:
                 lines.add((PAUSED, target.destination))
-            elif self._stored_by(message, target, client):
+            elif self._may_be_stored(message, target, client):
                 lines.add((STORE_LIMIT, None))
             elif isinstance(target, Queue) or target.durables:
                 lines.add((MEMORY_LIMIT, target.destination))
@@ -399,8 +419,8 @@ MAY_SEND_REMEMBERED = 1000
 
 
 def _is_wide(target: Target) -> TypeGuard[Topic]:
-    """Whether so many hold what is sent there that it takes steps."""
-    return isinstance(target, Topic) and len(target.durables) > ITEMS
+    """Whether so many hold what is sent there, or are so long at the choice, that it takes steps."""
+    return isinstance(target, Topic) and target.is_wide
 
 
 class _Absent:

@@ -104,7 +104,7 @@ class Router(Part):
         routed: list[tuple[Message, Target]] = []
         takers: list[Destination] = []
         if composite is not None:
-            takers = composite.takers(message)
+            takers = yield from composite.takers(message, pace)
             routed += yield from self._forwarded(client, message, takers, pace, forwards)
         if composite is None or composite.keeps(takers):
             if mirrored is not None:
@@ -140,15 +140,28 @@ class Router(Part):
         for each in list(self._destinations.virtual_queues(destination.name)):
             if self._destinations.exists(each):  # it may have ended since the first step
                 queue = self._destinations.queue(each)
-                if self._is_wanted(queue, message, destination):
+                if (yield from self._is_wanted(queue, message, destination, pace)):
                     routed.append((altered(message, destination=each, original_destination=destination), queue))
             if pace.is_full(1 + message.size // COPIED_BYTES):
                 yield
 
-    def _is_wanted(self, queue: Queue, message: Message, topic: Destination) -> bool:
+    def _is_wanted(self, queue: Queue, message: Message, topic: Destination, pace: Pace) -> Work[bool]:
         """Whether that queue of a virtual topic gets the message: any does, or what one of its consumers takes."""
+        if not self._destinations.is_selector_aware(queue.destination, topic.name):
+            return True
+        for each in list(queue.users):
+            selector = each.selector
+            if selector is None or selector.matches(message):
+                return True
+            if pace.is_full() if selector.is_cheap else pace.is_over():
+                yield
+        return False
+
+    def _is_known_to_be_wanted(self, queue: Queue, message: Message, topic: Destination, *, asks: bool) -> bool:
+        """As ``_is_wanted``, at once: an expensive selector takes nothing unless it ``asks``."""
         return not self._destinations.is_selector_aware(queue.destination, topic.name) or any(
-            each.selector is None or each.selector.matches(message) for each in queue.users
+            selector is None or ((selector.is_cheap or asks) and selector.matches(message))
+            for selector in (each.selector for each in queue.users)
         )
 
     def _aged(self, message: Message, policy: DestinationPolicy) -> Message:
@@ -158,34 +171,41 @@ class Router(Part):
         expiration = policy.expiration(message.timestamp, message.expiration)
         return message if expiration == message.expiration else altered(message, expiration=expiration)
 
-    def targets(self, client: Client, message: Message) -> Iterator[Target]:
-        """As ``routes``, at once and without copies."""
+    def targets(self, client: Client, message: Message, *, asks: bool = False) -> Iterator[Target]:
+        """As ``routes``, at once and without copies. What only an expensive selector may bring is left out, unless
+        it ``asks`` these, which may take long."""
         destination = message.destination
         for part in (destination,) if destination == PENDING else names.split(destination):
             if part == PENDING:
                 assert self.pending is not None, "only the scheduler makes such messages"
                 yield self.pending
                 continue
-            yield from self._targets_of_one(client, message, part, 0)
+            yield from self._targets_of_one(client, message, part, 0, asks)
 
     def _targets_of_one(
-        self, client: Client, message: Message, destination: Destination, forwards: int, *, begins: bool = True
+        self,
+        client: Client,
+        message: Message,
+        destination: Destination,
+        forwards: int,
+        asks: bool,
+        *,
+        begins: bool = True,
     ) -> Iterator[Target]:
         """Not ``begins``: none, and nothing begins; only the rights are asked for."""
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
-        takers = [] if composite is None else composite.takers(message)
-        keeps = composite is None or composite.keeps(takers)
+        takers, keeps = ([], True) if composite is None else composite.known(message, asks=asks)
         if mirrored is not None and keeps:
             takers.append(mirrored.topic(destination.name))
         for taker in takers if forwards < FORWARDS_MAX else ():
-            yield from self._targets_of_one(client, message, taker, forwards + 1, begins=begins)
+            yield from self._targets_of_one(client, message, taker, forwards + 1, asks, begins=begins)
         if not keeps or not begins:
             return
         yield self._destinations.route(destination, client.principal.owner)
         if is_virtual:
             for queue in map(self._destinations.queue, list(self._destinations.virtual_queues(destination.name))):
-                if self._is_wanted(queue, message, destination):
+                if self._is_known_to_be_wanted(queue, message, destination, asks=asks):
                     yield queue
 
     def known_target(self, client: Client, message: Message) -> Target | None:
@@ -213,7 +233,7 @@ class Router(Part):
     def check_may_send_all(self, client: Client, message: Message, destination: Destination) -> None:
         """ClientError when a part of ``destination``, or what that sends ``message`` on to, is closed to the client."""
         for part in names.split(destination):
-            for _ in self._targets_of_one(client, message, part, 0, begins=False):
+            for _ in self._targets_of_one(client, message, part, 0, False, begins=False):
                 pass
 
     def keeps_origin(self, client: Client, message: Message) -> bool:

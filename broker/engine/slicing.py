@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.slices import Work
@@ -16,69 +19,139 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Of each turn, for all work together, and for one work while others wait; and one step more at most.
-TURN_SECONDS = 0.006
-SLICE_SECONDS = 0.002
+#: Of each turn, for all work of a loop together, and for one work while others wait; and one step more at most.
+TURN_SECONDS = 0.003
+SLICE_SECONDS = 0.001
+#: While steps of works are made, another thread waits so long for the interpreter each time that it comes back from a
+#: call of the system: the storage thread does so some times for each receipt, and whoever waits for one is not to wait
+#: for that. Beside (broker/run.py) it is longer.
+SWITCH_SECONDS = 0.0001
+#: Work that took so much is long, and has its turn behind all that is not.
+LONG_SECONDS = 0.01
+
+
+class _Making:
+    """A work that is under way, for one of the loop's Slices."""
+
+    __slots__ = ("of", "took", "work")
+
+    def __init__(self, of: Slices, work: Work[Any], took: float) -> None:
+        self.of = of
+        self.work = work
+        self.took = took
+
+
+class _Line:
+    """All works of one loop, for whichever Slices: a slice of the first, then short ones, then one of the long ones."""
+
+    __slots__ = ("_clock", "_first", "_is_called", "_long", "_short")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._is_called = False
+        self._first: deque[_Making] = deque()
+        self._short: deque[_Making] = deque()
+        self._long: deque[_Making] = deque()
+
+    def add(self, making: _Making) -> None:
+        (self._first if making.took < 0 else self._short).append(making)
+        self._call(making.of.loop)
+
+    def _call(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_called:
+            self._is_called = True
+            loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_called = False
+        switch_seconds = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            self._make(self._clock() + TURN_SECONDS)
+        finally:
+            sys.setswitchinterval(switch_seconds)
+        left = self._first or self._short or self._long
+        if left:
+            self._call(left[0].of.loop)
+
+    def _make(self, ends: float) -> None:
+        if self._first:
+            self._slice(self._first.popleft(), ends)
+        long = self._long.popleft() if self._long else None
+        while self._short and self._clock() < ends:
+            self._slice(self._short.popleft(), ends)
+        if long is not None:  # one slice, however many short ones there are
+            self._slice(long, self._clock() + SLICE_SECONDS)
+
+    def _slice(self, making: _Making, ends: float) -> None:
+        slices, work = making.of, making.work
+        began = now = self._clock()
+        slice_ends = min(ends, now + SLICE_SECONDS)
+        try:
+            while now < slice_ends and not slices.is_over:
+                next(work)
+                now = self._clock()
+        except StopIteration:
+            slices.under_way -= 1
+            return
+        except Exception:
+            slices.under_way -= 1
+            log.exception("work that was under way %s", ERROR_OF_BROKER)
+            return
+        if slices.is_over:
+            return
+        making.took += now - began
+        if making.took < 0:
+            self._first.append(making)
+        else:
+            (self._long if making.took >= LONG_SECONDS else self._short).append(making)
+
+
+_LINES: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = WeakKeyDictionary()
 
 
 class Slices:
-    """Works that are under way, one after the other for a slice each. For the loop's thread."""
+    """Works that are under way, one after the other for a slice each. All of one loop share its time. For the loop's
+    thread."""
 
-    __slots__ = ("_clock", "_is_called", "_is_over", "_loop", "_works")
+    __slots__ = ("_line", "is_over", "loop", "under_way")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
-        self._loop = loop
-        self._clock = clock
-        self._is_called = self._is_over = False
-        self._works: deque[Work[Any]] = deque()
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] | None = None) -> None:
+        self.loop = loop
+        line = None if clock is not None else _LINES.get(loop)
+        if line is None:
+            line = _Line(clock or time.monotonic)
+            if clock is None:
+                _LINES[loop] = line
+        self._line = line
+        self.is_over = False
+        self.under_way = 0
 
     def start(self, work: Work[Any]) -> None:
         """Have the steps of ``work`` made, from the next turn on. What it raises is logged, and ends it."""
-        self._works.append(work)
-        self._call()
+        self.under_way += 1
+        self._line.add(_Making(self, work, 0.0))
+
+    def start_first(self, work: Work[Any]) -> None:
+        """As ``start``, of what everybody waits for: it has a slice in each turn, before all others."""
+        self.under_way += 1
+        self._line.add(_Making(self, work, -math.inf))
 
     async def run(self, work: Work[T]) -> T:
         """The outcome of ``work``. Raises what it raises."""
-        done: asyncio.Future[T] = self._loop.create_future()
+        done: asyncio.Future[T] = self.loop.create_future()
         self.start(_told(work, done))
         return await done
 
     @property
     def is_idle(self) -> bool:
         """Whether no work is under way."""
-        return not self._works
+        return self.under_way <= 0
 
     def end(self) -> None:
         """No step is made any more, of no work."""
-        self._is_over = True
-        self._works.clear()
-
-    def _call(self) -> None:
-        if not self._is_called:
-            self._is_called = True
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self._is_called = False
-        now = self._clock()
-        ends = now + TURN_SECONDS
-        works = self._works
-        while works and now < ends and not self._is_over:
-            work = works.popleft()
-            slice_ends = min(ends, now + SLICE_SECONDS)
-            try:
-                while now < slice_ends and not self._is_over:
-                    next(work)
-                    now = self._clock()
-            except StopIteration:
-                now = self._clock()
-                continue
-            except Exception:
-                log.exception("work that was under way %s", ERROR_OF_BROKER)
-                continue
-            works.append(work)
-        if works and not self._is_over:
-            self._call()
+        self.is_over = True
+        self.under_way = 0
 
 
 def _told(work: Work[T], done: asyncio.Future[T]) -> Work[None]:

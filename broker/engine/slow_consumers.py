@@ -152,7 +152,7 @@ def _is_slow(subscription: Subscription, pace: _Progress, strategy: AbortSlow | 
     if subscription.credit > 0 and subscription.outlet.is_writable:
         return False
     if isinstance(subscription, TopicSubscription):
-        return bool(subscription.pending)
+        return bool(subscription.pending or subscription.unsifted)
     return any(queue.has_work for queue in subscription.queues)
 
 

@@ -31,6 +31,8 @@ _position = attrgetter("position")
 
 # Of a session with a state: to that, and to what it sends to itself.
 OWN_SUBSCRIPTIONS = 2
+# So many patterns are compared with a name in the time of an item of a step.
+_MATCHED = 8
 
 
 class Subscriber(Part):
@@ -129,6 +131,8 @@ class Subscriber(Part):
         plain.prefetch_now = prefetch_now
         if policy.advisory_for_discarding_messages or limit is not None:
             plain.on_drop = self._lost
+        if selector is not None:
+            plain.on_unsifted = self._dispatcher.sifting.put_off
         user = client.principal.owner
         named = [self._destinations.topic(part, user) for part in parts if not names.is_wildcard(part.name)]
         _enter(client, command, plain)
@@ -148,22 +152,31 @@ class Subscriber(Part):
         """What it missed, if it asks for that and its topics kept it."""
         patterns = [names.Pattern(part.name) for part in parts]
         pace = Pace()
+        selector = plain.selector
+        plain.is_recovering = selector is not None
+        items = 1
         for topic in self._destinations.topics():
             destination = topic.destination
-            if pace.is_full():
+            if pace.is_full(items):
                 yield
+            items = 1
             if topic.kept is None or destination.kind is not parts[0].kind:
                 continue
             if self._access.has_rights and names.is_advisory(destination):
                 continue  # prove: kept-advisories-are-not-for-all "continue" -> "pass"
             is_asked = command.is_retroactive or self._policies.of(destination).always_retroactive
+            items += len(patterns) // _MATCHED
             if not is_asked or not any(each.matches(destination.name) for each in patterns):
                 continue
             if not self._may_read(client, destination):
                 continue
+            late = {id(entry.message) for entry in plain.unsifted}  # they are kept, too
             for message in topic.kept.messages():
-                if plain.selector is None or plain.selector.matches(message):
+                if id(message) not in late and (selector is None or selector.matches(message)):
                     plain.hold(volatile_entry(message))
+                if selector is not None and (pace.is_full() if selector.is_cheap else pace.is_over()):
+                    yield
+        plain.recovered()
         self._dispatcher.dispatch_pending(plain)
 
     def _lost(self, subscription: TopicSubscription, message: Message) -> None:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Protocol, cast
 from tandemmq import log_events
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tandemmq.broker.core.memory import Holder, Kind, Memory
+from tandemmq.broker.core.memory import SHARE, Holder, Kind, Memory
+from tandemmq.broker.core.slices import CLOCK
 from tandemmq.broker.net.turns import TURN_BYTES_MAX, Turns
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 from tandemmq.broker.net.unread_output import UnreadOutput
@@ -374,11 +375,15 @@ class Connection:
             self._keep(data)
             return
         until = self._turns.begin()
-        if until:
+        holder = self.holder
+        is_beyond_share = (
+            holder.busy > SHARE and self._turns.waiting > 0 and holder.is_beyond_share(until or self._turns.clock())
+        )
+        if until and not is_beyond_share:
             self._understand(data, until)
         else:
             self._keep(data)
-            self._settle(has_spent=False)
+            self._settle(has_spent=is_beyond_share)
 
     def log_fault(
         self, kind: str, text: str, extra: Mapping[str, object] | None = None, *, level: int = logging.WARNING
@@ -421,6 +426,7 @@ class Connection:
         rest = self._rest
         clock = self._turns.clock
         began = clock()
+        apart = CLOCK.apart
         store = engine.store
         handed_over = store.handed_over
         while True:
@@ -430,11 +436,13 @@ class Connection:
                 if self.is_closing:
                     return
             ended = clock()
+            self.holder.busy += ended - began - (CLOCK.apart - apart)
             self._turns.took(ended - began, self, commands)
             has_more = session.has_more or bool(rest)
             if not has_more or ended >= until or self._reasons_not_to_read:
                 break
             began = ended
+            apart = CLOCK.apart
             data = b""
             if rest and not session.has_more:
                 data = rest.popleft()

@@ -123,6 +123,10 @@ class PartMessage(OpenedMessage):
         return self.whole.properties
 
     @property
+    def quick_properties(self) -> dict[str, PropertyValue] | None:
+        return self.whole.quick_properties
+
+    @property
     def size(self) -> int:
         return self._size
 

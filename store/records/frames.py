@@ -11,7 +11,7 @@ import struct
 from functools import lru_cache
 
 from tandemmq.store.records import loose
-from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
 from tandemmq.store.records.fields import PRODUCER_AT, RAW_VERSIONS, check_end, read_fields
 from tandemmq.store.records.loose import OPENWIRE_VERSION
 from tandemmq.store.records.message import BodyKind, Message, PropertyValue
@@ -22,6 +22,7 @@ from tandemmq.store.records.openwire import (
     read_body,
     read_properties,
 )
+from tandemmq.store.records.properties import has_at_most
 from tandemmq.store.records.transactions import TransactionId
 from tandemmq.store.records.utf import utf8_of_modified
 
@@ -30,6 +31,13 @@ log = logging.getLogger(__name__)
 _SIZE = struct.Struct(">i")
 # size, type, and in place of the producer's command id and wish for a response: none
 _HEAD = struct.Struct(">iBxxxxx")
+
+
+# Properties that are decoded in a millisecond: so many, values of lists and maps included, and so many bytes of them.
+# In so few bytes there are not more.
+QUICK_PROPERTIES_MAX = 1_000
+QUICK_BYTES_MAX = 1 << 20
+_QUICK_BYTES = 1024
 
 
 class OpenedMessage(Message):
@@ -125,6 +133,12 @@ class OpenedMessage(Message):
             return None
 
     @property
+    def quick_properties(self) -> dict[str, PropertyValue] | None:
+        if self._has_properties and len(self._frame) > _QUICK_BYTES and not _is_quick(self):
+            raise RecordTooLarge("the properties are too many to be decoded by the event loop")
+        return self.properties
+
+    @property
     def may_have_properties(self) -> bool:
         return self._has_properties
 
@@ -136,6 +150,20 @@ class OpenedMessage(Message):
 @lru_cache(maxsize=1)
 def _properties(message: OpenedMessage) -> dict[str, PropertyValue] | None:
     return read_properties(message.raw, loose.skip_blob(message.raw, message._content_at))
+
+
+@lru_cache(maxsize=1)
+def _is_quick(message: OpenedMessage) -> bool:
+    try:
+        start = loose.skip_blob(message.raw, message._content_at)
+        stop = loose.skip_blob(message.raw, start)
+        if stop - start <= _QUICK_BYTES:
+            return True
+        if stop - start > QUICK_BYTES_MAX:
+            return False
+        return has_at_most(message.raw[start + 5 : stop], QUICK_PROPERTIES_MAX)
+    except (RecordDamaged, IndexError, struct.error):
+        return True  # which is found, and logged, when they are decoded
 
 
 class Accepted:

@@ -171,6 +171,11 @@ class Message:
         self._properties = properties
 
     @property
+    def quick_properties(self) -> dict[str, PropertyValue] | None:
+        """``properties``, for the event loop. Raises RecordTooLarge where it would take milliseconds to decode them."""
+        return self._properties
+
+    @property
     def raw(self) -> bytes | None:
         return self._raw
 

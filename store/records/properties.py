@@ -98,6 +98,37 @@ def decode_properties(data: bytes) -> dict[str, Any]:
     return found
 
 
+def has_at_most(data: bytes, count: int) -> bool:
+    """Whether the map has no more than ``count`` values, those within others included. Looks at no more than these.
+    Raises RecordDamaged, IndexError or struct.error where it meets what is no map."""
+    opened = [(_I32.unpack_from(data)[0], True)]  # left in each that is open; is it a map?
+    position = 4
+    while opened:
+        left, is_map = opened.pop()
+        if left <= 0:
+            continue
+        if count <= 0:
+            return False
+        count -= 1
+        opened.append((left - 1, is_map))
+        if is_map:
+            position += 2 + _U16.unpack_from(data, position)[0]
+        code = data[position]
+        position += 1
+        if code == STRING:
+            position += 2 + _U16.unpack_from(data, position)[0]
+        elif code in (BYTES, BIG_STRING):
+            position += 4 + max(_I32.unpack_from(data, position)[0], 0)
+        elif code in (MAP, LIST):
+            opened.append((_I32.unpack_from(data, position)[0], code == MAP))
+            position += 4
+        elif code in _FIXED:
+            position += _FIXED[code][0].size
+        elif code != NULL:
+            raise RecordDamaged(f"unknown property type {code}")
+    return True
+
+
 # ---- writing
 
 

@@ -37,9 +37,11 @@ from tandemmq.broker.core.dead_letters import (
     EXPIRATION_PROPERTY,
     MESSAGE_ID_PROPERTY,
 )
-from tandemmq.broker.core.selector import compile_selector
+from tandemmq.broker.core.selector import Selector, compile_selector
+from tandemmq.broker.core.slices import WEIGHED_BYTES, Pace, Work
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import BATCH_MAX
+from tandemmq.broker.engine.slicing import Slices
 from tandemmq.store.operations import AddMessage
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, DestinationKind, Message
@@ -134,11 +136,12 @@ class MessageWork:
         loop = asyncio.get_running_loop()
         end = loop.time() + BROWSE_SECONDS_MAX
         place = 0
+        pace = Pace()
         async with operator_client(self._engine, self._caller) as operator, aclosing(operator.browse(queue)) as batches:
             async for batch in batches:
                 for message in batch:
                     place += 1
-                    if place > after and (selector is None or selector.matches(message)):
+                    if place > after and (selector is None or await takes(selector, message, pace)):
                         yield place, message
                 if place > after and loop.time() > end:
                     yield place, None
@@ -222,9 +225,10 @@ class MessageWork:
         condition = choice.condition
         selector = None if condition is None else compile_selector(condition)
         left = choice.limit
+        pace = Pace()
         async with operator_client(self._engine, self._caller) as operator, aclosing(operator.browse(queue)) as batches:
             async for batch in batches:
-                chosen = [each for each in batch if selector is None or selector.matches(each)][:left]
+                chosen = [each for each in batch if selector is None or await takes(selector, each, pace)][:left]
                 errors = await operator.do_all([Send(self._copied(target, each)) for each in chosen])
                 task.count("copied", errors.count(None))
                 _demand_all(errors)
@@ -371,3 +375,16 @@ def _demand_all(errors: Sequence[ClientError | None]) -> None:
 
 def queue_of(name: str) -> Destination:
     return Destination(DestinationKind.QUEUE, name)
+
+
+async def takes(selector: Selector, message: Message, pace: Pace) -> bool:
+    """Whether the selector takes it. The loop has other turns between those that are expensive, one at a time for all
+    who ask."""
+    if selector.is_cheap and not pace.is_full(1 + message.size // WEIGHED_BYTES):
+        return selector.matches(message)
+
+    def ask() -> Work[bool]:
+        return selector.matches(message)
+        yield
+
+    return await Slices(asyncio.get_running_loop()).run(ask())

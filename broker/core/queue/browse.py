@@ -16,7 +16,7 @@ from tandemmq.broker.core.delivery import Delivery, Entry, Subscription, volatil
 from tandemmq.broker.core.queue.ordering import in_order
 from tandemmq.broker.core.queue.priorities import KEY_BITS, key_of, priority_of
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.slices import WEIGHED_BYTES, Pace, Work
 from tandemmq.store.operations import Page, PagedMessage
 from tandemmq.store.records.message import Message
 from tandemmq.store.state.keys import RANKS
@@ -157,13 +157,15 @@ class Browse:
     def look(self, pace: Pace) -> Work[None]:
         """Searches what ``dispatch`` may give next. To be called before it, and while ``wants_look``."""
         selector = self.subscription.selector
+        is_full = pace.is_full if selector is None or selector.is_cheap else pace.is_over
         while self._coming is not None and len(self._waiting) < _ROUND_MESSAGES:
             message = next(self._coming, None)
             if message is None:
                 self._coming = None
             elif selector is None or selector.matches(message):
                 self._waiting.append(volatile_entry(message))
-            if pace.is_full():
+            weight = 0 if message is None or selector is None else message.size // WEIGHED_BYTES
+            if is_full(1 + weight):
                 yield
 
     def dispatch(self, now: int) -> list[Delivery]:

@@ -20,11 +20,12 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, compress, islice
 from operator import attrgetter, itemgetter, not_
 
+from tandemmq.broker.core.charging import takes
 from tandemmq.broker.core.delivery import Entry, Selector, Subscription
 from tandemmq.broker.core.queue.backlog import NOTHING_KNOWN, Backlog, Known
 from tandemmq.broker.core.queue.groups import Groups
 from tandemmq.broker.core.queue.ordering import PIECE_MAX, take_out
-from tandemmq.broker.core.slices import Work
+from tandemmq.broker.core.slices import Pace, Work
 
 _entry = itemgetter(1)
 _priority = attrgetter("priority")
@@ -194,6 +195,7 @@ class Lanes:
     _choices: dict[int, tuple[Selector | None, set[Subscription]]] = field(default_factory=dict, init=False)
     _numbers: dict[Selector | None, int] = field(default_factory=dict, init=False)
     _next: int = field(default=0, init=False)
+    expensive: int = field(default=0, init=False)  # choices whose selectors are
     # By the numbers of the choices that match.
     _lanes: dict[tuple[int, ...], Lane] = field(default_factory=dict, init=False)
     _lanes_max: int = field(default=_LANES, init=False)
@@ -208,6 +210,7 @@ class Lanes:
         self.consumers = list(consumers) if master is None else [master]
         self._choices = {}
         self._numbers = {}
+        self.expensive = 0
         self._lanes = {}
         self._lanes_max = _LANES
         self._by_owner = {}
@@ -230,6 +233,7 @@ class Lanes:
         number = self._numbers[selector] = self._next
         self._next += 1
         self._choices[number] = (selector, {consumer})
+        self.expensive += selector is not None and not selector.is_cheap
         return number, True
 
     @property
@@ -280,6 +284,7 @@ class Lanes:
             return freed
         del self._choices[number]
         del self._numbers[consumer.selector]
+        self.expensive -= consumer.selector is not None and not consumer.selector.is_cheap
         for key in [key for key in self._lanes if number in key]:
             others = tuple(other for other in key if other != number)
             self._empty((self._lanes.pop(key),), Known(others, self._next, is_grouped=False))
@@ -293,14 +298,28 @@ class Lanes:
         """Those that are not empty."""
         return [lane for lane in (*self._lanes.values(), *self._by_owner.values()) if lane]
 
-    def ask(self, entry: Entry, known: Known, count_max: int) -> Known:
-        """What is known of ``entry`` after so many choices more were asked about it: for very many of them, of which
-        ``place`` would ask all that are left."""
+    def ask(self, entry: Entry, known: Known, count_max: int, pace: Pace) -> Known:
+        """What is known of ``entry`` after so many choices more were asked about it, or those for which the step of
+        ``pace`` has time, one at least: for very many of them, or expensive ones, of which ``place`` would ask all that
+        are left."""
         below = known.below
         asked = list(islice((number for number in self._choices if number >= below), count_max + 1))
         rest = asked.pop() if len(asked) > count_max else self._next
         message = entry.message
-        wanted = (number for number in asked if (each := self._choices[number][0]) is None or each.matches(message))
+        wanted = []
+        is_late = False
+        for number in asked:
+            if is_late:
+                rest = number
+                break
+            selector, takers = self._choices[number]
+            if selector is None or selector.is_cheap:
+                if selector is None or selector.matches(message):
+                    wanted.append(number)
+                continue
+            if takes(selector, message, next(iter(takers)).outlet.holder):
+                wanted.append(number)
+            is_late = pace.is_late
         return known._replace(key=(*known.key, *wanted), below=rest)
 
     def place(self, entry: Entry, known: Known = NOTHING_KNOWN) -> bool:

@@ -26,12 +26,13 @@ from tandemmq.broker.core.queue.priorities import BOUNDS, NO_LIMIT, Levels, key_
 from tandemmq.broker.core.queue.skipped_ranges import SkippedRanges
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
-from tandemmq.broker.core.slices import Work
+from tandemmq.broker.core.slices import LOOK, WEIGHED_BYTES, Pace, Work
 
 _weight = attrgetter("weight")
 _NOBODY: frozenset[Subscription] = frozenset()
-# So many messages are put into lanes by one call of ``dispatch``, or fewer where many selectors are asked about each:
-# as many as CHOICES_FREE take as long as the rest. So does it to find among LOOKED_FREE consumers the owner of a group.
+# So many messages are put into lanes by one call of ``dispatch``, or what a step has time for: the clock is read after
+# each message where a selector is expensive, else once in LOOK. Fewer where many selectors are asked about each: as
+# many as CHOICES_FREE take as long as the rest. So does it to find among LOOKED_FREE consumers the owner of a group.
 PLACED_MAX = 2000
 CHOICES_FREE = 4
 LOOKED_FREE = 8
@@ -214,11 +215,17 @@ class Routes:
         backlog = lanes.backlog
         is_wide = lanes.choices > ASKED_MAX  # then one message is enough for a call, or too much
         asks_left = 1 if is_wide else PLACED_MAX
+        is_expensive = lanes.expensive > 0
+        pace = Pace()
+        is_timed = is_expensive
+        if is_timed:
+            pace.begin()
+        unwatched = 0  # since the clock was read
         groups = lanes.groups
         while backlog.count and asks_left > 0:
             entry, known = backlog.take()
-            if is_wide:
-                known = lanes.ask(entry, known, ASKED_MAX)
+            if is_wide or is_expensive:
+                known = lanes.ask(entry, known, ASKED_MAX, pace)
                 if known.below < lanes.requested:
                     backlog.add(deque((entry,)), known)
                     break
@@ -226,7 +233,16 @@ class Routes:
             if not lanes.place(entry, known):
                 self.count -= 1
                 self._leave_out(entry, dequeued)
-            asks_left -= 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
+            asked = 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
+            asks_left -= asked
+            unwatched += asked + entry.weight // WEIGHED_BYTES
+            if (is_expensive or unwatched >= LOOK) and backlog.count:
+                unwatched = 0
+                if not is_timed:
+                    is_timed = True
+                    pace.begin()
+                elif pace.is_late:
+                    break
         return backlog.first if backlog.count else NO_LIMIT
 
     @property

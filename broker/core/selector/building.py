@@ -15,7 +15,8 @@ from lark.exceptions import VisitError
 from lark.visitors import Transformer_InPlace
 
 from tandemmq.broker.core.selector import comparing, functions, values
-from tandemmq.broker.core.selector.comparing import ORDERS, Rules
+from tandemmq.broker.core.selector.comparing import COMPARED, ORDERS, Rules
+from tandemmq.broker.core.selector.effort import Effort
 from tandemmq.broker.core.selector.grammar import Mistake
 from tandemmq.broker.core.selector.headers import HEADERS, property_of
 from tandemmq.broker.core.selector.like import SEARCHED_CHARACTERS_MAX
@@ -25,14 +26,14 @@ from tandemmq.broker.core.selector.values import NUMBER, Evaluate, Value, kind
 
 # Operators in one another; AND and OR in a row, and parentheses, do not count.
 NESTING_MAX = 200
-# Each may cost patterns.STEPS_MAX for one message.
 PATTERNS_MAX = 10
+# Comparisons, calculations and their arguments that are evaluated for one message: some 2 ms of them.
+CONDITIONS_MAX = 4_000
 
 _LONG_BEYOND = 1 << 63
 
 _WORDS: dict[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None}
 _CALCULATIONS: dict[str, Callable[[Value, Value], Value]] = {
-    "+": values.plus,
     "-": values.minus,
     "*": values.times,
     "/": values.divided,
@@ -67,16 +68,27 @@ class Part:
         )
 
 
-def build(tree: Tree[Token], rules: Rules) -> Evaluate:
-    """What the selector says of a message: True, False or None. Raises Mistake."""
+@dataclass(frozen=True, slots=True)
+class Built:
+    """``evaluate`` is what the selector says of a message: True, False or None. ``effort``: what it may do for one
+    message; None: it does nothing that grows with the message. ``conditions``: as CONDITIONS_MAX counts them."""
+
+    evaluate: Evaluate
+    effort: Effort | None
+    conditions: int
+
+
+def build(tree: Tree[Token], rules: Rules) -> Built:
+    """Raises Mistake."""
+    builder = _Builder(rules)
     try:
-        part = _Builder(rules).transform(tree)
+        part = builder.transform(tree)
     except VisitError as error:
         if isinstance(error.orig_exc, Mistake):
             raise error.orig_exc from None
         raise
     assert isinstance(part, Part), "a rule of the grammar has no method here"
-    return _condition(part).evaluate
+    return Built(_condition(part).evaluate, builder.effort if builder.is_variable else None, builder.conditions)
 
 
 def _part(shape: Shape, evaluate: Evaluate, *parts: Part) -> Part:
@@ -120,20 +132,42 @@ class _Builder(Transformer_InPlace[Token, Part]):
         self._rules = rules
         self._patterns = 0
         self._searched = 0
+        self.effort = Effort()
+        self.is_variable = False
+        self.conditions = 0
+
+    def _part(self, evaluate: Evaluate, *parts: Part, shape: Shape = Shape.CONDITION) -> Part:
+        """A part that is evaluated for each message. Raises Mistake where there are too many, or too deep ones."""
+        self.conditions += max(1, len(parts) - 1)
+        if self.conditions > CONDITIONS_MAX:
+            raise Mistake(f"it has more than {CONDITIONS_MAX} comparisons, operators and arguments", parts[0].position)
+        return _part(shape, evaluate, *parts)
+
+    def _takes_effort(self) -> Effort:
+        """For a part that grows with a message's texts."""
+        self.is_variable = True
+        return self.effort
+
+    def _compares(self, left: Part, right: Part) -> Effort:
+        """For a comparison, which grows if both sides may be long texts."""
+        for each in (left, right):
+            if each.shape is Shape.CONSTANT and (type(each.constant) is not str or len(each.constant) <= COMPARED):
+                return self.effort
+        return self._takes_effort()
 
     # ---- conditions
 
     def any_of(self, *parts: Part) -> Part:
         conditions = [_condition(part) for part in parts]
-        return _part(Shape.CONDITION, comparing.any_of([each.evaluate for each in conditions]), *conditions)
+        return self._part(comparing.any_of([each.evaluate for each in conditions]), *conditions)
 
     def all_of(self, *parts: Part) -> Part:
         conditions = [_condition(part) for part in parts]
-        return _part(Shape.CONDITION, comparing.all_of([each.evaluate for each in conditions]), *conditions)
+        return self._part(comparing.all_of([each.evaluate for each in conditions]), *conditions)
 
     def negation(self, part: Part) -> Part:
         condition = _condition(part)
-        return _part(Shape.CONDITION, comparing.opposite(condition.evaluate), condition)
+        return self._part(comparing.opposite(condition.evaluate), condition)
 
     def _check_equal(self, left: Part, right: Part) -> None:
         for part in (left, right):
@@ -148,28 +182,30 @@ class _Builder(Transformer_InPlace[Token, Part]):
         if is_plain and right.shape is Shape.CONSTANT and type(right.constant) is str:
             evaluate = comparing.property_equals_text(left.constant, right.constant)
         else:
-            evaluate = comparing.equal(left.evaluate, right.evaluate, self._rules)
-        return _part(Shape.CONDITION, evaluate, left, right)
+            evaluate = comparing.equal(left.evaluate, right.evaluate, self._rules, self._compares(left, right))
+        return self._part(evaluate, left, right)
 
     def not_equal(self, left: Part, sign: Token, right: Part) -> Part:
         self._check_equal(left, right)
-        return _part(Shape.CONDITION, comparing.not_equal(left.evaluate, right.evaluate, self._rules), left, right)
+        effort = self._compares(left, right)
+        return self._part(comparing.not_equal(left.evaluate, right.evaluate, self._rules, effort), left, right)
 
     def is_null(self, part: Part) -> Part:
-        return _part(Shape.CONDITION, comparing.is_null(part.evaluate), part)
+        return self._part(comparing.is_null(part.evaluate), part)
 
     def is_not_null(self, part: Part) -> Part:
-        return _part(Shape.CONDITION, comparing.is_not_null(part.evaluate), part)
+        return self._part(comparing.is_not_null(part.evaluate), part)
 
     def ordered(self, left: Part, sign: Token | str, right: Part) -> Part:
         _comparable(left)
         _comparable(right)
         order = ORDERS[sign]
+        effort = self._compares(left, right)
         if left.shape is Shape.PROPERTY and left.constant not in HEADERS and right.shape is Shape.CONSTANT:
-            evaluate = comparing.property_ordered(left.constant, right.constant, order, self._rules)
+            evaluate = comparing.property_ordered(left.constant, right.constant, order, self._rules, effort)
         else:
-            evaluate = comparing.ordered(left.evaluate, right.evaluate, order, self._rules)
-        return _part(Shape.CONDITION, evaluate, left, right)
+            evaluate = comparing.ordered(left.evaluate, right.evaluate, order, self._rules, effort)
+        return self._part(evaluate, left, right)
 
     def between(self, part: Part, low: Part, high: Part) -> Part:
         return self.all_of(self.ordered(part, ">=", low), self.ordered(part, "<=", high))
@@ -186,7 +222,8 @@ class _Builder(Transformer_InPlace[Token, Part]):
         escaping = None if escape is None else _unquoted(escape)
         if escape is not None and (escaping is None or len(escaping) != 1):
             raise Mistake("ESCAPE is not one character", escape.start_pos or 0)
-        return _part(Shape.CONDITION, comparing.is_like(part.evaluate, _unquoted(pattern), escaping), part)
+        evaluate = comparing.is_like(part.evaluate, _unquoted(pattern), escaping, self._takes_effort())
+        return self._part(evaluate, part)
 
     def not_like(self, part: Part, pattern: Token, escape: Token | None) -> Part:
         return self.negation(self.like(part, pattern, escape))
@@ -201,20 +238,25 @@ class _Builder(Transformer_InPlace[Token, Part]):
         if part.shape is not Shape.PROPERTY:
             raise Mistake("only a property can be IN a list", part.position)
         evaluate = comparing.is_among(part.evaluate, [_unquoted(text) for text in texts], is_expected)
-        return _part(Shape.CONDITION, evaluate, part)
+        return self._part(evaluate, part)
 
     # ---- values
 
     def calculation(self, left: Part, sign: Token, right: Part) -> Part:
-        evaluate = comparing.calculated(_CALCULATIONS[sign], left.evaluate, right.evaluate)
-        return _part(Shape.VALUE, evaluate, left, right)
+        if sign == "+":
+            is_sum = left.shape is Shape.CONSTANT and kind(left.constant) == NUMBER  # a text on the left makes one
+            effort = self.effort if is_sum else self._takes_effort()
+            evaluate = comparing.joined(left.evaluate, right.evaluate, effort)
+        else:
+            evaluate = comparing.calculated(_CALCULATIONS[sign], left.evaluate, right.evaluate)
+        return self._part(evaluate, left, right, shape=Shape.VALUE)
 
     def positive(self, sign: Token, part: Part) -> Part:
         return part
 
     def negative(self, sign: Token, part: Part) -> Part:
         evaluate = part.evaluate
-        return _part(Shape.VALUE, lambda message: values.negated(evaluate(message)), part)
+        return self._part(lambda message: values.negated(evaluate(message)), part, shape=Shape.VALUE)
 
     def text(self, token: Token) -> Part:
         return _constant(_unquoted(token), token)
@@ -261,7 +303,7 @@ class _Builder(Transformer_InPlace[Token, Part]):
         if not least <= len(arguments) <= most:
             raise Mistake(f"{name} has {len(arguments)} arguments", position)
         if name in functions.LISTS:
-            evaluate = functions.LISTS[name]([part.evaluate for part in arguments])
+            evaluate = functions.LISTS[name]([part.evaluate for part in arguments], self._takes_effort())
         elif name == "REGEX":
             evaluate = functions.regex(self._pattern(arguments[0]), arguments[1].evaluate)
         elif name == "REPLACE":
@@ -270,7 +312,7 @@ class _Builder(Transformer_InPlace[Token, Part]):
             limit = self._written(arguments[2], int) if len(arguments) > 2 else 0
             evaluate = functions.split(arguments[0].evaluate, self._pattern(arguments[1]), limit)
         shape = Shape.CONDITION if name in functions.CONDITIONS else Shape.VALUE
-        return _part(shape, evaluate, Part(Shape.VALUE, evaluate, position), *arguments)
+        return self._part(evaluate, Part(Shape.VALUE, evaluate, position), *arguments, shape=shape)
 
     def _replace(self, source: Part, pattern: Part, replacement: Part) -> Evaluate:
         try:
@@ -284,7 +326,7 @@ class _Builder(Transformer_InPlace[Token, Part]):
         if self._patterns > PATTERNS_MAX:
             raise Mistake(f"more than {PATTERNS_MAX} regular expressions", part.position)
         try:
-            return Pattern(self._written(part, str))
+            return Pattern(self._written(part, str), self._takes_effort())
         except PatternInvalid as error:
             raise Mistake(f"the regular expression has {error}", part.position) from None
 

@@ -12,9 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tandemmq.broker.core.selector.effort import Effort
 from tandemmq.broker.core.selector.like import like
-from tandemmq.broker.core.selector.values import OTHER, TEXT, TRUTH, Evaluate, Value, converted, kind
+from tandemmq.broker.core.selector.values import OTHER, TEXT, TRUTH, Evaluate, Value, converted, kind, plus
 from tandemmq.store.records.message import Message
+
+# Characters that are compared, or copied, for one unit of effort.
+COMPARED = 4096
 
 Order = Callable[[Any, Any], bool]
 ORDERS: dict[str, Order] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -34,8 +38,8 @@ class Rules:
 # ---- = and <>
 
 
-def equal(left: Evaluate, right: Evaluate, rules: Rules) -> Evaluate:
-    same = _same(rules)
+def equal(left: Evaluate, right: Evaluate, rules: Rules, effort: Effort) -> Evaluate:
+    same = _same(rules, effort)
 
     def evaluate(message: Message) -> Value:
         one = left(message)
@@ -54,10 +58,10 @@ def equal(left: Evaluate, right: Evaluate, rules: Rules) -> Evaluate:
     return evaluate_as_classic if rules.is_classic else evaluate
 
 
-def not_equal(left: Evaluate, right: Evaluate, rules: Rules) -> Evaluate:
+def not_equal(left: Evaluate, right: Evaluate, rules: Rules, effort: Effort) -> Evaluate:
     if rules.is_classic:
-        return opposite(equal(left, right, rules))
-    same = _same(rules)
+        return opposite(equal(left, right, rules, effort))
+    same = _same(rules, effort)
 
     def evaluate(message: Message) -> Value:
         one = left(message)
@@ -69,11 +73,13 @@ def not_equal(left: Evaluate, right: Evaluate, rules: Rules) -> Evaluate:
     return evaluate
 
 
-def _same(rules: Rules) -> Callable[[Value, Value], bool | None]:
+def _same(rules: Rules, effort: Effort) -> Callable[[Value, Value], bool | None]:
     """Whether two values are equal; None: they cannot be compared."""
 
     def same(one: Value, other: Value) -> bool | None:
         if kind(one) == kind(other):
+            if type(one) is str and len(one) > COMPARED and len(other) > COMPARED:
+                effort.spend(len(one) // COMPARED)
             return bool(one == other)
         if not rules.is_converting:
             return None
@@ -98,7 +104,7 @@ def property_equals_text(name: str, text: str) -> Evaluate:
     """``name = 'text'``, the condition that most selectors are made of: as ``equal``, with two calls less."""
 
     def evaluate(message: Message) -> Value:
-        properties = message.properties
+        properties = message.quick_properties
         if properties is None:
             return None
         value = properties.get(name)
@@ -110,7 +116,7 @@ def property_equals_text(name: str, text: str) -> Evaluate:
 # ---- order
 
 
-def ordered(left: Evaluate, right: Evaluate, order: Order, rules: Rules) -> Evaluate:
+def ordered(left: Evaluate, right: Evaluate, order: Order, rules: Rules, effort: Effort) -> Evaluate:
     """Two properties that are texts have an order, too, though no text may be written there."""
     is_converting = rules.is_converting
 
@@ -127,22 +133,24 @@ def ordered(left: Evaluate, right: Evaluate, order: Order, rules: Rules) -> Eval
             one, other = _alike(one, other)
             if one is None:
                 return False
+        if type(one) is str and len(one) > COMPARED and len(other) > COMPARED:
+            effort.spend(len(one) // COMPARED)
         return False if kind(one) == OTHER else order(one, other)
 
     return evaluate
 
 
-def property_ordered(name: str, number: int | float, order: Order, rules: Rules) -> Evaluate:
+def property_ordered(name: str, number: int | float, order: Order, rules: Rules, effort: Effort) -> Evaluate:
     """``name > 5`` and its like: as ``ordered``, and quick for the usual types."""
 
     def value_of(message: Message) -> Value:
-        properties = message.properties
+        properties = message.quick_properties
         return None if properties is None else properties.get(name)
 
-    otherwise = ordered(value_of, lambda message: number, order, rules)
+    otherwise = ordered(value_of, lambda message: number, order, rules, effort)
 
     def evaluate(message: Message) -> Value:
-        properties = message.properties
+        properties = message.quick_properties
         if properties is None:
             return None
         value = properties.get(name)
@@ -164,9 +172,9 @@ def is_not_null(value: Evaluate) -> Evaluate:
     return lambda message: value(message) is not None
 
 
-def is_like(value: Evaluate, pattern: str, escape: str | None) -> Evaluate:
+def is_like(value: Evaluate, pattern: str, escape: str | None, effort: Effort) -> Evaluate:
     """False for what is no text."""
-    test = like(pattern, escape)
+    test = like(pattern, escape, effort)
 
     def evaluate(message: Message) -> Value:
         found = value(message)
@@ -254,6 +262,20 @@ def any_of(conditions: Sequence[Evaluate]) -> Evaluate:
             if found is None:
                 answer = None
         return answer
+
+    return evaluate
+
+
+def joined(left: Evaluate, right: Evaluate, effort: Effort) -> Evaluate:
+    """``+``: a sum, or two texts that are made one."""
+    add = calculated(plus, left, right)
+
+    def evaluate(message: Message) -> Value:
+        found = add(message)
+        if type(found) is str:
+            # Characters that are not ASCII may take four bytes each.
+            effort.spend(len(found) // COMPARED if found.isascii() else len(found) * 4 // COMPARED)
+        return found
 
     return evaluate
 

@@ -10,10 +10,10 @@ import logging
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tandemmq.broker.core.selector.building import build
+from tandemmq.broker.core.selector.building import Built, build
 from tandemmq.broker.core.selector.comparing import Rules
+from tandemmq.broker.core.selector.effort import TooMuchWork
 from tandemmq.broker.core.selector.grammar import Mistake, read
-from tandemmq.broker.core.selector.values import Evaluate
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import Message
 
@@ -33,23 +33,33 @@ _LONG_REMEMBERED = 16
 
 _SHOWN_CHARACTERS_MAX = 200
 
+# So many conditions take less time than what else is done for a delivery.
+_CHEAP_MAX = 16
+
 
 class Selector:
-    """A condition on messages. Two selectors are equal if their texts and their rules are."""
+    """A condition on messages. Two selectors are equal if their texts and their rules are. ``is_cheap``: some hundred
+    evaluations are no matter of time."""
 
-    __slots__ = ("_evaluate", "_rules", "text")
+    __slots__ = ("_effort", "_evaluate", "_rules", "is_cheap", "text")
 
-    def __init__(self, text: str, rules: Rules, evaluate: Evaluate) -> None:
+    def __init__(self, text: str, rules: Rules, built: Built) -> None:
         self.text = text
         self._rules = rules
-        self._evaluate = evaluate
+        self._evaluate = built.evaluate
+        self._effort = built.effort
+        self.is_cheap = built.effort is None and built.conditions <= _CHEAP_MAX
 
     def matches(self, message: Message) -> bool:
         """Whether it is true; "unknown" is not. Never raises, for others wait in the same queue. A message whose
-        properties are damaged never matches."""
+        properties are damaged, or too many (``Message.quick_properties``), or whose texts are too long for what an
+        evaluation may take (effort.py), never matches."""
+        effort = self._effort
+        if effort is not None:
+            effort.begin()
         try:
             return self._evaluate(message) is True
-        except RecordDamaged:
+        except (RecordDamaged, TooMuchWork):
             return False
         except Exception:
             log.exception("a selector %s: %s", ERROR_OF_BROKER, self.text[:_SHOWN_CHARACTERS_MAX])

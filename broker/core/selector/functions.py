@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tandemmq.broker.core.selector.patterns import Pattern, TooMuchWork
+from tandemmq.broker.core.selector.effort import Effort
+from tandemmq.broker.core.selector.patterns import Pattern
 from tandemmq.broker.core.selector.values import TEXT, TEXT_CHARACTERS_MAX, Evaluate, Value, as_text, kind
 from tandemmq.store.records.message import Message
 
 Arguments = Sequence[Evaluate]
 
 
-def in_list(arguments: Arguments) -> Evaluate:
+def in_list(arguments: Arguments, effort: Effort) -> Evaluate:
     """Whether the list, the first argument, has the second one in it."""
     items, candidate = arguments
 
@@ -23,6 +24,7 @@ def in_list(arguments: Arguments) -> Evaluate:
         among = items(message)
         if not isinstance(among, list):
             return None
+        effort.spend(len(among))
         wanted = candidate(message)
         wanted_kind = kind(wanted)
         return any(kind(each) == wanted_kind and each == wanted and each is not None for each in among)
@@ -30,7 +32,7 @@ def in_list(arguments: Arguments) -> Evaluate:
     return evaluate
 
 
-def make_list(arguments: Arguments) -> Evaluate:
+def make_list(arguments: Arguments, effort: Effort) -> Evaluate:
     return lambda message: [argument(message) for argument in arguments]
 
 
@@ -41,10 +43,7 @@ def regex(pattern: Pattern, candidate: Evaluate) -> Evaluate:
         found = candidate(message)
         if found is None:
             return False
-        try:
-            return pattern.is_in(as_text(found))
-        except TooMuchWork:
-            return None
+        return pattern.is_in(as_text(found))
 
     return evaluate
 
@@ -58,15 +57,12 @@ def replace(source: Evaluate, pattern: Pattern, replacement: str) -> Evaluate:
             return None
         parts: list[str] = []
         position = length = 0
-        try:
-            for start, end in pattern.spans(text):
-                parts += text[position:start], replacement
-                length += start - position + len(replacement)
-                if length > TEXT_CHARACTERS_MAX:
-                    return None
-                position = end
-        except TooMuchWork:
-            return None
+        for start, end in pattern.spans(text):
+            parts += text[position:start], replacement
+            length += start - position + len(replacement)
+            if length > TEXT_CHARACTERS_MAX:
+                return None
+            position = end
         return "".join(parts) + text[position:]
 
     return evaluate
@@ -79,10 +75,7 @@ def split(source: Evaluate, pattern: Pattern, limit: int) -> Evaluate:
         text = source(message)
         if kind(text) != TEXT:
             return None
-        try:
-            return _split(text, pattern, limit)
-        except TooMuchWork:
-            return None
+        return _split(text, pattern, limit)
 
     return evaluate
 
@@ -121,7 +114,7 @@ def replacement_text(written: str) -> str:
     return "".join(parts)
 
 
-LISTS: dict[str, Callable[[Arguments], Evaluate]] = {"INLIST": in_list, "MAKELIST": make_list}
+LISTS: dict[str, Callable[[Arguments, Effort], Evaluate]] = {"INLIST": in_list, "MAKELIST": make_list}
 # The fewest and the most arguments.
 ARITIES = {"INLIST": (2, 2), "MAKELIST": (0, 1 << 16), "REGEX": (2, 2), "REPLACE": (3, 3), "SPLIT": (2, 3)}
 CONDITIONS = frozenset(("INLIST", "REGEX"))

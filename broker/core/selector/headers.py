@@ -14,7 +14,7 @@ def _reply_to(message: Message) -> Value:
 def _user_id(message: Message) -> Value:
     if message.user_id is not None:
         return message.user_id
-    properties = message.properties
+    properties = message.quick_properties
     return properties.get("JMSXUserID") if properties else None
 
 
@@ -49,7 +49,7 @@ def property_of(name: str) -> Evaluate:
         return header
 
     def evaluate(message: Message) -> Value:
-        properties = message.properties
+        properties = message.quick_properties
         return None if properties is None else properties.get(name)
 
     return evaluate

@@ -1,8 +1,11 @@
-"""LIKE: ``%`` is any run of characters, ``_`` is one. No pattern makes it slow.
+"""LIKE: ``%`` is any run of characters, ``_`` is one. In time in proportion to the text, whatever the pattern.
 
 A pattern is cut at its ``%``: what stands first must be at the start and what stands last at the end, and each piece
 between is looked for from where the one before ended. The leftmost place is always good enough, so nothing is ever
 tried twice.
+
+A piece without ``_`` is searched by ``str.find``. A short one with ``_`` is compared place by place; a long one is
+searched by Shift-And: bit n of a number says that the piece's first n + 1 characters end here.
 """
 
 from __future__ import annotations
@@ -10,47 +13,99 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-# A piece with ``_`` that may be anywhere is compared place by place, which costs its length times that of the text;
-# all others cost the text's length alone. This is for all such patterns of a selector together.
+from tandemmq.broker.core.selector.effort import Effort
+
+# Of pieces with ``_`` that may be anywhere, in one selector: each costs the text's length once more.
 SEARCHED_CHARACTERS_MAX = 1024
+# Characters for one unit of effort: found by ``str.find``, compared place by place, and looked at by Shift-And.
+_FOUND = 256
+_TRIED = 64
+_SHIFTED = 2
+# Of a piece that is compared place by place.
+_SHORT = 32
+
+_Piece = list[str]  # of characters; "" is ``_``
+_Find = Callable[[str, int], int]  # where it ends, if it is in the text from there on; -1: it is not
 
 
-def like(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """A test for texts. As in Classic the escape character is plain where nothing that needs it follows."""
-    pieces: list[list[str]] = [[]]
+def like(pattern: str, escape: str | None, effort: Effort) -> Callable[[str], bool]:
+    """A test for texts, which raises TooMuchWork. As in Classic the escape character is plain where nothing that needs
+    it follows."""
+    pieces: list[_Piece] = [[]]
     position = 0
     while position < len(pattern):
         character = pattern[position]
         position += 1
         if character == escape and pattern[position : position + 1] in ("_", "%", escape):
-            pieces[-1].append(re.escape(pattern[position]))
+            pieces[-1].append(pattern[position])
             position += 1
         elif character == "%":
             pieces.append([])
         else:
-            pieces[-1].append("." if character == "_" else re.escape(character))
+            pieces[-1].append("" if character == "_" else character)
+    first, last = _compiled(pieces[0]), _compiled(pieces[-1])
     if len(pieces) == 1:
-        return _whole(re.compile("".join(pieces[0]), re.DOTALL))
-    return _in_pieces([re.compile("".join(piece), re.DOTALL) for piece in pieces], len(pieces[-1]))
-
-
-def _whole(piece: re.Pattern[str]) -> Callable[[str], bool]:
-    return lambda text: piece.fullmatch(text) is not None
-
-
-def _in_pieces(pieces: list[re.Pattern[str]], last_length: int) -> Callable[[str], bool]:
-    first, *between, last = pieces
-    between = [piece for piece in between if piece.pattern]
+        return lambda text: first.fullmatch(text) is not None
+    first_length, last_length = len(pieces[0]), len(pieces[-1])
+    finds = [_find(piece, effort) for piece in pieces[1:-1] if piece]
 
     def test(text: str) -> bool:
-        found = first.match(text)
-        if found is None:
+        if first.match(text) is None:
             return False
-        for piece in between:
-            found = piece.search(text, found.end())
-            if found is None:
+        effort.spend(len(text) // _FOUND)
+        end = first_length
+        for find in finds:
+            end = find(text, end)
+            if end < 0:
                 return False
         start = len(text) - last_length
-        return start >= found.end() and last.match(text, start) is not None
+        return start >= end and last.match(text, start) is not None
 
     return test
+
+
+def _compiled(piece: _Piece) -> re.Pattern[str]:
+    return re.compile("".join(re.escape(character) if character else "." for character in piece), re.DOTALL)
+
+
+def _find(piece: _Piece, effort: Effort) -> _Find:
+    length = len(piece)
+    if "" not in piece:
+        whole = "".join(piece)
+
+        def find(text: str, start: int) -> int:
+            found = text.find(whole, start)
+            return -1 if found < 0 else found + length
+
+        return find
+
+    if length <= _SHORT:
+        tried = _compiled(piece)
+
+        def find_short(text: str, start: int) -> int:
+            effort.spend(length * (len(text) - start) // _TRIED)
+            found = tried.search(text, start)
+            return -1 if found is None else found.end()
+
+        return find_short
+    return _shift_and(piece, effort)
+
+
+def _shift_and(piece: _Piece, effort: Effort) -> _Find:
+    wild = sum(1 << place for place, character in enumerate(piece) if not character)
+    places = dict.fromkeys(filter(None, piece), wild)
+    for place, character in enumerate(piece):
+        if character:
+            places[character] |= 1 << place
+    end = 1 << len(piece) - 1
+
+    def find(text: str, start: int) -> int:
+        effort.spend((len(text) - start) // _SHIFTED)
+        reached = 0
+        for position in range(start, len(text)):
+            reached = (reached << 1 | 1) & places.get(text[position], wild)
+            if reached & end:
+                return position + 1
+        return -1
+
+    return find

@@ -1,9 +1,8 @@
 """Regular expressions that cannot be made slow, for REGEX, REPLACE and SPLIT.
 
 Python's and Java's own engines try one way after the other, and there are patterns that make them try for years. This
-one follows all ways at once (Pike's machine): what a search costs is at most the length of the text times that of the
-pattern, and ``STEPS_MAX`` bounds even that. The price is that there are no groups to refer to, no looking ahead and no
-back references. Of several matches it finds the one that Java finds: the leftmost, and there the preferred.
+one follows all ways at once (Pike's machine). The price is that there are no groups to refer to, no looking ahead and
+no back references. Of several matches it finds the one that Java finds: the leftmost, and there the preferred.
 
     pattern -> _Reader: instructions -> Pattern.spans: (start, end) ...
 
@@ -12,39 +11,146 @@ back references. Of several matches it finds the one that Java finds: the leftmo
     JUMP target
     PLACE test        go on if this place in the text passes (^, $, \\b)
     MATCH
+
+Whether there is a match at all, which REGEX asks, takes time in proportion to the text alone: a set of instructions
+that wait for a character is a state, and what a character makes of it is remembered. Everything is counted as effort.py
+says, so that neither a text for which nothing is remembered nor a search for places takes longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from tandemmq.broker.core.selector.syntax import JUMP, MATCH, PLACE, SPLIT, Program, read_pattern
+from tandemmq.broker.core.selector.effort import Effort
+from tandemmq.broker.core.selector.syntax import CHARACTER, JUMP, MATCH, PLACE, SPLIT, Program, read_pattern
 
-# What all searches in one text may cost: about 50 ms.
-STEPS_MAX = 100_000
+# Of a pattern, so many transitions are remembered, and states with so many instructions in all, which take some 200 KB;
+# then all are forgotten. So they are of the pattern used longest ago, when more patterns than HOLDING_MAX have some.
+TRANSITIONS_MAX = 1_000
+WAITING_MAX = 2_000
+HOLDING_MAX = 200
+# Characters whose transitions are remembered: so many for one unit of effort, and counted in pieces.
+_QUICK = 4
+# Instructions that are looked at for one unit, where a state is made.
+_MADE = 4
+_MAKING = 4  # and for each half of that
+_PIECE = 512
+# No place so far from the end passes for the end ("\r\n" is the longest line end).
+_TAIL = 2
 
 Span = tuple[int, int]
 
 
-class TooMuchWork(Exception):
-    """STEPS_MAX is reached: the text is too long for the pattern."""
+@dataclass(slots=True, eq=False, repr=False)
+class _State:
+    """``waiting``: the instructions that wait for a character. ``next``: the state that follows, by that character (and
+    the one behind it, where the pattern asks for edges of words)."""
+
+    waiting: frozenset[int]
+    is_match: bool
+    next: dict[str, _State] = field(default_factory=dict)
 
 
 class Pattern:
     """A compiled pattern. Raises PatternInvalid with what is wrong with it, in words."""
 
-    __slots__ = ("_program",)
+    __slots__ = ("_effort", "_known", "_program", "_remembered", "_seen", "_waiting")
 
-    def __init__(self, text: str) -> None:
-        self._program: Program = read_pattern(text)
+    def __init__(self, text: str, effort: Effort) -> None:
+        self._program: Program
+        self._program, has_edges = read_pattern(text)
+        self._effort = effort
+        self._seen = 2 if has_edges else 1  # characters on which a transition depends
+        self._known: dict[tuple[frozenset[int], bool], _State] = {}
+        self._remembered = self._waiting = 0
 
     def is_in(self, text: str) -> bool:
         """Whether it matches anywhere. Raises TooMuchWork."""
-        return _Search(self._program, text).first(0) is not None
+        _HOLDING.pop(self, None)
+        _HOLDING[self] = None
+        if len(_HOLDING) > HOLDING_MAX:
+            oldest = next(iter(_HOLDING))
+            del _HOLDING[oldest]
+            oldest.forget()
+        state = self._follow({0}, text, 0)
+        is_one = self._seen == 1
+        last = max(0, len(text) - _TAIL - 1)
+        for start in range(0, last, _PIECE):
+            self._effort.spend(_PIECE // _QUICK)
+            for position in range(start, min(start + _PIECE, last)):
+                if state.is_match:
+                    return True
+                key = text[position] if is_one else text[position : position + 2]
+                after = state.next.get(key)
+                if after is None:
+                    after = self._step(state, text, position)
+                    self._remember(state, key, after)
+                state = after
+        for position in range(last, len(text)):
+            if state.is_match:
+                return True
+            state = self._step(state, text, position)
+        return state.is_match
+
+    def _remember(self, state: _State, key: str, after: _State) -> None:
+        if self._remembered >= TRANSITIONS_MAX:
+            self.forget()
+        self._remembered += 1
+        state.next[key] = after
+
+    def forget(self) -> None:
+        """Nothing is remembered any more."""
+        for each in self._known.values():
+            each.next = {}
+        self._known.clear()
+        self._remembered = self._waiting = 0
+
+    def _step(self, state: _State, text: str, position: int) -> _State:
+        """The state behind the character at ``position``; a match may begin there, too."""
+        character = text[position]
+        self._effort.spend(_MAKING + len(state.waiting) // _MADE)
+        program = self._program
+        return self._follow({0, *(at + 1 for at in state.waiting if program[at][1](character))}, text, position + 1)
+
+    def _follow(self, ways: set[int], text: str, position: int) -> _State:
+        """The state at this place of the text: what is reached from ``ways`` without a character."""
+        left = list(ways)
+        waiting: list[int] = []
+        is_match = False
+        seen = ways
+        while left:
+            at = left.pop()
+            operation, argument, other = self._program[at]
+            if operation == CHARACTER:
+                waiting.append(at)
+                continue
+            more: tuple[int, ...] = ()
+            if operation == SPLIT:
+                more = argument, other
+            elif operation == JUMP:
+                more = (argument,)
+            elif operation == MATCH:
+                is_match = True
+            elif argument(text, position):
+                more = (at + 1,)
+            for each in more:
+                if each not in seen:
+                    seen.add(each)
+                    left.append(each)
+        self._effort.spend(_MAKING + len(seen) // _MADE)
+        identity = frozenset(waiting), is_match
+        state = self._known.get(identity)
+        if state is None:
+            if self._waiting > WAITING_MAX:
+                self.forget()
+            self._waiting += 1 + len(waiting)
+            state = self._known[identity] = _State(*identity)
+        return state
 
     def spans(self, text: str) -> Iterator[Span]:
         """Where it matches, from left to right, without overlap. Raises TooMuchWork."""
-        search = _Search(self._program, text)
+        search = _Search(self._program, text, self._effort)
         position = 0
         while position <= len(text):
             span = search.first(position)
@@ -54,15 +160,19 @@ class Pattern:
             position = span[1] if span[1] > span[0] else span[1] + 1
 
 
+#: Those that remember something, the one used longest ago first.
+_HOLDING: dict[Pattern, None] = {}
+
+
 class _Search:
-    """One text, and what looking into it has cost."""
+    """The places in one text."""
 
-    __slots__ = ("_program", "_steps", "_text")
+    __slots__ = ("_effort", "_program", "_text")
 
-    def __init__(self, program: Program, text: str) -> None:
+    def __init__(self, program: Program, text: str, effort: Effort) -> None:
         self._program = program
         self._text = text
-        self._steps = 0
+        self._effort = effort
 
     def first(self, position: int) -> Span | None:
         """The leftmost match that begins at ``position`` or later."""
@@ -82,9 +192,7 @@ class _Search:
                     break  # what is less preferred does not count any more
                 if position < len(text) and argument(text[position]):
                     self._follow(at + 1, start, position + 1, threads, seen)
-            self._steps += len(going) + 1
-            if self._steps > STEPS_MAX:
-                raise TooMuchWork
+            self._effort.spend(len(going) + 1)
             position += 1
             if position > len(text) or (found is not None and not threads):
                 return found
@@ -97,7 +205,7 @@ class _Search:
             if at in seen:
                 continue
             seen.add(at)
-            self._steps += 1
+            self._effort.spend(1)
             operation, argument, other = self._program[at]
             if operation == SPLIT:
                 ways.append(other)

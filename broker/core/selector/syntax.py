@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -257,13 +258,14 @@ class _Reader:
 
     def _class(self) -> Test:
         is_negative = self._take("^")
-        tests: list[Test] = []
+        tests: dict[Test, None] = {}  # of _CLASSES
+        ranges: list[tuple[str, str]] = []
         while not self._take("]"):
             if self._next() in ("", "[") or self._text.startswith("&&", self._position):
                 raise self._invalid("a missing ] (or classes in one another)")
             first = self._class_character()
             if callable(first):
-                tests.append(first)
+                tests[first] = None
                 continue
             last = first
             if self._next() == "-" and self._text[self._position + 1 : self._position + 2] not in ("]", ""):
@@ -272,10 +274,11 @@ class _Reader:
                 if callable(end) or end < first:
                     raise self._invalid("a bad range")
                 last = end
-            tests.append(self._between(first, last))
-        if not tests:
+            ranges.append((first, last))
+        if not tests and not ranges:
             raise self._invalid("an empty class")
-        return _negative_union(tests) if is_negative else _union(tests)
+        test = _union([*tests, *([self._among(ranges)] if ranges else ())])
+        return _not(test) if is_negative else test
 
     def _class_character(self) -> Test | str:
         if self._take("\\"):
@@ -287,34 +290,50 @@ class _Reader:
         return character
 
     def _between(self, first: str, last: str) -> Test:
+        if first == last and not self._ignores_case:
+            return first.__eq__
+        return self._among([(first, last)])
+
+    def _among(self, ranges: list[tuple[str, str]]) -> Test:
+        test = _in_ranges(ranges)
         if not self._ignores_case:
-            return first.__eq__ if first == last else lambda character: first <= character <= last
-
-        def test(character: str) -> bool:
-            if character.isascii():
-                return first <= character.lower() <= last or first <= character.upper() <= last
-            return first <= character <= last
-
-        return test
+            return test
+        return lambda character: (
+            test(character.lower()) or test(character.upper()) if character.isascii() else test(character)
+        )
 
 
 def _union(tests: list[Test]) -> Test:
     return tests[0] if len(tests) == 1 else lambda character: any(test(character) for test in tests)
 
 
-def _negative_union(tests: list[Test]) -> Test:
-    return lambda character: not any(test(character) for test in tests)
+def _in_ranges(ranges: list[tuple[str, str]]) -> Test:
+    """Whether a character is in one of them. A class may have tens of thousands, and its test is one step of a search:
+    so they are searched and not tried."""
+    if len(ranges) == 1:
+        ((first, last),) = ranges
+        return lambda character: first <= character <= last
+    firsts: list[str] = []
+    lasts: list[str] = []
+    for first, last in sorted(ranges):
+        if lasts and first <= lasts[-1]:
+            lasts[-1] = max(lasts[-1], last)
+        else:
+            firsts.append(first)
+            lasts.append(last)
+    return lambda character: (at := bisect_right(firsts, character)) > 0 and character <= lasts[at - 1]
 
 
 # ---- the program
 
 
-def read_pattern(text: str) -> Program:
-    """Raises PatternInvalid."""
+def read_pattern(text: str) -> tuple[Program, bool]:
+    """The program, and whether it asks for edges of words. Raises PatternInvalid."""
     program: Program = []
     _emit(program, _Reader(text).read())
     _append(program, MATCH)
-    return program
+    edges = (_PLACES["b"], _PLACES["B"])
+    return program, any(operation == PLACE and argument in edges for operation, argument, _ in program)
 
 
 def _append(program: Program, operation: int, argument: Any = None, other: int = 0) -> int:

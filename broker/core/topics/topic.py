@@ -11,22 +11,23 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 from tandemmq.broker.core import names
+from tandemmq.broker.core.charging import ASKING, takes
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, Selector, Subscription, volatile_entry
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
-from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.slices import ITEMS, WEIGHED_BYTES, Pace, Work
 from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.matching import Watching
 from tandemmq.broker.core.topics.recovery import Kept
-from tandemmq.store.operations import PagedMessage
+from tandemmq.store.operations import Page
 from tandemmq.store.records.message import Destination, Message
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicSubscription(Subscription):
     """A plain subscription of a topic, or (a wildcard) of several. ``pending`` waits for credit or for its socket;
-    ``dropped`` counts losses."""
+    ``unsifted``, which is newer, for its selector to be asked, where that takes time. ``dropped`` counts losses."""
 
     settings: InitVar[EngineSettings]
     _: KW_ONLY
@@ -34,16 +35,24 @@ class TopicSubscription(Subscription):
     eviction: Eviction | None = None
     topics: dict[Topic, None] = field(default_factory=dict, init=False)
     pending: deque[Entry] = field(default_factory=deque, init=False)
+    unsifted: deque[Entry] = field(default_factory=deque, init=False)
     pending_bytes: int = field(default=0, init=False)
+    unsifted_bytes: int = field(default=0, init=False)
     dropped: int = field(default=0, init=False)
     # Called at each loss, if set.
     on_drop: Callable[[TopicSubscription, Message], None] | None = field(default=None, init=False)
+    # What it missed is looked through, and what comes now is ``unsifted`` until that is over.
+    is_recovering: bool = field(default=False, init=False)
+    # Called when something is ``unsifted`` and nothing was: ``sift`` is to be called until nothing is.
+    on_unsifted: Callable[[TopicSubscription], None] | None = field(default=None, init=False)
     _messages_max: int = field(init=False)
+    _unsifted_max: int = field(init=False)
     _bytes_max: int = field(init=False)
 
     def __post_init__(self, settings: EngineSettings, pending_limit: int | None) -> None:
         Subscription.__post_init__(self)
         self._messages_max = settings.topic_pending_messages if pending_limit is None else max(1, pending_limit)
+        self._unsifted_max = settings.topic_pending_messages
         self._bytes_max = settings.topic_pending_bytes
 
     def hold(self, entry: Entry) -> None:
@@ -63,6 +72,44 @@ class TopicSubscription(Subscription):
             self.dropped += 1
             if self.on_drop is not None:
                 self.on_drop(self, lost.message)
+
+    def put_off(self, entry: Entry) -> None:
+        """Its selector is asked about ``entry`` later, at its own client's expense. The oldest go when there are too
+        many: no policy's limit holds, for the client is not slow, and nothing is told, for it might not want them."""
+        if not self.is_open:
+            return
+        unsifted = self.unsifted
+        unsifted.append(entry)
+        self.unsifted_bytes += entry.weight
+        self.keep(entry)
+        while len(unsifted) > 1 and (
+            len(unsifted) > self._unsifted_max or self.unsifted_bytes > self._bytes_max or not self._holder.has_space
+        ):
+            self._next_unsifted()
+            self.dropped += 1
+        if len(unsifted) == 1:
+            self._ask_for_sifting()
+
+    def recovered(self) -> None:
+        """What it missed waits, and what came since follows."""
+        self.is_recovering = False
+        self._ask_for_sifting()
+
+    def _ask_for_sifting(self) -> None:
+        if self.unsifted and not self.is_recovering and self.on_unsifted is not None:
+            self.on_unsifted(self)
+
+    def sift(self, now: int) -> Delivery | None:
+        """Ask the selector about the oldest that is ``unsifted``. What it takes is to be delivered now, or waits."""
+        entry = self._next_unsifted()
+        if 0 < entry.message.expiration <= now:
+            return None
+        if self.selector is not None and not self.selector.matches(entry.message):
+            return None
+        if self.pending or self.credit <= 0 or not self.outlet.is_writable:
+            self.hold(entry)
+            return None
+        return self, self.hand(entry), entry
 
     def dispatch(self, now: int) -> list[Delivery]:
         """What waits and may go now. The outlet is asked once: call again until nothing comes."""
@@ -91,13 +138,23 @@ class TopicSubscription(Subscription):
         self.let_go(entry)
         return entry
 
+    def _next_unsifted(self) -> Entry:
+        entry = self.unsifted.popleft()
+        self.unsifted_bytes -= entry.weight
+        self.let_go(entry)
+        return entry
+
     def let_go_of_all(self, pace: Pace) -> Work[None]:
         """It ended, with all that waited for it or was not acknowledged."""
-        while self.pending:
-            self._next()
+        while self.pending or self.unsifted:
+            self._next() if self.pending else self._next_unsifted()
             if pace.is_full():
                 yield
         self.clear()
+
+
+def _is_expensive(selector: Selector | None) -> bool:
+    return selector is not None and not selector.is_cheap
 
 
 _ROUND_MESSAGES = 128
@@ -117,7 +174,6 @@ class DurableSubscription(Queue):
     # ActiveMQ left, which decides that when it delivers.
     selector: Selector | None = None
     is_shared: bool = False  # it has any number of consumers
-    _unwanted: list[Entry] = field(default_factory=list, init=False)
     # What is not stored is not kept for an MQTT client that is away (MQTT 5.0, 4.1: QoS 0 need not be): its publisher
     # would wait for who may never come back.
     is_of_mqtt: bool = field(init=False)
@@ -156,6 +212,11 @@ class DurableSubscription(Queue):
             or (self.is_of_mqtt and self.subscription is None)
         )
 
+    @property
+    def is_expensive(self) -> bool:
+        """Whether one message may take a part of a step."""
+        return _is_expensive(self.selector)
+
     def wants(self, message: Message, origin: Outlet) -> bool:
         """Whether it takes a message that was sent from ``origin``."""
         if self.no_local_outlet is not None and self.no_local_outlet is origin:
@@ -166,24 +227,35 @@ class DurableSubscription(Queue):
 
     def takes(self, message: Message) -> bool:
         """Whether it takes a message, wherever it came from."""
-        return self.selector is None or self.selector.matches(message)
-
-    def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
         selector = self.selector
-        if selector is not None and not self.is_rereading:
-            wanted = []
-            for paged in messages:
-                if selector.matches(paged.message):
-                    wanted.append(paged)
-                else:
-                    self.unread -= 1
-                    self._unwanted.append(Entry(paged.message, paged.order_key, paged.location, paged.size, 0))
-            messages = wanted
-        Queue.page(self, messages, is_end)
+        if selector is None or selector.is_cheap:
+            return selector is None or selector.matches(message)
+        subscription = self.subscription
+        return takes(selector, message, None if subscription is None else subscription.outlet.holder)
 
-    def take_unwanted(self) -> list[Entry]:
-        """What pages had that it does not take. To be removed from the store before the next Page is asked for."""
-        unwanted, self._unwanted = self._unwanted, []
+    def sift(self, page: Page) -> Work[list[Entry]]:
+        """Takes out of ``page``, before ``page`` gets it, what the selector does not take. To be removed from the store
+        before the next Page is asked for."""
+        selector = self.selector
+        unwanted: list[Entry] = []
+        if selector is None or self.is_rereading:
+            return unwanted
+        pace = Pace()
+        pace.begin()
+        is_full = pace.is_full if selector.is_cheap else pace.is_over
+        wanted = []
+        for paged in page.messages:
+            if selector.matches(paged.message):
+                wanted.append(paged)
+            else:
+                unwanted.append(Entry(paged.message, paged.order_key, paged.location, paged.size, 0))
+            if is_full(1 + paged.size // WEIGHED_BYTES):
+                # What becomes durable until then is only counted by the queue (window.py, rule 3), and the page does
+                # not have it: so it does not end here, and the queue reads on.
+                page.is_end = False  # prove: sifted-page-has-no-end
+                yield
+        page.messages = wanted
+        self.unread -= len(unwanted)
         return unwanted
 
     def close(self, subscription: Subscription, came_back: deque[Entry] | None = None) -> Work[None]:
@@ -211,6 +283,11 @@ class Topic:
     dispatched: int = field(default=0, init=False)
     dropped: int = field(default=0, init=False)
     _owners: tuple[int, ...] | None = field(default=(), init=False)
+    # Whether so many hold what is sent here, or are so long at the choice, that it takes steps.
+    is_wide: bool = field(default=False, init=False)
+    # Subscriptions whose selectors may take a part of a step: durable ones, and plain ones.
+    _expensive: int = field(default=0, init=False)
+    expensive: int = field(default=0, init=False)
 
     @property
     def owner(self) -> int:
@@ -236,11 +313,13 @@ class Topic:
     def open(self, subscription: TopicSubscription) -> None:
         subscription.topics[self] = None
         self._subscribers[subscription] = None
+        self.expensive += _is_expensive(subscription.selector)
         self._audience = None
 
     def let_go(self, subscription: TopicSubscription) -> None:
         """``subscription`` goes on without this topic, and keeps what it was given there."""
         del self._subscribers[subscription]
+        self.expensive -= _is_expensive(subscription.selector)
         self._audience = None
 
     def close(self, subscription: TopicSubscription) -> None:
@@ -253,12 +332,18 @@ class Topic:
         durable.topic = self
         assert durable.subscription_key is not None, "a durable subscription has a key"
         self.durables[durable.subscription_key] = durable
-        self._owners = None
+        self._expensive += durable.is_expensive
+        self._changed()
 
     def remove_durable(self, durable: DurableSubscription) -> None:
         assert durable.subscription_key is not None, "a durable subscription has a key"
         del self.durables[durable.subscription_key]
+        self._expensive -= durable.is_expensive
+        self._changed()
+
+    def _changed(self) -> None:
         self._owners = None
+        self.is_wide = self._expensive > 0 or len(self.durables) > ITEMS
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -303,7 +388,8 @@ class Topic:
             self.kept.add(message)
 
     def give(self, entry: Entry, origin: Outlet, subscribers: Iterable[TopicSubscription]) -> list[Delivery]:
-        """To each of ``subscribers``: delivered now, or kept waiting."""
+        """To each of ``subscribers``: delivered now, or kept waiting. Expensive selectors are asked as long as there is
+        time for them; the others are asked later."""
         deliveries: list[Delivery] = []
         message = entry.message
         for subscription in subscribers:
@@ -311,8 +397,19 @@ class Topic:
             if subscription.no_local and outlet is origin:
                 continue
             selector = subscription.selector
-            if selector is not None and not selector.matches(message):
-                continue
+            if selector is not None:
+                if subscription.unsifted or subscription.is_recovering:
+                    subscription.put_off(entry)
+                    continue
+                if selector.is_cheap:
+                    if not selector.matches(message):
+                        continue
+                else:
+                    is_taken = ASKING.takes(selector, message, outlet.holder)
+                    if is_taken is None:
+                        subscription.put_off(entry)
+                    if not is_taken:
+                        continue
             if subscription.pending or subscription.credit <= 0 or not outlet.is_writable:
                 subscription.hold(entry)
             else:

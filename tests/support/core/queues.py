@@ -21,6 +21,8 @@ SIZE = 10  # of each message, for the store
 class Colour:
     """A selector of messages by their type; counts what it is asked."""
 
+    is_cheap = True
+
     def __init__(self, text: str) -> None:
         self.text = text
         self.asked: list[str] = []

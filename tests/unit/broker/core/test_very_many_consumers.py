@@ -43,6 +43,7 @@ class Counting(Outlet):
 
 class Any_:
     text = "any"
+    is_cheap = True
 
     def matches(self, message: Message) -> bool:
         return True
@@ -89,6 +90,7 @@ class Among:
 
     asked = 0
     text = "among"
+    is_cheap = True
 
     def __init__(self, number: int) -> None:
         self.number = number

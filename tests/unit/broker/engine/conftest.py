@@ -52,6 +52,7 @@ XA = XaTransactionId(1, b"global", b"branch")
 # The bounds of steps, and how many of the items of a test each takes.
 STEPS = {
     "core.slices.ITEMS": 1, "core.destinations.ITEMS": 1, "core.queue.routing.PLACED_MAX": 1,
+    "core.topics.topic.ITEMS": 1,
     "engine.acknowledge.ITEMS": 1, "engine.engine.OPERATIONS_MAX": 1, "engine.fan_out.ITEMS": 1,
     "engine.publish.ITEMS": 1, "engine.arrivals.ITEMS": 1, "engine.expiring.ROUND_MAX": 3,
 }  # fmt: skip

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from tandemmq.broker.core.slices import ITEMS, Pace, Rounds, Work, at_once, pieces
-from tandemmq.broker.engine.slicing import SLICE_SECONDS, TURN_SECONDS, Slices
+from tandemmq.broker.engine import slicing
+from tandemmq.broker.engine.slicing import LONG_SECONDS, SLICE_SECONDS, TURN_SECONDS, Slices
 
 
 class Clock:
@@ -42,11 +43,74 @@ async def test_each_turn_has_a_bound_and_each_work_its_slice() -> None:
         await asyncio.sleep(0)
         if made[-1]:
             made.append([])
-    steps = round(SLICE_SECONDS * 1000)
-    assert [each[:1] for each in made[:2]] == [["a"], ["d"]], "round robin"
-    assert max(map(len, made)) <= round(TURN_SECONDS * 1000) + 1
-    assert made[0][: 2 * steps] == ["a"] * steps + ["b"] * steps
+    steps, turn = round(SLICE_SECONDS * 1000), round(TURN_SECONDS * 1000)
+    assert "".join(map("".join, made)).startswith("".join(name * steps for name in "abcd"))
+    assert max(map(len, made)) <= turn + 1
     assert sorted("".join(name for each in made for name in each)) == sorted("a" * 20 + "b" * 3 + "c" * 20 + "d" * 20)
+
+
+async def test_what_is_long_has_its_turn_behind_what_is_not_and_none_waits_for_ever() -> None:
+    clock = Clock()
+    slices = Slices(asyncio.get_running_loop(), clock)
+    made: list[str] = []
+
+    def work(name: str, count: int) -> Work[None]:
+        for _ in range(count):
+            clock.now += 0.001
+            made.append(name)
+            yield
+
+    slices.start(work("long", 200))
+    while len(made) < LONG_SECONDS * 1000:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0)
+    for number in range(50):
+        slices.start(work(f"short {number}", 1))
+    begun = len(made)
+    while "short 49" not in made:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    rest = made[begun:]
+    assert rest[0] == "short 0"
+    assert rest.count("long") >= 50 / (TURN_SECONDS * 1000) - 1, "it goes on meanwhile"
+    assert rest.count("long") <= 50
+
+
+@pytest.mark.parametrize("count", [5, 300], ids=["long", "short"])
+async def test_what_everybody_waits_for_is_behind_nothing(count: int) -> None:
+    clock = Clock()
+    slices = Slices(asyncio.get_running_loop(), clock)
+    made: list[str] = []
+
+    def work(name: str) -> Work[None]:
+        for _ in range(200):
+            clock.now += 0.001
+            made.append(name)
+            yield
+
+    for _ in range(count):
+        slices.start(work("other"))
+    slices.start_first(work("first"))
+    while made.count("first") < 100:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0)
+    assert made.count("other") <= 100 * round((TURN_SECONDS + SLICE_SECONDS) * 1000)
+
+
+async def test_all_works_of_a_loop_share_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setitem(slicing._LINES, asyncio.get_running_loop(), slicing._Line(clock))
+    turns: list[int] = [0]
+
+    def work() -> Work[None]:
+        for _ in range(20):
+            clock.now += 0.001
+            turns[-1] += 1
+            yield
+
+    runs = [asyncio.ensure_future(Slices(asyncio.get_running_loop()).run(work())) for _ in range(10)]
+    while not all(run.done() for run in runs):
+        await asyncio.sleep(0)
+        turns.append(0)
+    assert sum(turns) == 200
+    assert max(turns) <= (TURN_SECONDS + SLICE_SECONDS) * 1000 + 2
 
 
 async def test_an_outcome_or_an_error_comes_back() -> None:

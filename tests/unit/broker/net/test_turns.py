@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import Send
+from tandemmq.broker.core.memory import SHARE
 from tandemmq.broker.net.transport import OPERATIONS_PER_REPORT_MAX
 from tandemmq.broker.net.turns import OVERLONG_SECONDS, SLICE_SECONDS, TURN_SECONDS, Turns
 from tandemmq.broker.protocols.session import COMMANDS_MAX
@@ -251,3 +252,40 @@ def test_a_long_step_is_told_once_in_a_while_with_what_it_did(caplog: pytest.Log
         "the event loop was busy for 100 ms with what c-1 sent: int, str"
     ]
     assert world.turns.overlong == 2
+
+
+class Nobody:
+    """Waits for its turn, and has nothing to do in it."""
+
+    def go_on(self, until: float) -> None: ...
+
+
+async def test_a_client_beyond_its_share_waits_behind_those_that_came_too_late(timed_bench: Any) -> None:
+    await timed_bench.connected()
+    (connection,) = timed_bench.server.connections
+    connection.holder.is_beyond_share(10.0)  # a second begins
+    for busy, has_others, is_understood in ((SHARE / 2, True, True), (SHARE, False, True), (0, True, False)):
+        await timed_bench.until(lambda: not connection._turns.waiting)
+        connection.holder.busy += busy
+        if has_others:
+            connection._turns.wait(Nobody(), has_spent=True)
+        before = len(timed_bench.engine.commands)
+        connection.data_received(SEND % 1)
+        assert (len(timed_bench.engine.commands) > before) is is_understood
+    assert connection._turns._spent[-1] is connection
+    await timed_bench.until(lambda: len(timed_bench.engine.commands) > before)
+    assert connection.holder.is_beyond_share(10.5)
+    assert not connection.holder.is_beyond_share(11.0), "each second begins anew"
+
+
+async def test_what_a_client_took_long_ago_does_not_count_in_a_turn_that_is_used_up(timed_bench: Any) -> None:
+    await timed_bench.connected()
+    (connection,) = timed_bench.server.connections
+    turns = connection._turns
+    connection.holder.busy = 2 * SHARE
+    turns.wait(Nobody(), has_spent=True)
+    clock, turns.clock = turns.clock, lambda: 100.0
+    turns._ends = 99.0  # this turn's
+    connection.data_received(SEND % 1)
+    turns.clock = clock
+    assert turns._fresh[-1] is connection

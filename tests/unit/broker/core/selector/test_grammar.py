@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.selector import compile_selector, grammar
+from tandemmq.broker.core.selector.effort import EFFORT_MAX, Effort, TooMuchWork
 from tandemmq.broker.core.selector.grammar import TOKENS_MAX, without_comments
-from tandemmq.broker.core.selector.patterns import Pattern, TooMuchWork
+from tandemmq.broker.core.selector.like import like
+from tandemmq.broker.core.selector.patterns import HOLDING_MAX, TRANSITIONS_MAX, WAITING_MAX, Pattern
 from tandemmq.broker.core.selector.syntax import PatternInvalid
 
 # How Classic's scanner would have it, character by character: what stands in quotes first, then comments.
@@ -110,11 +114,13 @@ texts = st.text(alphabet="abc1. \n", max_size=8)
 @settings(deadline=None)
 @given(patterns, texts)
 def test_it_finds_what_python_finds(pattern: str, text: str) -> None:
-    ours = next(Pattern(pattern).spans(text), None)
+    ours = next(Pattern(pattern, Effort()).spans(text), None)
     found = re.compile(pattern, re.ASCII).search(text)
     # a repetition of what may be empty is where engines differ about the end, never about whether and where it begins
     assert (ours is None) is (found is None)
-    assert Pattern(pattern).is_in(text) is (found is not None)
+    compiled = Pattern(pattern, Effort())
+    assert compiled.is_in(text) is (found is not None)
+    assert compiled.is_in(text) is (found is not None), "what is remembered says the same"
     if ours is not None and found is not None:
         assert ours[0] == found.start()
 
@@ -122,14 +128,16 @@ def test_it_finds_what_python_finds(pattern: str, text: str) -> None:
 @settings(deadline=None)
 @given(st.sampled_from(["a", "a+", "ab|a", "a|ab", "[ab]+?", "b*", "a{2}", "(a|b)(b|c)", "\\b"]), texts)
 def test_it_finds_all_that_python_finds(pattern: str, text: str) -> None:
-    assert list(Pattern(pattern).spans(text)) == [found.span() for found in re.finditer(pattern, text, re.ASCII)]
+    assert list(Pattern(pattern, Effort()).spans(text)) == [
+        found.span() for found in re.finditer(pattern, text, re.ASCII)
+    ]
 
 
 @settings(deadline=None)
 @given(st.text(alphabet="ab()[]{}*+?|^$\\.-,09di&:", max_size=12))
 def test_any_text_is_a_pattern_or_refused_with_words(text: str) -> None:
     try:
-        pattern = Pattern(text)
+        pattern = Pattern(text, Effort())
     except PatternInvalid:
         return
     pattern.is_in("ab1")
@@ -142,18 +150,82 @@ def test_any_text_is_a_pattern_or_refused_with_words(text: str) -> None:
         ("c\\z", "abc\n", False), ("\\Ab", "ab", False), ("\\x41\\u0042\\t", "AB\t", True), ("[\\d\\-x]", "-", True),
         ("[a-]", "-", True), ("[^\\w]", "é", True), ("\\S\\D\\W", "ab-", True), ("a\\Bb", "ab", True),
         ("(?i)STRASSE[a-c]", "strasseB", True), ("x{0}y", "y", True), ("", "", True),
+        ("^x{300}$", "x" * 300, True),
     ],
 )  # fmt: skip
 def test_what_java_says(pattern: str, text: str, is_found: bool) -> None:
-    assert Pattern(pattern).is_in(text) is is_found
+    assert Pattern(pattern, Effort()).is_in(text) is is_found
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(a*)*b", ".*.*.*x", "(.*a){15}x"])
-def test_what_takes_others_years_is_cheap_or_given_up(pattern: str) -> None:
-    evil = Pattern(pattern)
-    assert not evil.is_in("a" * 100 + "!")
+def test_what_takes_others_years_takes_the_time_of_the_text(pattern: str) -> None:
+    effort = Effort()
+    evil = Pattern(pattern, effort)
+    evil.is_in("a" * 1_000)
+    spent = []
+    for length in (5_120, 7_680, 10_240):
+        effort.begin()
+        assert not evil.is_in("a" * length + "!")
+        spent.append(EFFORT_MAX - left(effort))
+    assert spent[2] - spent[1] == spent[1] - spent[0]
+    effort.begin()
     with pytest.raises(TooMuchWork):
         evil.is_in("a" * 100_000 + "!")
+
+
+def left(effort: Effort) -> int:
+    for spent in range(EFFORT_MAX + 1):
+        try:
+            effort.spend(1)
+        except TooMuchWork:
+            return spent
+    raise AssertionError("there is no end to it")
+
+
+def test_a_text_for_which_nothing_is_remembered_is_given_up() -> None:
+    pattern = Pattern("(.*a){100}x", Effort())
+    with pytest.raises(TooMuchWork):
+        pattern.is_in("".join(chr(0x4E00 + number % (2 * TRANSITIONS_MAX)) + "a" for number in range(10_000)))
+
+
+@pytest.mark.parametrize("flag", ["", "(?i)"])
+def test_a_class_of_thousands_is_tried_like_one_character(flag: str) -> None:
+    members = [chr(0x100 + 3 * number) for number in range(5_000)]
+    pattern = Pattern(f"{flag}[{''.join(members)}\\d\\d-\\d]x", Effort())
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        assert not pattern.is_in("\u0101" * 10)
+    finally:
+        sys.setprofile(None)
+    assert calls < 2_000
+    assert all(pattern.is_in(f"{each}x") for each in (*members[::500], members[-1], "7", "-"))
+    assert not any(pattern.is_in(f"{chr(ord(each) + 1)}x") for each in members[::500])
+
+
+def test_what_is_remembered_is_bounded_for_each_pattern_and_for_all() -> None:
+    many = [Pattern(f"(.*a){{{number % 50}}}x", Effort()) for number in range(HOLDING_MAX + 50)]
+    for each in many:
+        for start in range(0x4E00, 0x4E00 + 3 * TRANSITIONS_MAX, 500):
+            each._effort.begin()
+            with contextlib.suppress(TooMuchWork):
+                each.is_in("".join(f"{chr(start + number)}a" for number in range(500)))
+        assert sum(len(state.next) for state in each._known.values()) <= TRANSITIONS_MAX
+        assert sum(len(state.waiting) for state in each._known.values()) <= 2 * WAITING_MAX
+    assert [each for each in many if each._known] == many[-HOLDING_MAX:]
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="ab_", min_size=30, max_size=36), st.text(alphabet="ab", max_size=80))
+def test_a_long_piece_is_found_where_a_regular_expression_finds_it(piece: str, text: str) -> None:
+    """Shift-And."""
+    expected = re.compile(piece.replace("_", ".")).search(text) is not None
+    assert like(f"%{piece}%", None, Effort())(text) is expected
 
 
 @pytest.mark.parametrize(
@@ -175,4 +247,4 @@ def test_what_takes_others_years_is_cheap_or_given_up(pattern: str) -> None:
 )
 def test_what_is_not_supported_is_refused(pattern: str) -> None:
     with pytest.raises(PatternInvalid):
-        Pattern(pattern)
+        Pattern(pattern, Effort())

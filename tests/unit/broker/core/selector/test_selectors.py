@@ -9,9 +9,13 @@ import pytest
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.selector import Selector, compile_selector
+from tandemmq.broker.core.selector.building import CONDITIONS_MAX, Built
 from tandemmq.broker.core.selector.comparing import Rules
+from tandemmq.store.records.altered import altered
 from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.frames import QUICK_BYTES_MAX, QUICK_PROPERTIES_MAX, open_message
 from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import Byte, Float, Long, Short
 from tests.support.compiled import REPLACES_A_METHOD
 
@@ -26,7 +30,9 @@ def test_one_that_leads_to_an_error_matches_nothing() -> None:
     def evaluate(message: Message) -> bool:
         raise RecursionError
 
-    assert not Selector("a = 1", Rules(False, False), evaluate).matches(Message(QUEUE, "ID:a:1:1:1", b""))
+    assert not Selector("a = 1", Rules(False, False), Built(evaluate, None, 1)).matches(
+        Message(QUEUE, "ID:a:1:1:1", b"")
+    )
 
 
 # What ActiveMQ 5.17.2 said of this message (None: it refuses the selector).
@@ -275,11 +281,42 @@ def test_many_conditions_in_a_row_are_fine() -> None:
     assert says(f"color IN ({', '.join(repr(str(each)) for each in range(2 * ROW))}, 'blue')", BLUE)
 
 
+def test_more_conditions_than_an_evaluation_has_time_for_are_refused() -> None:
+    rest = CONDITIONS_MAX // 2 - 2
+    assert says(" OR ".join(["n = 5", *["n = 4"] * rest]), BLUE)
+    assert f"more than {CONDITIONS_MAX} comparisons" in refused(" OR ".join(["n = 4"] * (rest + 4)))
+    assert f"more than {CONDITIONS_MAX} comparisons" in refused(f"INLIST(MAKELIST({'1,' * CONDITIONS_MAX}1), n)")
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        " OR ".join(["a = b"] * 900),
+        " OR ".join(["a > b"] * 900),
+        f"{'+'.join(['a'] * 150)} = 'x'",
+        f"a LIKE '%{'x_' * 300}y%'",
+        " OR ".join(["a LIKE '%xyz%'"] * 1900),
+        "REGEX('y', a)",
+        "REPLACE(a, 'x', '') = 'b'",
+        "INLIST(SPLIT(a, 'x'), 'y')",
+    ],
+)
+def test_an_evaluation_that_takes_too_long_is_no_match(selector: str) -> None:
+    compiled = compile_selector(f"NOT ({selector})")
+    long = "x" * 500_000
+    for text, expected in (("x", True), (long, False), ("x", True)):  # each message has its own effort
+        # two texts that are equal, and not the same object
+        assert compiled.matches(Message(QUEUE, "ID:1", properties={"a": text + "a", "b": f"{text}b"})) is expected
+
+
 def test_the_product_of_texts_is_bounded() -> None:
+    joined = f"({'+'.join(['t'] * 10)}) IS NOT NULL"
+    assert says(joined, {"t": "x" * 100_000})
+    assert not says(joined, {"t": "\U0001f600" * 100_000}), "each takes four bytes, and the time of four"
     text = {"t": "x" * 100_000}
     assert says("(t + t) IS NOT NULL", text)
     assert says(f"({' + '.join(['t'] * 11)}) IS NULL", text)
-    assert says(f"REPLACE(t, 'x', '{'y' * 100}') IS NULL", text)
+    assert says(f"REPLACE(t, 'x', '{'y' * 20_000}') IS NULL", {"t": "x" * 100})
 
 
 def test_as_many_regular_expressions_as_are_allowed() -> None:
@@ -310,18 +347,35 @@ def test_equal_texts_make_equal_selectors() -> None:
     assert isinstance(compile_selector("n = 5"), Selector)
 
 
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        ({f"p{number}": number for number in range(QUICK_PROPERTIES_MAX - 1)}, True),
+        ({f"p{number}": number for number in range(QUICK_PROPERTIES_MAX)}, False),
+        ({"list": [None] * 1_500}, False),
+        ({"map": {"in": {f"p{number}": [1.5, "x"] for number in range(QUICK_PROPERTIES_MAX // 2)}}}, False),
+        ({"long": "x" * 9_000, "map": {"list": [b"x" * 5_000, "x", 1, None, True]}}, True),
+        ({"long": "x" * (QUICK_BYTES_MAX + 1)}, False),
+    ],
+    ids=["most", "more", "list", "map", "few", "long"],
+)
+def test_properties_that_take_long_to_decode_match_nothing(rest: dict[str, Any], expected: bool) -> None:
+    """A message of 100 MB has millions of them, and the loop would stand still for a minute."""
+    message = open_message(encode_message(Message(QUEUE, "ID:1", priority=4, properties={"n": 5, **rest})))
+    for each in (message, altered(message, destination=Destination(DestinationKind.QUEUE, "R"))):
+        assert compile_selector("n = 5").matches(each) is expected
+        assert compile_selector("JMSPriority = 4").matches(each)
+        assert (each.properties or {})["n"] == 5, "others still get them"
+
+
 @REPLACES_A_METHOD
 def test_properties_are_touched_only_when_one_is_named() -> None:
     class Lazy(Message):
         """A message that tells when its properties are asked for."""
 
         @property
-        def properties(self) -> dict[str, Any]:
+        def quick_properties(self) -> dict[str, Any]:
             raise RecordDamaged("the properties are truncated")
-
-        @properties.setter
-        def properties(self, value: object) -> None:
-            pass
 
     lazy = Lazy(QUEUE, "ID:1", priority=4)
     assert compile_selector("JMSPriority = 4 AND JMSType IS NULL").matches(lazy)

@@ -1,0 +1,71 @@
+"""Asks the selectors of plain topic subscriptions that could not be asked when a message was published.
+
+A message is published within one step, whatever the selectors of its subscribers cost: what does not fit is put off
+(broker.core.topics.topic). Each client's subscriptions are then asked in slices, as one work: so the client that has
+expensive selectors waits for them, and neither the producer nor another subscriber does. If it does not keep up, it
+loses the oldest messages, as every slow subscriber of a topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from tandemmq.broker.core.charging import charged
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.delivery import Delivery, Outlet
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
+from tandemmq.broker.engine.shared import Part, Shared
+
+log = logging.getLogger(__name__)
+
+
+class Sifting(Part):
+    """On the loop. ``deliver`` tells sessions."""
+
+    def __init__(self, shared: Shared, deliver: Callable[[Sequence[Delivery]], None]) -> None:
+        super().__init__(shared)
+        self._deliver = deliver
+        self._waiting: dict[Outlet, dict[TopicSubscription, None]] = {}
+
+    def put_off(self, subscription: TopicSubscription) -> None:
+        """``subscription`` has something ``unsifted``, and had nothing."""
+        waiting = self._waiting.get(subscription.outlet)
+        if waiting is not None:
+            waiting[subscription] = None
+            return
+        self._waiting[subscription.outlet] = {subscription: None}
+        self._start(charged(self._sift(subscription.outlet), subscription.outlet.holder))
+
+    def _sift(self, outlet: Outlet) -> Work[None]:
+        waiting = self._waiting[outlet]
+        pace = Pace()
+        pace.begin()
+        try:
+            while waiting:
+                subscription = next(iter(waiting))
+                del waiting[subscription]
+                if not subscription.is_open:
+                    continue
+                try:
+                    while subscription.unsifted:
+                        self._sift_one(subscription)
+                        if pace.is_over():
+                            yield
+                            break  # the next one has its turn
+                except Exception:  # the others get what they are to get all the same
+                    log.exception("%r: a message for %r %s", outlet, subscription.id, ERROR_OF_BROKER)
+                if subscription.is_open and subscription.unsifted:
+                    waiting[subscription] = None
+        finally:
+            del self._waiting[outlet]
+
+    def _sift_one(self, subscription: TopicSubscription) -> None:
+        delivery = subscription.sift(self._clock())
+        if delivery is None:
+            return
+        topic = self._destinations.by_name.get(delivery[2].message.destination)
+        if isinstance(topic, Topic):
+            topic.dispatched += 1
+        self._deliver((delivery,))
