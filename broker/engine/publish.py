@@ -217,7 +217,9 @@ class Sender(Part):
     def acting_for(self, user: str | None) -> Client:
         """As ports.DueSender says it."""
         # prove: due-with-the-rights-of-now "self._access.identify(user)" -> "Principal('root', may_everything=True)"
-        return self.acting(self._access.identify(user))
+        client = self.acting(self._access.identify(user))
+        client.is_due = True
+        return client
 
     def check_due(self, client: Client, message: Message) -> None:
         """As ports.DueSender says it."""

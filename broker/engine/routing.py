@@ -238,9 +238,9 @@ class Router(Part):
     def check_may_send(self, client: Client, destination: Destination) -> None:
         """Once for each destination and client. ClientError when it may not, or nobody can."""
         if destination in client.may_send:
-            if not self._destinations.exists(destination) and not client.may_feed(destination):
-                # It ended since then: who may send there need not be one who may have it begin again.
-                self._access.check(client.principal, Operation.CREATE, destination)  # prove: recreating-needs-the-right
+            if not client.may_feed(destination):
+                # It may have ended since then.
+                self._check_may_begin(client, destination)  # prove: recreating-needs-the-right
             return
         if client.may_feed(destination):
             self._remember(client, destination)
@@ -259,9 +259,25 @@ class Router(Part):
             )
         # First: the answer must not tell whether the destination exists.
         self._access.check(client.principal, Operation.WRITE, destination)  # prove: rights-before-existence-write
-        if not self._destinations.exists(destination):
-            self._access.check(client.principal, Operation.CREATE, destination)
+        self._check_may_begin(client, destination)
         self._remember(client, destination)
+
+    def _check_may_begin(self, client: Client, destination: Destination) -> None:
+        """ClientError when ``destination``, where the client may send, is not there and may not begin by that. What was
+        allowed when the client asked for it is not lost because the destination is away when it is done: a topic is
+        only in memory, so it begins again; a queue was deleted, and the message waits until it is there (DESTINATION).
+        """
+        if self._destinations.exists(destination) or destination in self._destinations.idle:
+            return
+        if destination.is_topic and (client.is_due or client.is_stand_in):  # prove: due-topics-begin-again
+            return
+        try:
+            self._access.check(client.principal, Operation.CREATE, destination)
+        except ClientError as error:
+            if client.is_due:
+                # prove: due-waits-for-its-queue "ErrorKind.DESTINATION" -> "error.kind"
+                raise refusal(error.message, "It has to be created.", ErrorKind.DESTINATION) from error
+            raise
 
     def _remember(self, client: Client, destination: Destination) -> None:
         """It may send there."""

@@ -29,6 +29,7 @@ from tandemmq.broker.core.commands import (
     refusal,
 )
 from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY
+from tandemmq.broker.core.policies import Policies
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations
@@ -77,12 +78,14 @@ GRANTS: Final = [
 class World(Secured):
     """``ann`` has ``rights`` on what is secret, and all on what is open; root has all. ``there``: what exists."""
 
-    def __init__(self, rights: frozenset[str], *there: Destination, **settings: Any) -> None:
+    def __init__(
+        self, rights: frozenset[str], *there: Destination, policies: Policies | None = None, **settings: Any
+    ) -> None:
         forwards = [Composite(QUEUE, a.name, (Forward(b),)) for a, b in ((SENDS_ON, SECRET), (CHAIN, SENDS_ON))]
         virtual = VirtualDestinations(forwards, [Mirrored(MIRRORED.name, "secret.")])
         self.groups = {"ann": ALL | rights, "bob": ALL, "root": ROOT}
         self.access = RuledAccess(self.groups, GRANTS)
-        super().__init__(EngineSettings(virtual_destinations=virtual, **settings))
+        super().__init__(EngineSettings(virtual_destinations=virtual, **settings), policies)
         self.come()
         for each in there:
             self.root.handle(AddDestination(each))
@@ -305,7 +308,7 @@ def test_what_is_refused_when_it_is_due_is_a_dead_letter_with_the_reason(
     if is_after_failover:
         world.fail_over()
         world.root = world.user("root", None)
-    world.wait(200)
+    world.wait(200 if schedule is LATER else 3_800)
     assert (world.count(OPEN), world.count(SECRET), world.counts["scheduled"]) == (0, 0, 0)
     letter = world.take(world.root, queue("ActiveMQ.DLQ.Queue.open.a")).message
     reason = "There is no user ann" if change == "user" else "User ann is not authorized to write to: queue://secret"

@@ -1,0 +1,107 @@
+"""Nothing that a user scheduled, and may still send, is lost because something is away for a moment."""
+
+# proves: due-topics-begin-again, due-waits-for-its-queue, idle-ones-begin-again, deleted-ones-do-not-begin-again
+# proves: schedules-outlast-a-moment
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode, AddDestination, RemoveDestination
+from tandemmq.broker.core.policies import DestinationPolicy, Policies
+from tandemmq.broker.core.principal import Principal
+from tandemmq.store.records.message import Destination
+from tests.unit.broker.engine.conftest import Client
+from tests.unit.broker.security.test_principals import (
+    ALL,
+    CRON,
+    CRON_RUN,
+    ENDLESS,
+    LATER,
+    NEWS,
+    READ,
+    SECRET,
+    WRITE,
+    World,
+)
+
+SCHEDULES = pytest.mark.parametrize(
+    "schedule", [LATER, ENDLESS, CRON, CRON_RUN], ids=["once", "endless", "cron", "run"]
+)
+REPEATED = pytest.mark.parametrize("schedule", [ENDLESS, CRON, CRON_RUN], ids=["endless", "cron", "run"])
+GOES_WHEN_IDLE = Policies((), DestinationPolicy(gc_inactive_destinations=True, inactive_timeout_before_gc=5_000))
+
+
+@pytest.mark.parametrize("listening", [NEWS, NEWS._replace(name=">")], ids=["name", "wildcard"])
+@SCHEDULES
+def test_a_topic_that_a_failover_took_begins_again(schedule: dict[str, Any], listening: Destination) -> None:
+    world = World(frozenset({WRITE}), NEWS)
+    world.ann.store("x", destination=NEWS, properties=schedule)
+    world.fail_over()
+    world.come()
+    if listening != NEWS:
+        world.root.subscribe("s", listening, AckMode.AUTO)
+    world.wait(65)  # nobody has named the topic since
+    if listening == NEWS:
+        world.root.subscribe("s", listening, AckMode.AUTO)
+    world.wait(65)
+    assert world.counts["scheduled"] == (schedule is not LATER)
+    assert bool(world.root.bodies) == (schedule is not LATER or listening != NEWS)
+    assert world.destinations.maker(NEWS) == "ann"
+
+
+def test_a_will_reaches_a_topic_that_a_failover_took() -> None:
+    world = World(frozenset({WRITE}))
+    world.root.subscribe("s", NEWS._replace(name=">"), AckMode.AUTO)
+    ann, session = Principal("ann", world.groups["ann"]), Destination(SECRET.kind, "ActiveMQ.MQTT.Session.ann")
+    away = Client(world, "ID:will", lambda client: world.engine.opened_for(client, ann, session))  # type: ignore[arg-type]
+    away.send("will", NEWS)
+    world.turn()
+    assert world.root.bodies == ["will"]
+
+
+@SCHEDULES
+def test_a_queue_that_was_deleted_is_waited_for(schedule: dict[str, Any]) -> None:
+    world = World(frozenset({WRITE}), SECRET)
+    world.ann.store("x", destination=SECRET, properties=schedule)
+    world.root.handle(RemoveDestination(SECRET)).turn()
+    world.wait(7_300)
+    assert (world.destinations.exists(SECRET), world.counts["scheduled"]) == (False, 1)
+    world.root.handle(AddDestination(SECRET))
+    world.wait(65)
+    assert world.count(SECRET) > 0
+    assert bool(world.counts["scheduled"]) == (schedule is not LATER)
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_what_ended_unused_begins_again_by_who_may_send(is_deleted: bool) -> None:
+    world = World(frozenset({WRITE}), SECRET, policies=GOES_WHEN_IDLE)
+    world.ann.store("x", destination=SECRET, properties=CRON)
+    world.wait(10)
+    assert not world.destinations.exists(SECRET)
+    if is_deleted:
+        world.root.handle(RemoveDestination(SECRET)).turn()
+    world.ann.store("now", destination=SECRET)
+    world.wait(61)
+    assert (len(world.ann.errors), world.count(SECRET) > 0) == (is_deleted, not is_deleted)
+    assert world.counts["scheduled"] == 1
+
+
+@pytest.mark.parametrize("change", ["right", "user"])
+@REPEATED
+def test_a_schedule_outlasts_a_user_who_is_away_for_a_moment(schedule: dict[str, Any], change: str) -> None:
+    world = World(frozenset({WRITE, READ}), SECRET)
+    world.ann.store("x", destination=SECRET, properties=schedule)
+    world.fail_over()
+    groups = world.groups["ann"]
+    if change == "user":
+        del world.groups["ann"]
+    else:
+        world.groups["ann"] = ALL
+    world.wait(600)
+    assert (world.count(SECRET), world.counts["scheduled"]) == (0, 1)
+    world.groups["ann"] = groups
+    world.wait(125)
+    assert (world.count(SECRET) > 0, world.counts["scheduled"] > 0) == (True, True)
