@@ -53,7 +53,8 @@ class Router(Part):
             raise refusal(
                 f"{destination} names {len(parts)} destinations", f"1 to {names.COMPOSITE_PARTS_MAX} may be named."
             )
-        self.check_size(message, len(parts))
+        if not client.is_due:
+            self.check_size(message, len(parts))
         copies = [altered(message, destination=part, original_destination=destination) for part in parts]
         routed = []
         for copy in copies:
@@ -79,12 +80,7 @@ class Router(Part):
             raise refused_private(destination)
         policy = self._policies.of(destination)
         self.check_may_send(client, destination)  # prove: each-copy-needs-the-right
-        if policy.max_message_size is not None and message.size > policy.max_message_size:
-            raise refusal(
-                f"A message of {message.size} bytes is too large for {destination}",
-                f"max_message_size is {policy.max_message_size} bytes there.",
-                ErrorKind.RESOURCE,
-            )
+        self._check_size_there(message, destination, policy)
         message = self._aged(message, policy)
         # prove: what-begins-counts "client.principal.owner" -> "None"
         target = self._destinations.route(destination, client.principal.owner)
@@ -116,6 +112,14 @@ class Router(Part):
                 yield from self._add_virtual(message, routed, pace)
         return routed
 
+    def _check_size_there(self, message: Message, destination: Destination, policy: DestinationPolicy) -> None:
+        if policy.max_message_size is not None and message.size > policy.max_message_size:
+            raise refusal(
+                f"A message of {message.size} bytes is too large for {destination}",
+                f"max_message_size is {policy.max_message_size} bytes there.",
+                ErrorKind.RESOURCE,
+            )
+
     def _forwarded(
         self, client: Client, message: Message, takers: list[Destination], pace: Pace, forwards: int
     ) -> Work[list[tuple[Message, Target]]]:
@@ -127,7 +131,9 @@ class Router(Part):
                 "See [[virtual_destinations]] of the broker: they may lead in a circle.",
                 ErrorKind.DESTINATION,
             )
-        self.check_size(message, 1 + len(takers))
+        # Of what is due it was looked at when the message came.
+        if not client.is_due:  # prove: large-ones-that-wait-are-sent "not client.is_due" -> "True"
+            self.check_size(message, 1 + len(takers))
         routed: list[tuple[Message, Target]] = []
         for taker in takers:
             copy = altered(message, destination=taker, original_destination=destination)
@@ -169,17 +175,27 @@ class Router(Part):
             yield from self._targets_of_one(client, message, part, 0)
 
     def _targets_of_one(
-        self, client: Client, message: Message, destination: Destination, forwards: int, *, begins: bool = True
+        self,
+        client: Client,
+        message: Message,
+        destination: Destination,
+        forwards: int,
+        *,
+        begins: bool = True,
+        fits: bool = False,
     ) -> Iterator[Target]:
-        """Not ``begins``: none, and nothing begins; only the rights are asked for."""
+        """Not ``begins``: none, and nothing begins; only the rights are asked for, and whether the message ``fits``."""
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
         takers = [] if composite is None else composite.takers(message)
         keeps = composite is None or composite.keeps(takers)
         if mirrored is not None and keeps:
             takers.append(mirrored.topic(destination.name))
+        if fits:  # prove: too-large-later-is-refused-at-once "fits" -> "False"
+            self._check_size_there(message, destination, self._policies.of(destination))
+            self.check_size(message, 1 + len(takers))
         for taker in takers if forwards < FORWARDS_MAX else ():
-            yield from self._targets_of_one(client, message, taker, forwards + 1, begins=begins)
+            yield from self._targets_of_one(client, message, taker, forwards + 1, begins=begins, fits=fits)
         if not keeps or not begins:
             return
         yield self._destinations.route(destination, client.principal.owner)
@@ -210,10 +226,16 @@ class Router(Part):
             self.check_may_send(client, part)
             self._destinations.route(part, client.principal.owner)
 
-    def check_may_send_all(self, client: Client, message: Message, destination: Destination) -> None:
-        """ClientError when a part of ``destination``, or what that sends ``message`` on to, is closed to the client."""
-        for part in names.split(destination):
-            for _ in self._targets_of_one(client, message, part, 0, begins=False):
+    def check_may_send_all(
+        self, client: Client, message: Message, destination: Destination, *, fits: bool = False
+    ) -> None:
+        """ClientError when a part of ``destination``, or what that sends ``message`` on to, is closed to the client; or
+        ``message``, which is to be there if it ``fits``, is too large for it."""
+        parts = names.split(destination)
+        if fits:
+            self.check_size(message, len(parts))
+        for part in parts:
+            for _ in self._targets_of_one(client, message, part, 0, begins=False, fits=fits):
                 pass
 
     def keeps_origin(self, client: Client, message: Message) -> bool:

@@ -1,21 +1,24 @@
 """Nothing that a user scheduled, and may still send, is lost because something is away for a moment."""
 
 # proves: due-topics-begin-again, due-waits-for-its-queue, idle-ones-begin-again, deleted-ones-do-not-begin-again
-# proves: schedules-outlast-a-moment
+# proves: schedules-outlast-a-moment, too-large-later-is-refused-at-once, large-ones-that-wait-are-sent
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tandemmq.broker.core.commands import AckMode, AddDestination, RemoveDestination
-from tandemmq.broker.core.policies import DestinationPolicy, Policies
+from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.principal import Principal
 from tandemmq.store.records.message import Destination
 from tests.unit.broker.engine.conftest import Client
 from tests.unit.broker.security.test_principals import (
     ALL,
+    BOTH,
+    CHAIN,
     CRON,
     CRON_RUN,
     ENDLESS,
@@ -23,6 +26,7 @@ from tests.unit.broker.security.test_principals import (
     NEWS,
     READ,
     SECRET,
+    SENDS_ON,
     WRITE,
     World,
 )
@@ -105,3 +109,23 @@ def test_a_schedule_outlasts_a_user_who_is_away_for_a_moment(schedule: dict[str,
     world.groups["ann"] = groups
     world.wait(125)
     assert (world.count(SECRET) > 0, world.counts["scheduled"] > 0) == (True, True)
+
+
+@pytest.mark.parametrize("destination", [BOTH, SENDS_ON, CHAIN, SECRET])
+def test_what_is_too_large_to_be_sent_later_is_refused_when_it_comes(destination: Destination) -> None:
+    policies = Policies([PolicyEntry(SECRET.kind, SECRET.name, DestinationPolicy(max_message_size=1_900))])
+    world = World(frozenset({WRITE}), SECRET, policies=policies, transaction_bytes_max=3_000)
+    world.ann.send("x" * 2_000, destination, properties=LATER)
+    world.turn()
+    assert (len(world.ann.errors), world.counts.get("scheduled", 0)) == (1, 0)
+
+
+@pytest.mark.parametrize("destination", [BOTH, SENDS_ON, CHAIN])
+def test_what_was_taken_before_the_limit_is_sent(destination: Destination) -> None:
+    world = World(frozenset({WRITE}), SECRET)
+    world.ann.send("x" * 2_000, destination, properties=LATER)
+    world.turn()
+    world.settings = replace(world.settings, transaction_bytes_max=3_000)
+    world.fail_over()
+    world.wait(61)
+    assert (world.count(SECRET), world.counts["scheduled"]) == (1, 0)
