@@ -260,10 +260,13 @@ class Destinations:
         return self._makers.get(destination)
 
     def has_room_for(self, destination: Destination, user: str | None) -> bool:
-        """Whether ``destination`` is there, or ``user`` may have one more. Where names prove nothing, there is room."""
-        if user is None or self.exists(destination):
+        """Whether ``destination`` is there, or ``user`` may have one more; None: it is not known who, and nobody may
+        fill more than half of the room that way."""
+        if self.exists(destination):
             return True
-        return self._made_by[user] < self._settings.destinations_max - len(self.by_name) - len(self._asleep)
+        most, there = self._settings.destinations_max, len(self.by_name) + len(self._asleep)
+        # prove: room-after-a-restart "there < most // 2" -> "True"
+        return there < most // 2 if user is None else self._made_by[user] < most - there
 
     def dead_letter_queue(self, destination: Destination, user: str | None) -> Queue:
         """As ``begin_queue``, but there is always room: a message must not be lost for want of a name."""

@@ -363,9 +363,11 @@ class Scheduler:
             has_more = run is not None or following is not None
             if has_more and now - max(due.time, self._since) < REFUSED_MS:  # prove: schedules-outlast-a-moment
                 raise
-            cause = f"not sent when its time came, {_end_of(waiting, schedule)}: {error.message}"
-            place = self._sender.bury_due(due.user, message, cause, parts[:1])  # prove: refused-when-due-is-kept
-            text = f"scheduled message {due.job} for {message.destination}: {cause}"
+            cause = f"not sent when its time came, {_end_of(waiting, schedule)}: "
+            # Others may read the letter: what its user may not do, and where, is in the log.
+            shown = cause + "its user is unknown, or has no right to write to all that it reaches. See the log."
+            place = self._sender.bury_due(due.user, message, shown, parts[:1])  # prove: refused-when-due-is-kept
+            text = f"scheduled message {due.job} for {message.destination}: {cause}{error.message}"
             if place is None:
                 log.warning("%s (no dead letter is kept of it)", text, extra=log_events.DENIED)
             else:  # which says the same

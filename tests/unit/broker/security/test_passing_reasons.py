@@ -1,19 +1,20 @@
 """Nothing that a user scheduled, and may still send, is lost because something is away for a moment."""
 
 # proves: due-topics-begin-again, due-waits-for-its-queue, idle-ones-begin-again, deleted-ones-do-not-begin-again
+# proves: letters-of-durables-count-for-their-users, room-after-a-restart
 # proves: schedules-outlast-a-moment, too-large-later-is-refused-at-once, large-ones-that-wait-are-sent
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, AddDestination, RemoveDestination
-from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
+from tandemmq.broker.core.commands import AckMode, AddDestination, Nack, RemoveDestination
+from tandemmq.broker.core.policies import DEFAULT_TARGET, DeadLetterStrategy, DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.principal import Principal
-from tandemmq.store.records.message import Destination
+from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import Client
 from tests.unit.broker.security.test_principals import (
     ALL,
@@ -29,6 +30,7 @@ from tests.unit.broker.security.test_principals import (
     SENDS_ON,
     WRITE,
     World,
+    queue,
 )
 
 SCHEDULES = pytest.mark.parametrize(
@@ -129,3 +131,58 @@ def test_what_was_taken_before_the_limit_is_sent(destination: Destination) -> No
     world.fail_over()
     world.wait(61)
     assert (world.count(SECRET), world.counts["scheduled"]) == (1, 0)
+
+
+LETTERS: Final = Destination(DestinationKind.TOPIC, "ActiveMQ.DLQ.Queue.secret")
+TO_TOPICS: Final = Policies((), DestinationPolicy(dead_letter=DeadLetterStrategy(use_queue_for_queue_messages=False)))
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_refused_one_is_kept_where_dead_letters_go_to_a_topic(durable: bool) -> None:
+    world = World(frozenset({WRITE}), SECRET, policies=TO_TOPICS)
+    world.root.subscribe("d", LETTERS, AckMode.AUTO, durable_name="d" if durable else None)
+    world.ann.store("x", destination=SECRET, properties=LATER)
+    world.groups["ann"] = ALL
+    world.wait(61)
+    assert (world.root.bodies, world.count(DEFAULT_TARGET)) == ((["x"], 0) if durable else ([], 1))
+
+
+LIMIT: Final = 20
+TO_EACH: Final = DeadLetterStrategy(destination_per_durable_subscriber=True, enable_audit=False)
+
+
+@pytest.mark.parametrize("is_after_failover", [False, True])
+def test_dead_letters_of_durable_subscriptions_count_for_who_has_them(is_after_failover: bool) -> None:
+    world = World(frozenset({READ}), NEWS, policies=Policies((), DestinationPolicy(dead_letter=TO_EACH)))
+    world.settings = replace(world.settings, destinations_max=LIMIT)
+    world.fail_over()
+    world.come()
+    world.root.handle(AddDestination(NEWS))
+    names = [f"d{number}" for number in range(2 * LIMIT)]
+    for name in names:
+        world.ann.subscribe(name, NEWS, AckMode.INDIVIDUAL, durable_name=name).turn()
+    world.root.store("x", destination=NEWS)
+    if is_after_failover:
+        world.fail_over()
+        world.come()
+        for name in names:
+            world.ann.subscribe(name, NEWS, AckMode.INDIVIDUAL, durable_name=name).turn()
+    for found in list(world.ann.session.delivered):
+        world.ann.handle(Nack(found.subscription, found.tag)).turn()
+    world.root.store("x", destination=SECRET)
+    assert world.root.errors == []
+    assert 0 < world.count(DEFAULT_TARGET) < 2 * LIMIT
+
+
+def test_dead_letters_leave_room_after_a_restart() -> None:
+    """It is not known then who made what there is."""
+    world = World(frozenset(), destinations_max=LIMIT)
+    names = [f"open.{number}" for number in range(LIMIT // 2)]
+    for name in names:
+        world.ann.store(name, destination=queue(name))
+    world.fail_over()
+    world.come()
+    for name in names:
+        world.ann.subscribe(name, queue(name)).turn().nack(name).turn()
+    world.bob.store("x", destination=queue("open.bob"))
+    assert (world.bob.errors, world.count(DEFAULT_TARGET) > 0) == ([], True)
