@@ -31,8 +31,9 @@ class PrivateAccess:
             if own is None or error.kind is not ErrorKind.SECURITY:
                 raise
             return own  # prove: bridges-act-later
-        # Without users the name of every client is that of the anonymous one.
-        return found if own is None or found.name == user else own  # prove: bridges-are-not-anonymous " else own"
+        # Without users every name is that of the anonymous user.
+        # prove: bridges-are-not-anonymous "found.name == user" -> "True"
+        return found if own is None or found.name == user else own
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         if is_private(destination) and not principal.may_everything:

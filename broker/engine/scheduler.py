@@ -361,7 +361,8 @@ class Scheduler:
             if error.kind is not ErrorKind.SECURITY:
                 raise
             has_more = run is not None or following is not None
-            if has_more and now - max(due.time, self._since) < REFUSED_MS:  # prove: schedules-outlast-a-moment
+            # prove: schedules-outlast-a-moment "REFUSED_MS" -> "0"
+            if has_more and now - max(due.time, self._since) < REFUSED_MS:
                 raise
             cause = f"not sent when its time came, {_end_of(waiting, schedule)}: "
             # Others may read the letter: what its user may not do, and where, is in the log.

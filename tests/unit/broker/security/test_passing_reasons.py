@@ -171,6 +171,7 @@ def test_dead_letters_of_durable_subscriptions_count_for_who_has_them(is_after_f
         world.ann.handle(Nack(found.subscription, found.tag)).turn()
     world.root.store("x", destination=SECRET)
     assert world.root.errors == []
+    assert world.destinations.maker(queue("ActiveMQ.DLQ.Topic.secret.ann:d0")) == "ann"
     assert 0 < world.count(DEFAULT_TARGET) < 2 * LIMIT
 
 

@@ -7,7 +7,7 @@ What begins counts for that user. Each way is crossed with all rights.
 # proves: creating-needs-the-right, deleting-needs-the-right
 # proves: what-begins-counts, durable-topics-count, dead-letters-count, dead-letters-leave-room
 # proves: due-with-the-rights-of-now, refused-when-due-is-kept, schedule-refused-at-once, reply-refused-at-once
-# proves: bridges-act-later, origin-needs-the-right, branches-know-what-they-reach
+# proves: due-topics-begin-again, bridges-act-later, origin-needs-the-right, branches-know-what-they-reach
 
 from __future__ import annotations
 
