@@ -317,7 +317,8 @@ class Scheduler:
                 return
             text = f"scheduled message {due.job} for {waiting.original_destination} cannot be sent now, and is tried"
             text += f" again in {PUT_OFF_MS // 1000} s: {error.message}"
-            self._limited.warning("scheduler", error.kind.name, text)
+            event = log_events.DENIED if error.kind is ErrorKind.SECURITY else None
+            self._limited.warning("scheduler", error.kind.name, text, event)
             self._try_later(found, now + PUT_OFF_MS)
         except Exception:  # those behind it are due as well
             log.exception("scheduled message %s for %s %s", due.job, waiting.original_destination, ERROR_OF_BROKER)

@@ -3,6 +3,7 @@
 # proves: due-topics-begin-again, due-waits-for-its-queue, idle-ones-begin-again, deleted-ones-do-not-begin-again
 # proves: letters-of-durables-count-for-their-users, room-after-a-restart
 # proves: schedules-outlast-a-moment, too-large-later-is-refused-at-once, large-ones-that-wait-are-sent
+# proves: large-ones-stay-accepted
 
 from __future__ import annotations
 
@@ -113,21 +114,25 @@ def test_a_schedule_outlasts_a_user_who_is_away_for_a_moment(schedule: dict[str,
     assert (world.count(SECRET) > 0, world.counts["scheduled"] > 0) == (True, True)
 
 
+SMALL: Final = Policies([PolicyEntry(SECRET.kind, SECRET.name, DestinationPolicy(max_message_size=1_900))])
+
+
 @pytest.mark.parametrize("destination", [BOTH, SENDS_ON, CHAIN, SECRET])
 def test_what_is_too_large_to_be_sent_later_is_refused_when_it_comes(destination: Destination) -> None:
-    policies = Policies([PolicyEntry(SECRET.kind, SECRET.name, DestinationPolicy(max_message_size=1_900))])
-    world = World(frozenset({WRITE}), SECRET, policies=policies, transaction_bytes_max=3_000)
+    world = World(frozenset({WRITE}), SECRET, policies=SMALL, transaction_bytes_max=3_000)
     world.ann.send("x" * 2_000, destination, properties=LATER)
     world.turn()
     assert (len(world.ann.errors), world.counts.get("scheduled", 0)) == (1, 0)
 
 
-@pytest.mark.parametrize("destination", [BOTH, SENDS_ON, CHAIN])
+@pytest.mark.parametrize("destination", [BOTH, SENDS_ON, CHAIN, SECRET])
 def test_what_was_taken_before_the_limit_is_sent(destination: Destination) -> None:
     world = World(frozenset({WRITE}), SECRET)
     world.ann.send("x" * 2_000, destination, properties=LATER)
     world.turn()
     world.settings = replace(world.settings, transaction_bytes_max=3_000)
+    if destination == SECRET:
+        world.policies = SMALL
     world.fail_over()
     world.wait(61)
     assert (world.count(SECRET), world.counts["scheduled"]) == (1, 0)
