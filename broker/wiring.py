@@ -291,6 +291,7 @@ class Parts:
                 broker_url=url_of(self.settings),
             ),
             tracing=self._tracing,
+            of_settings=self.bridges.principals(),  # prove: bridges-are-known-at-once
             destinations=await slices.run(destinations_of(store, self.engine_settings, self.policies, slices.start)),
         )
 

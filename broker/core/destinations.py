@@ -38,6 +38,8 @@ NO_POLICIES = Policies(())
 _OPENED = 4
 # What it takes to have a durable subscription of the store take part in its topic, likewise.
 _BEGUN = 8
+# Names of destinations that ended because nobody used them; beyond it the one that ended first is forgotten.
+IDLE_REMEMBERED_MAX = 10_000
 
 
 def _take_part(queue: Queue, watch: Watch) -> None:
@@ -96,6 +98,8 @@ class Destinations:
     pending: Owner | None = field(default=None, init=False)
     # Whose producers wait until somebody lets them go on; of most brokers none.
     closed_to_producers: set[Destination] = field(default_factory=set, init=False)
+    # What ended because nobody used it: it may begin again by a client that may send there. No operator deleted it.
+    idle: dict[Destination, None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._watching = {kind: Watching() for kind in DestinationKind}
@@ -256,10 +260,13 @@ class Destinations:
         return self._makers.get(destination)
 
     def has_room_for(self, destination: Destination, user: str | None) -> bool:
-        """Whether ``destination`` is there, or ``user`` may have one more. Where names prove nothing, there is room."""
-        if user is None or self.exists(destination):
+        """Whether ``destination`` is there, or ``user`` may have one more; None: it is not known who, and nobody may
+        fill more than half of the room that way."""
+        if self.exists(destination):
             return True
-        return self._made_by[user] < self._settings.destinations_max - len(self.by_name) - len(self._asleep)
+        most, there = self._settings.destinations_max, len(self.by_name) + len(self._asleep)
+        # prove: room-after-a-restart "there < most // 2" -> "True"
+        return there < most // 2 if user is None else self._made_by[user] < most - there
 
     def dead_letter_queue(self, destination: Destination, user: str | None) -> Queue:
         """As ``begin_queue``, but there is always room: a message must not be lost for want of a name."""
@@ -375,6 +382,7 @@ class Destinations:
         if destination.kind in self._names:
             self._names[destination.kind].remove(destination.name, destination)
         self.shares.pop(destination, None)
+        self.idle.pop(destination, None)
         if destination in self.closed_to_producers or (isinstance(target, Queue) and target.is_paused):
             self.closed_to_producers.discard(destination)
             self.on_pause_ended(destination)
@@ -397,6 +405,12 @@ class Destinations:
         self.by_owner.pop(target.owner, None)
         self._virtual.forget(destination)
         self._start(target.drop())
+
+    def remember_idle(self, destination: Destination) -> None:
+        """It ended because nobody used it."""
+        if len(self.idle) >= IDLE_REMEMBERED_MAX:
+            del self.idle[next(iter(self.idle))]
+        self.idle[destination] = None
 
     def _check_may_begin(self, destination: Destination, user: str | None) -> None:
         self._check_is_not_ours(destination)

@@ -18,6 +18,7 @@ from tandemmq.broker.engine.operations import encode_payload, removal, unmatched
 from tandemmq.broker.engine.ports import Notify, Then
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddMessage, Atomic, OrderKey, RemoveMessage
+from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.message_ids import broker_producer
 
@@ -58,7 +59,8 @@ class DeadLetters(Part):
         destination = queue.destination
         strategy = self._policies.of(destination).dead_letter
         key = queue.subscription_key
-        target = self._place(strategy.target(destination, key), destination)
+        maker = self._maker(destination, key, strategy)
+        target = self._place(strategy.target(destination, key), destination, maker)
         message = entry.message
         if (
             target is None
@@ -80,19 +82,25 @@ class DeadLetters(Part):
         is_copy = message.original_destination is not None and is_shared
         has_own_id = key is not None or is_copy  # prove: copies-have-letters-of-their-own
         letter = self._letter(message, destination, target, strategy, cause, has_own_id=has_own_id)
+        parts: list[AddMessage | RemoveMessage] = [removal(queue, entry)] if entry.order_key else []
         if target.is_topic:
-            topic = self._destinations.dead_letter_topic(target, self._destinations.maker(destination))
-            return self._bury_in_topic(topic, letter, queue, entry, waiting)
-        parts: list[AddMessage | RemoveMessage] = [self._add(letter, target, self._destinations.maker(destination))]
-        if entry.order_key:
-            parts.append(removal(queue, entry))
-        self._bury(parts, waiting)
+            return self._bury_in_topic(self._destinations.dead_letter_topic(target, maker), letter, parts, waiting)
+        self._bury([self._add(letter, target, maker), *parts], waiting)
         return True
 
-    def _place(self, target: Destination | None, of: Destination) -> Destination | None:
-        """``target``, or the queue that all share if the maker of ``of`` may not have one more destination."""
-        destinations = self._destinations
-        if target is None or of == DEFAULT_TARGET or destinations.has_room_for(target, destinations.maker(of)):
+    def _maker(self, of: Destination, key: str | None, strategy: DeadLetterStrategy) -> str | None:
+        """For whom the place of its dead letters counts; ``key``: of a durable subscription, which has its own."""
+        if key is None or not strategy.destination_per_durable_subscriber:
+            return self._destinations.maker(of)
+        durable = self._destinations.durables.get(key)
+        return None if durable is None else durable.user  # prove: letters-of-durables-count-for-their-users
+
+    def _place(self, target: Destination | None, of: Destination, maker: str | None) -> Destination | None:
+        """``target``, or the queue that all share if ``maker`` may not have one more destination. That is not known of
+        what was there before a restart: half of the destinations are left for others then."""
+        if target is None or of == DEFAULT_TARGET or (maker is None and not self._access.has_rights):
+            return target
+        if self._destinations.has_room_for(target, maker):
             return target
         return DEFAULT_TARGET  # prove: dead-letters-leave-room "DEFAULT_TARGET" -> "target"
 
@@ -121,17 +129,19 @@ class DeadLetters(Part):
         return AddMessage(letter, self._destinations.dead_letter_queue(target, user).owners, encode_payload(letter))
 
     def _bury_in_topic(
-        self, topic: Topic, letter: Message, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None
+        self,
+        topic: Topic,
+        letter: Message,
+        parts: Sequence[AddMessage | RemoveMessage],
+        waiting: ReceiptDue | None,
     ) -> bool:
-        """Durable subscriptions keep it. Without any it is told to who is there, once its original is gone."""
-        parts: list[AddMessage | RemoveMessage] = []
+        """Durable subscriptions keep it. Without any it is told to who is there, once its original is gone. ``parts``
+        are done with it."""
         owners = topic.takers(letter, NOBODY)
         if owners:
             add = AddMessage(letter, owners, encode_payload(letter))
             add.unmatched_acks = unmatched_acks(letter, topic, owners)
-            parts.append(add)
-        if entry.order_key:
-            parts.append(removal(queue, entry))
+            parts = [add, *parts]
         if not parts:
             self._publish(topic, letter, NOBODY)
             return False
@@ -142,7 +152,8 @@ class DeadLetters(Part):
         """A topic's consumer that does not keep up lost ``message``: it becomes a dead letter if it is wanted as one,
         the same one for all of them, and while there is room for that."""
         strategy = self._policies.of(message.destination).dead_letter
-        target = self._place(strategy.target(message.destination), message.destination)
+        maker = self._destinations.maker(message.destination)
+        target = self._place(strategy.target(message.destination), message.destination, maker)
         if (
             target is None
             or target.is_topic
@@ -153,7 +164,7 @@ class DeadLetters(Part):
             return
         cause = "a consumer of its topic did not keep up"
         letter = self._letter(message, message.destination, target, strategy, cause, has_own_id=True)
-        self._bury((self._add(letter, target, self._destinations.maker(message.destination)),), None)
+        self._bury((self._add(letter, target, maker),), None)
 
     def bury_due(
         self, message: Message, user: str | None, cause: str, parts: Sequence[AddMessage | RemoveMessage]
@@ -163,13 +174,18 @@ class DeadLetters(Part):
         and only ``parts`` are done."""
         of = names.split(message.destination)[0]
         strategy = self._policies.of(of).dead_letter
-        target = strategy.target(of)
-        if target is not None and not self._destinations.has_room_for(target, user):
-            target = DEFAULT_TARGET
-        if target is None or target.is_topic or not strategy.wants(is_persistent=message.persistent, is_expired=False):
+        target = self._place(strategy.target(of), of, user)
+        if target is None or not strategy.wants(is_persistent=message.persistent, is_expired=False):
             self._bury(parts, None)
             return None
         letter = self._letter(message, of, target, strategy, cause, has_own_id=False)
+        if target.is_topic:
+            topic = self._destinations.dead_letter_topic(target, user)
+            if topic.takers(letter, NOBODY):
+                self._bury_in_topic(topic, letter, parts, None)
+                return target
+            target = DEFAULT_TARGET  # nobody keeps it there
+            letter = altered(letter, destination=target)
         self._bury((self._add(letter, target, user), *parts), None)
         return target
 

@@ -146,6 +146,7 @@ class Declarations(Part):
             self._access.check(client.principal, Operation.REMOVE, destination)  # prove: deleting-needs-the-right
         target = self._destinations.existing(destination)
         if target is None:
+            self._destinations.idle.pop(destination, None)  # prove: deleted-ones-do-not-begin-again
             client.send_receipt(command.receipt)
             return
         self._check_unused(destination)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -110,7 +110,7 @@ class Engine:
     """Carries out the commands of all clients over one store, for one term as master. On the loop. ``on_drained`` is
     called when producers, held back while ``is_congested``, may go on; ``advisor`` makes the messages of advisory
     topics (None: there are none); ``destinations`` are those of ``destinations_of``, for this engine alone, where that
-    was done in slices before; ``tracing`` is told of messages."""
+    was done in slices before; ``tracing`` is told of messages, ``of_settings`` as of PrivateAccess."""
 
     def __init__(
         self,
@@ -124,9 +124,10 @@ class Engine:
         advisor: Advisor | None = None,
         destinations: Destinations | None = None,
         tracing: Tracing | None = None,
+        of_settings: Iterable[Principal] = (),
     ) -> None:
         self.store = store
-        guarded = PrivateAccess(access or OpenAccess(is_everywhere=True))
+        guarded = PrivateAccess(access or OpenAccess(is_everywhere=True), of_settings)
         self.check = guarded.check
         self._guarded = guarded
         self._in_thread = loop.in_thread
@@ -247,8 +248,6 @@ class Engine:
         self.opened(connection)
         client: Client = connection.client
         client.principal = principal
-        if principal.is_of_settings:
-            self._guarded.know(principal)
 
     def opened_for(self, connection: Connection, principal: Principal, state: Destination) -> None:
         """As ``opened_as``, of the broker, which acts for a client that is away: with the rights of ``principal``, and

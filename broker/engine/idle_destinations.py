@@ -81,6 +81,7 @@ class IdleDestinations(Part):
     def _end(self, target: Queue | Topic) -> None:
         self.removed += 1
         self._remove(target)
+        self._destinations.remember_idle(target.destination)  # prove: idle-ones-begin-again
 
 
 def _is_unused(target: Queue | Topic) -> bool:

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard, cast
 
-from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client, Connection
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Send, refusal
@@ -173,8 +172,8 @@ class Sender(Part):
             )
         if client.is_acting or not may_be_scheduled(message):
             return message
-        self.router.check_may_send_all(client, message, message.destination)  # prove: schedule-refused-at-once
-        self.router.check_size(message, names.count(message.destination))
+        destination = message.destination
+        self.router.check_may_send_all(client, message, destination, fits=True)  # prove: schedule-refused-at-once
         return self._begun_scheduler().take(message, client.principal.owner) or message
 
     def _begun_scheduler(self) -> Scheduler:
@@ -217,7 +216,9 @@ class Sender(Part):
     def acting_for(self, user: str | None) -> Client:
         """As ports.DueSender says it."""
         # prove: due-with-the-rights-of-now "self._access.identify(user)" -> "Principal('root', may_everything=True)"
-        return self.acting(self._access.identify(user))
+        client = self.acting(self._access.identify(user))
+        client.is_due = True
+        return client
 
     def check_due(self, client: Client, message: Message) -> None:
         """As ports.DueSender says it."""

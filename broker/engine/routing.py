@@ -53,7 +53,8 @@ class Router(Part):
             raise refusal(
                 f"{destination} names {len(parts)} destinations", f"1 to {names.COMPOSITE_PARTS_MAX} may be named."
             )
-        self.check_size(message, len(parts))
+        if not client.is_due:
+            self.check_size(message, len(parts))
         copies = [altered(message, destination=part, original_destination=destination) for part in parts]
         routed = []
         for copy in copies:
@@ -79,12 +80,8 @@ class Router(Part):
             raise refused_private(destination)
         policy = self._policies.of(destination)
         self.check_may_send(client, destination)  # prove: each-copy-needs-the-right
-        if policy.max_message_size is not None and message.size > policy.max_message_size:
-            raise refusal(
-                f"A message of {message.size} bytes is too large for {destination}",
-                f"max_message_size is {policy.max_message_size} bytes there.",
-                ErrorKind.RESOURCE,
-            )
+        if not client.is_due:  # prove: large-ones-stay-accepted "not client.is_due" -> "True"
+            self._check_size_there(message, destination, policy)
         message = self._aged(message, policy)
         # prove: what-begins-counts "client.principal.owner" -> "None"
         target = self._destinations.route(destination, client.principal.owner)
@@ -116,6 +113,14 @@ class Router(Part):
                 yield from self._add_virtual(message, routed, pace)
         return routed
 
+    def _check_size_there(self, message: Message, destination: Destination, policy: DestinationPolicy) -> None:
+        if policy.max_message_size is not None and message.size > policy.max_message_size:
+            raise refusal(
+                f"A message of {message.size} bytes is too large for {destination}",
+                f"max_message_size is {policy.max_message_size} bytes there.",
+                ErrorKind.RESOURCE,
+            )
+
     def _forwarded(
         self, client: Client, message: Message, takers: list[Destination], pace: Pace, forwards: int
     ) -> Work[list[tuple[Message, Target]]]:
@@ -127,7 +132,9 @@ class Router(Part):
                 "See [[virtual_destinations]] of the broker: they may lead in a circle.",
                 ErrorKind.DESTINATION,
             )
-        self.check_size(message, 1 + len(takers))
+        # Of what is due it was looked at when the message came.
+        if not client.is_due:  # prove: large-ones-that-wait-are-sent "not client.is_due" -> "True"
+            self.check_size(message, 1 + len(takers))
         routed: list[tuple[Message, Target]] = []
         for taker in takers:
             copy = altered(message, destination=taker, original_destination=destination)
@@ -191,15 +198,19 @@ class Router(Part):
         asks: bool,
         *,
         begins: bool = True,
+        fits: bool = False,
     ) -> Iterator[Target]:
-        """Not ``begins``: none, and nothing begins; only the rights are asked for."""
+        """Not ``begins``: none, and nothing begins; only the rights are asked for, and whether the message ``fits``."""
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
         takers, keeps = ([], True) if composite is None else composite.known(message, asks=asks)
         if mirrored is not None and keeps:
             takers.append(mirrored.topic(destination.name))
+        if fits:  # prove: too-large-later-is-refused-at-once "fits" -> "False"
+            self._check_size_there(message, destination, self._policies.of(destination))
+            self.check_size(message, 1 + len(takers))
         for taker in takers if forwards < FORWARDS_MAX else ():
-            yield from self._targets_of_one(client, message, taker, forwards + 1, asks, begins=begins)
+            yield from self._targets_of_one(client, message, taker, forwards + 1, asks, begins=begins, fits=fits)
         if not keeps or not begins:
             return
         yield self._destinations.route(destination, client.principal.owner)
@@ -230,10 +241,16 @@ class Router(Part):
             self.check_may_send(client, part)
             self._destinations.route(part, client.principal.owner)
 
-    def check_may_send_all(self, client: Client, message: Message, destination: Destination) -> None:
-        """ClientError when a part of ``destination``, or what that sends ``message`` on to, is closed to the client."""
-        for part in names.split(destination):
-            for _ in self._targets_of_one(client, message, part, 0, False, begins=False):
+    def check_may_send_all(
+        self, client: Client, message: Message, destination: Destination, *, fits: bool = False
+    ) -> None:
+        """ClientError when a part of ``destination``, or what that sends ``message`` on to, is closed to the client; or
+        ``message``, which is to be there if it ``fits``, is too large for it."""
+        parts = names.split(destination)
+        if fits:
+            self.check_size(message, len(parts))
+        for part in parts:
+            for _ in self._targets_of_one(client, message, part, 0, False, begins=False, fits=fits):
                 pass
 
     def keeps_origin(self, client: Client, message: Message) -> bool:
@@ -258,9 +275,9 @@ class Router(Part):
     def check_may_send(self, client: Client, destination: Destination) -> None:
         """Once for each destination and client. ClientError when it may not, or nobody can."""
         if destination in client.may_send:
-            if not self._destinations.exists(destination) and not client.may_feed(destination):
-                # It ended since then: who may send there need not be one who may have it begin again.
-                self._access.check(client.principal, Operation.CREATE, destination)  # prove: recreating-needs-the-right
+            if not client.may_feed(destination):
+                # It may have ended since then.
+                self._check_may_begin(client, destination)  # prove: recreating-needs-the-right
             return
         if client.may_feed(destination):
             self._remember(client, destination)
@@ -279,9 +296,25 @@ class Router(Part):
             )
         # First: the answer must not tell whether the destination exists.
         self._access.check(client.principal, Operation.WRITE, destination)  # prove: rights-before-existence-write
-        if not self._destinations.exists(destination):
-            self._access.check(client.principal, Operation.CREATE, destination)
+        self._check_may_begin(client, destination)
         self._remember(client, destination)
+
+    def _check_may_begin(self, client: Client, destination: Destination) -> None:
+        """ClientError when ``destination``, where the client may send, is not there and may not begin by that. What was
+        allowed when the client asked for it is not lost because the destination is away when it is done: a topic is
+        only in memory, so it begins again; a queue was deleted, and the message waits until it is there (DESTINATION).
+        """
+        if self._destinations.exists(destination) or destination in self._destinations.idle:
+            return
+        if destination.is_topic and (client.is_due or client.is_stand_in):  # prove: due-topics-begin-again
+            return
+        try:
+            self._access.check(client.principal, Operation.CREATE, destination)
+        except ClientError as error:
+            if client.is_due:
+                # prove: due-waits-for-its-queue "ErrorKind.DESTINATION" -> "error.kind"
+                raise refusal(error.message, "It has to be created.", ErrorKind.DESTINATION) from error
+            raise
 
     def _remember(self, client: Client, destination: Destination) -> None:
         """It may send there."""

@@ -61,6 +61,9 @@ PAGE_BYTES = 2 << 20
 PUT_OFF_MS = 60_000
 # What waits until it is known who its user is.
 SOON_MS = 200
+# So long a refused one that has more to follow is tried again before its schedule ends: the right or the user may be
+# away for a moment only, for example while a file is changed in two steps, or in an older copy of it.
+REFUSED_MS = 3_600_000
 # Of a schedule that ends, in the reason.
 SHOWN_CHARACTERS_MAX = 300
 # Requests to ActiveMQ.Scheduler.Management that wait for their turn.
@@ -115,6 +118,7 @@ class Scheduler:
         self._is_awaited = False  # a timer runs for what is due before the next tick
         self._sender = sender
         self._clock = loop.clock
+        self._since = loop.clock()
         self._zone = loop.zone
         self._repeat_max = repeat_max
         self._producer = broker_producer(f"ID:scheduler-{epoch}")
@@ -313,7 +317,8 @@ class Scheduler:
                 return
             text = f"scheduled message {due.job} for {waiting.original_destination} cannot be sent now, and is tried"
             text += f" again in {PUT_OFF_MS // 1000} s: {error.message}"
-            self._limited.warning("scheduler", error.kind.name, text)
+            event = log_events.DENIED if error.kind is ErrorKind.SECURITY else None
+            self._limited.warning("scheduler", error.kind.name, text, event)
             self._try_later(found, now + PUT_OFF_MS)
         except Exception:  # those behind it are due as well
             log.exception("scheduled message %s for %s %s", due.job, waiting.original_destination, ERROR_OF_BROKER)
@@ -330,8 +335,9 @@ class Scheduler:
         acting: dict[str | None, Client],
         pace: Pace,
     ) -> Work[None]:
-        """It goes there for its user, with the rights that the user has now. Without them it ends, with all that was to
-        follow: else it would be refused again and again."""
+        """It goes there for its user, with the rights that the user has now. Without the user or the right to write it
+        is a dead letter, and what was to follow ends when that has lasted for REFUSED_MS: else it would be refused
+        again and again. For any other reason it waits."""
         waiting = found.message
         parts: list[AddMessage | RemoveMessage] = [self._removal(found)]
         message = occurrence(waiting, schedule, now, self._new_id())
@@ -355,9 +361,15 @@ class Scheduler:
         except ClientError as error:
             if error.kind is not ErrorKind.SECURITY:
                 raise
-            cause = f"not sent when its time came, {_end_of(waiting, schedule)}: {error.message}"
-            place = self._sender.bury_due(due.user, message, cause, parts[:1])  # prove: refused-when-due-is-kept
-            text = f"scheduled message {due.job} for {message.destination}: {cause}"
+            has_more = run is not None or following is not None
+            # prove: schedules-outlast-a-moment "REFUSED_MS" -> "0"
+            if has_more and now - max(due.time, self._since) < REFUSED_MS:
+                raise
+            cause = f"not sent when its time came, {_end_of(waiting, schedule)}: "
+            # Others may read the letter: what its user may not do, and where, is in the log.
+            shown = cause + "its user is unknown, or has no right to write to all that it reaches. See the log."
+            place = self._sender.bury_due(due.user, message, shown, parts[:1])  # prove: refused-when-due-is-kept
+            text = f"scheduled message {due.job} for {message.destination}: {cause}{error.message}"
             if place is None:
                 log.warning("%s (no dead letter is kept of it)", text, extra=log_events.DENIED)
             else:  # which says the same

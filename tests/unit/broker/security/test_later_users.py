@@ -1,6 +1,6 @@
 """For whom the broker does something later: the user as it is then."""
 
-# proves: nobody-acts-without-a-name, removed-users-act-no-more
+# proves: nobody-acts-without-a-name, removed-users-act-no-more, users-before-bridges, bridges-are-not-anonymous
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.security.logins import ANONYMOUS, Anonymous, Logins
 from tests.support.security.passwords import cheap
 from tests.unit.broker.security.test_logins import Remembered
@@ -19,7 +20,7 @@ OPEN, CLOSED = Anonymous(), Anonymous(False, False)
 ALICE, DORA = Principal("alice", frozenset({"ops"})), Principal("dora", frozenset({"ops"}))
 
 
-def outcome(access: Logins, user: str | None) -> Principal | ErrorKind:
+def outcome(access: Logins | PrivateAccess, user: str | None) -> Principal | ErrorKind:
     try:
         return access.identify(user)
     except ClientError as error:
@@ -72,3 +73,28 @@ async def test_the_directory_is_asked_beside_the_loop_and_its_word_is_remembered
     assert await told("dora") == DORA
     assert await told("emil") is ErrorKind.RESOURCE
     access.close()
+
+
+BRIDGE = Principal("bridge b", may_everything=True)
+
+
+@pytest.mark.parametrize("anonymous", [OPEN, CLOSED], ids=["open", "closed"])
+def test_a_bridge_is_no_anonymous_client_where_there_are_no_users(anonymous: Anonymous) -> None:
+    access = PrivateAccess(Logins(anonymous=anonymous), [BRIDGE])
+    assert access.identify(BRIDGE.name) is BRIDGE
+    assert outcome(access, "bridge c") == (ANONYMOUS if anonymous is OPEN else ErrorKind.SECURITY)
+
+
+@pytest.mark.parametrize("has_user", [True, False])
+async def test_a_user_of_the_directory_is_meant_before_a_bridge_of_the_same_name(has_user: bool) -> None:
+    people = Remembered()
+    user = Principal(BRIDGE.name, frozenset({"ops"}))
+    if has_user:
+        people.people = {(user.name, "d"): user}
+    logins = Logins(directory=people)
+    access = PrivateAccess(logins, [BRIDGE])
+    assert outcome(access, BRIDGE.name) is ErrorKind.TIMEOUT
+    while (found := outcome(access, BRIDGE.name)) is ErrorKind.TIMEOUT:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0)
+    assert found == (user if has_user else BRIDGE)
+    logins.close()
