@@ -107,7 +107,7 @@ class Sender(Part):
     def _send_routed(self, client: Client, message: Message, receipt: Receipt | None) -> Work[MustWait | None]:
         pace = Pace()
         routed = yield from self.router.routes(client, message, pace)
-        if len(routed) == 1 and not _is_wide(routed[0][1]):
+        if len(routed) == 1 and not _is_wide(routed[0][1]) and not routed[0][1].is_dropped:
             return self._send_to(client, *routed[0], receipt)
         # Copies of one message: all or none.
         made = Made(client.holder)
@@ -289,15 +289,22 @@ class Sender(Part):
     def settle(
         self, client: Client | None, made: Made, transaction: TransactionId | None
     ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
-        """What the store is to keep of what was made, and what only memory will: without queues that ended meanwhile,
-        and for the durable subscriptions that there are now. To be carried out in the same turn."""
+        """What the store is to keep of what was made, and what only memory will: for the queues and the durable
+        subscriptions that there are now. A queue that ended between the steps begins again, as with a message that
+        comes now. ClientError when it may not. To be carried out in the same turn."""
         made.give_back()
         operations: list[AddMessage] = []
         volatile: list[tuple[Message, Target]] = []
         for message, target, known, add in made.parts:
             if isinstance(target, Queue):
-                if target.is_dropped:
-                    continue
+                if target.is_dropped:  # prove: a-queue-that-ended-begins-again "target.is_dropped" -> "False"
+                    if self._is_over(message):
+                        continue
+                    queue = self._destinations.queue(
+                        message.destination, None if client is None else client.principal.owner
+                    )
+                    owners = self._stored_by(message, queue, client)
+                    target, add = queue, _add(client, message, queue, owners, transaction) if owners else None
             elif target.owners is not known:
                 owners = self._stored_by_now(message, target, client, known, add)
                 add = _add(client, message, target, owners, transaction) if owners else None
@@ -306,6 +313,14 @@ class Sender(Part):
             else:
                 operations.append(add)
         return operations, volatile
+
+    def _is_over(self, message: Message) -> bool:
+        """Whether the queue that the message was for, and that ended, is not to begin again: it is temporary, private,
+        or one of a virtual topic's, for which a queue is what a subscription is."""
+        queue, origin = message.destination, message.original_destination
+        if queue.kind > DestinationKind.TOPIC or names.is_private(queue):
+            return True
+        return origin is not None and origin.is_topic and self._destinations.is_fed(queue, origin.name)
 
     def _stored_by(self, message: Message, target: Target, client: Client | None) -> tuple[int, ...]:
         """The owners for which the store must keep ``message``; none when it is not to be stored."""
