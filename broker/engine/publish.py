@@ -346,9 +346,10 @@ class Sender(Part):
         )
 
     def is_stored(self, client: Client, message: Message) -> bool:
-        """Whether the store may have to keep the message, or a copy of it. Where that takes steps to say, it may."""
+        """Whether the store is to keep the message, or a copy of it, as far as that is known at once."""
         return message.persistent and any(
-            self._may_be_stored(message, target, client) for target in self.router.targets(client, message, asks=True)
+            not _is_wide(target) and self._stored_by(message, target, client)
+            for target in self.router.targets(client, message)
         )
 
     def _may_be_stored(self, message: Message, target: Target, client: Client) -> bool:

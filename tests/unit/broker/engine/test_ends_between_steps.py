@@ -1,4 +1,5 @@
-"""A queue that ends while a message is on its way there, between the steps of its routing, begins again."""
+"""A queue that ends while a message is on its way there, between the steps of its routing, begins again; and what
+these steps found says for what a transaction has to wait."""
 
 # proves: a-queue-that-ended-begins-again
 
@@ -10,8 +11,8 @@ from tandemmq.broker.core.commands import RemoveDestination
 from tandemmq.broker.core.selector import compile_selector
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, VirtualDestinations
 from tandemmq.store.records.message import Destination, DestinationKind
-from tests.unit.broker.engine.conftest import ORDERS, MakeHarness
-from tests.unit.broker.engine.test_steps_by_the_clock import SLOW, Slow
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, Harness, MakeHarness
+from tests.unit.broker.engine.test_steps_by_the_clock import AT_ONCE_MAX, SLOW, WANTED, Slow
 
 SLOWLY = tuple(
     Forward(Destination(DestinationKind.QUEUE, f"slow{number}"), compile_selector(SLOW)) for number in range(20)
@@ -58,3 +59,27 @@ def test_what_is_confirmed_is_there(
     assert queue.is_dropped, "it ended in between"
     assert sender.receipts[-1:] == ["r" if transaction is None else "end"]
     assert harness.client().subscribe("s", gone).turn().bodies == ["1"]
+
+
+def test_a_full_store_concerns_no_transaction_of_which_it_keeps_nothing(harness: Harness) -> None:
+    """The selector of the durable subscription was asked in the steps before."""
+    harness.client("c").subscribe("d", PRICES, durable_name="d", selector=SLOW).vanish()
+    harness.store.bytes_max = 0
+    for properties, expected in ({"a": "nothing"}, ["end"]), (WANTED, []):
+        sender = harness.client().begin("t").send("1", PRICES, transaction="t", properties=properties)
+        sender.commit("t", "end").turn()
+        assert sender.receipts == expected
+
+
+def test_while_a_queue_is_paused_no_end_asks_all_its_forwards_at_once(
+    make_harness: MakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(monkeypatch)
+    harness = make_harness(virtual_destinations=VIRTUAL)
+    harness.client().store("x", destination=FIRST)
+    harness.destinations.closed_to_producers.add(FIRST)
+    sender = harness.client().begin("t")
+    for number in range(3):
+        sender.send(str(number), ORDERS, transaction="t", properties={"a": "nothing"})
+    assert slow.most(harness, lambda: sender.commit("t", "end")) <= AT_ONCE_MAX
+    assert sender.receipts == ["end"]
