@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from re import _parser  # type: ignore[attr-defined]
+from re import _compiler, _parser  # type: ignore[attr-defined]
 from typing import Any
 
 import pytest
@@ -50,7 +50,7 @@ def taken(items: Iterable[Item]) -> set[str]:
         elif name in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
             state = _parser.State()
             one = _parser.SubPattern(state, [(operation, argument)])
-            test = re._compiler.compile(one, re.DOTALL)  # type: ignore[attr-defined]
+            test = _compiler.compile(one, re.DOTALL)
             found |= {each for each in CHARACTERS if test.fullmatch(each)}
     return found
 
