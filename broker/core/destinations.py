@@ -186,6 +186,10 @@ class Destinations:
         """The queues that get a copy of what is sent to the topic of that name."""
         return self._virtual.queues(topic)
 
+    def is_fed(self, queue: Destination, topic: str) -> bool:
+        """As VirtualTopics.is_fed."""
+        return self._virtual.is_fed(queue, topic)
+
     def is_selector_aware(self, queue: Destination, topic: str) -> bool:
         """Whether that one gets only what its consumers take."""
         return self._virtual.is_selector_aware(queue, topic)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard, cast
 
+from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client, Connection
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Send, refusal
@@ -108,7 +109,7 @@ class Sender(Part):
     def _send_routed(self, client: Client, message: Message, receipt: Receipt | None) -> Work[MustWait | None]:
         pace = Pace()
         routed = yield from self.router.routes(client, message, pace)
-        if len(routed) == 1 and not _is_wide(routed[0][1]):
+        if len(routed) == 1 and not _is_wide(routed[0][1]) and not routed[0][1].is_dropped:
             return self._send_to(client, *routed[0], receipt)
         # Copies of one message: all or none.
         made = Made(client.holder)
@@ -315,15 +316,21 @@ class Sender(Part):
     def settle(
         self, client: Client, made: Made, transaction: TransactionId | None
     ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
-        """What the store is to keep of what was made, and what only memory will: without queues that ended meanwhile,
-        and for the durable subscriptions that there are now. To be carried out in the same turn."""
+        """What the store is to keep of what was made, and what only memory will: for the queues and the durable
+        subscriptions that there are now. A queue that ended between the steps begins again, as with a message that
+        comes now. ClientError when it may not. To be carried out in the same turn."""
         made.give_back()
         operations: list[AddMessage] = []
         volatile: list[tuple[Message, Target]] = []
         for message, target, known, add in made.parts:
             if isinstance(target, Queue):
-                if target.is_dropped:
-                    continue
+                if target.is_dropped:  # prove: a-queue-that-ended-begins-again "target.is_dropped" -> "False"
+                    if self._is_over(message):
+                        continue
+                    self.router.check_may_send(client, message.destination)
+                    queue = self._destinations.begin_queue(message.destination, client.principal.owner)
+                    owners = self._stored_by(message, queue, client)
+                    target, add = queue, _add(client, message, queue, owners, transaction) if owners else None
             elif target.owners is not known:
                 owners = self._stored_by_now(message, target, client, known, add)
                 add = _add(client, message, target, owners, transaction) if owners else None
@@ -332,6 +339,14 @@ class Sender(Part):
             else:
                 operations.append(add)
         return operations, volatile
+
+    def _is_over(self, message: Message) -> bool:
+        """Whether the queue that the message was for, and that ended, is not to begin again: it is temporary, private,
+        or one of a virtual topic's, for which a queue is what a subscription is."""
+        queue, origin = message.destination, message.original_destination
+        if queue.kind > DestinationKind.TOPIC or names.is_private(queue):
+            return True
+        return origin is not None and origin.is_topic and self._destinations.is_fed(queue, origin.name)
 
     def _stored_by(self, message: Message, target: Target, client: Client) -> tuple[int, ...]:
         """The owners for which the store must keep ``message``; none when it is not to be stored."""
@@ -357,9 +372,10 @@ class Sender(Part):
         )
 
     def is_stored(self, client: Client, message: Message) -> bool:
-        """Whether the store may have to keep the message, or a copy of it. Where that takes steps to say, it may."""
+        """Whether the store is to keep the message, or a copy of it, as far as that is known at once."""
         return message.persistent and any(
-            self._may_be_stored(message, target, client) for target in self.router.targets(client, message, asks=True)
+            not _is_wide(target) and self._stored_by(message, target, client)
+            for target in self.router.targets(client, message)
         )
 
     def _may_be_stored(self, message: Message, target: Target, client: Client) -> bool:

@@ -164,10 +164,10 @@ class Router(Part):
                 yield
         return False
 
-    def _is_known_to_be_wanted(self, queue: Queue, message: Message, topic: Destination, *, asks: bool) -> bool:
-        """As ``_is_wanted``, at once: an expensive selector takes nothing unless it ``asks``."""
+    def _is_known_to_be_wanted(self, queue: Queue, message: Message, topic: Destination) -> bool:
+        """As ``_is_wanted``, at once: an expensive selector takes nothing."""
         return not self._destinations.is_selector_aware(queue.destination, topic.name) or any(
-            selector is None or ((selector.is_cheap or asks) and selector.matches(message))
+            selector is None or (selector.is_cheap and selector.matches(message))
             for selector in (each.selector for each in queue.users)
         )
 
@@ -178,16 +178,16 @@ class Router(Part):
         expiration = policy.expiration(message.timestamp, message.expiration)
         return message if expiration == message.expiration else altered(message, expiration=expiration)
 
-    def targets(self, client: Client, message: Message, *, asks: bool = False) -> Iterator[Target]:
-        """As ``routes``, at once and without copies. What only an expensive selector may bring is left out, unless
-        it ``asks`` these, which may take long."""
+    def targets(self, client: Client, message: Message) -> Iterator[Target]:
+        """As ``routes``, at once and without copies: no expensive selector is asked, and what only these may bring is
+        left out."""
         destination = message.destination
         for part in (destination,) if destination == PENDING else names.split(destination):
             if part == PENDING:
                 assert self.pending is not None, "only the scheduler makes such messages"
                 yield self.pending
                 continue
-            yield from self._targets_of_one(client, message, part, 0, asks)
+            yield from self._targets_of_one(client, message, part, 0)
 
     def _targets_of_one(
         self,
@@ -195,7 +195,6 @@ class Router(Part):
         message: Message,
         destination: Destination,
         forwards: int,
-        asks: bool,
         *,
         begins: bool = True,
         fits: bool = False,
@@ -203,20 +202,20 @@ class Router(Part):
         """Not ``begins``: none, and nothing begins; only the rights are asked for, and whether the message ``fits``."""
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
-        takers, keeps = ([], True) if composite is None else composite.known(message, asks=asks)
+        takers, keeps = ([], True) if composite is None else composite.known(message)
         if mirrored is not None and keeps:
             takers.append(mirrored.topic(destination.name))
         if fits:  # prove: too-large-later-is-refused-at-once "fits" -> "False"
             self._check_size_there(message, destination, self._policies.of(destination))
             self.check_size(message, 1 + len(takers))
         for taker in takers if forwards < FORWARDS_MAX else ():
-            yield from self._targets_of_one(client, message, taker, forwards + 1, asks, begins=begins, fits=fits)
+            yield from self._targets_of_one(client, message, taker, forwards + 1, begins=begins, fits=fits)
         if not keeps or not begins:
             return
         yield self._destinations.route(destination, client.principal.owner)
         if is_virtual:
             for queue in map(self._destinations.queue, list(self._destinations.virtual_queues(destination.name))):
-                if self._is_known_to_be_wanted(queue, message, destination, asks=asks):
+                if self._is_known_to_be_wanted(queue, message, destination):
                     yield queue
 
     def known_target(self, client: Client, message: Message) -> Target | None:
@@ -250,7 +249,7 @@ class Router(Part):
         if fits:
             self.check_size(message, len(parts))
         for part in parts:
-            for _ in self._targets_of_one(client, message, part, 0, False, begins=False, fits=fits):
+            for _ in self._targets_of_one(client, message, part, 0, begins=False, fits=fits):
                 pass
 
     def keeps_origin(self, client: Client, message: Message) -> bool:
