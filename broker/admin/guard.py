@@ -29,8 +29,8 @@ from tandemmq.broker.admin.places import State
 from tandemmq.broker.admin.roles import ANYBODY, NO_GROUPS, STRANGER, TOKEN_HOLDER, Caller, Groups, Role
 from tandemmq.broker.admin.sessions import Sessions, may_change, same
 from tandemmq.broker.admin.token import new_token, read_token, write_token
-from tandemmq.broker.core.access import Access, Credentials, Undecided, is_admin
-from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.core.access import Access, Credentials, is_admin
+from tandemmq.broker.core.commands import ClientError, Undecided
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.net.known_hosts import KnownHosts
 from tandemmq.broker.security.file_changes import Watched

@@ -116,10 +116,6 @@ class Access(Protocol):
         """No login is answered any more."""
 
 
-class Undecided(ClientError):
-    """No password was found wrong: there were too many logins, or who decides does not answer. Try again."""
-
-
 class OpenAccess:
     """Everybody may everything: security was not set up. From other machines only when ``is_everywhere``."""
 

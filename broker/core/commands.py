@@ -427,6 +427,10 @@ class ClientError(Exception):
         self.refused_id: str | None = None
 
 
+class Undecided(ClientError):
+    """No password was found wrong: there were too many logins, or who decides does not answer. Try again."""
+
+
 def refusal(
     message: str,
     detail: str = "",

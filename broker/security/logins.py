@@ -19,8 +19,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from tandemmq import log_events
-from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, Undecided, refused_login
-from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, refused_login
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Undecided
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.process.limited_log import LimitedLog

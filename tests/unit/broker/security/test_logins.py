@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.broker.core.access import Credentials, Undecided
-from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.access import Credentials
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Undecided
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import known_logins, login_lanes, login_throttle, logins, passwords, users
 from tandemmq.broker.security.file_changes import Watched
