@@ -35,6 +35,7 @@ class Link:
         self.timeout_seconds = timeout_seconds
         self.is_cut = False
         self.stall_share = 0.0  # of the calls, so many take seconds
+        self.stalls_until = 0.0  # until then such a call may be under way
         self.repeat_share = 0.0  # of the calls, so many are sent again because the answer was lost
         self._held: list[Callable[[], None]] = []
 
@@ -54,7 +55,9 @@ class Link:
 
     def latency(self) -> float:
         if self.stall_share and self.world.random.random() < self.stall_share:
-            return STALL_SECONDS_MAX * self.world.random.random()
+            seconds = STALL_SECONDS_MAX * self.world.random.random()
+            self.stalls_until = max(self.stalls_until, self.world.now + seconds)
+            return seconds
         chance = self.world.random.random()
         if chance < SLOW_SHARE:
             return LATENCY_SECONDS_SLOW * self.world.random.random()

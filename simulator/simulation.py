@@ -415,6 +415,8 @@ class Simulation:
 
     def _drain(self) -> None:
         world = self.world
+        # A master that waits for its volume gives nothing from there, and is not quiet for want of messages.
+        world.run(max(world.now, *(node.host.link.stalls_until for node in self.nodes)))
         queues = sorted({queue for queue, _, _ in self.promises.sent.values()})
         drains = [Drain(world, f"drain-{queue}", self.nodes, self.promises, queue=queue) for queue in queues]
         world.run(world.now + DRAIN_SECONDS_MAX, lambda: all(drain.quiet_seconds > QUIET_SECONDS for drain in drains))
