@@ -293,8 +293,7 @@ class Follower:
             if end == 0 or file in self._headers.misplaced:
                 continue
             # A file is settled when its end is named, or when whoever wrote it has gone on to the next.
-            # prove: standby-passes-unnamed-files " if later not in unnamed"
-            following = self._gone_on([later for later in ids[number + 1 :] if later not in unnamed])
+            following = self._gone_on(ids[number + 1 :], unnamed)
             is_settled = is_final or end is not None or following is not None
             if following is not None and end is None and not is_final and not self._headers.has_read(following):
                 # It may have got its header since: what stands behind the end that it names does not count.
@@ -341,14 +340,22 @@ class Follower:
         newest = self.epoch_history.newest
         return {file for file in ids if file < newest} - {*self.epoch_history.named}
 
-    def _gone_on(self, later: Sequence[int]) -> int | None:
-        """The next of these files into which somebody wrote, past those that failed promotions left. None: nobody did.
+    def _gone_on(self, later: Sequence[int], unnamed: set[int]) -> int | None:
+        """The next of the files ``later`` that a master wrote to, past those that failed promotions left and those that
+        are ``unnamed``. None: there is none.
 
         ActiveMQ names no ends, and the header that named one may be reclaimed before the file that it is about.
         """
         ends = self.epoch_history.ends
-        # prove: standby-passes-empty-fences "ends.get(file) != 0" -> "True"
-        following = next((file for file in later if ends.get(file) != 0), None)
+        following = next(
+            (
+                file
+                for file in later
+                if ends.get(file) != 0  # prove: standby-passes-empty-fences "ends.get(file) != 0" -> "True"
+                and file not in unnamed  # prove: standby-passes-unnamed-files "and file not in unnamed"
+            ),
+            None,
+        )
         return following if following is not None and self._headers.has_batches(following) else None
 
     def _hole_before_us(self, position: Position) -> int | None:

@@ -75,7 +75,8 @@ class TopicSubscription(Subscription):
 
     def put_off(self, entry: Entry) -> None:
         """Its selector is asked about ``entry`` later, at its own client's expense. The oldest go when there are too
-        many: no policy's limit holds, for the client is not slow, and nothing is told, for it might not want them."""
+        many. No limit of a policy applies, because the client is not slow. The loss is not reported, because the
+        selector may not take the message."""
         if not self.is_open:
             return
         unsifted = self.unsifted

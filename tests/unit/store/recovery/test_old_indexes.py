@@ -176,7 +176,7 @@ def test_a_late_fence_in_the_number_of_a_file_is_not_that_file(directory: str, c
 
 # proves: standby-passes-unnamed-files
 def test_a_standby_reads_on_behind_a_late_fence(directory: str) -> None:
-    """It stands before the gap into which the fence was linked."""
+    """Its position is before the gap into which the fence was linked."""
     with Term(directory, "a", RESTLESS) as term:
         term.add_durably(1)
         before = term.position.file
