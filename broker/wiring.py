@@ -99,7 +99,7 @@ class Parts:
         tls_of_connectors = [tls_of(each, settings) for each in settings.connectors]
         self._admin_tls = tls_of_admin(settings)
         self.tls = [each for each in (*tls_of_connectors, self._admin_tls) if each is not None]
-        self.expiries = Expiries(certificate_files(settings, self.tls))
+        self.expiries = expiries_of(settings, self.tls)
         self.working = ThreadPoolExecutor(1, "tandemmq-working")  # for what takes too long for the loop
         # For what takes very long; what it makes is held until it is written, so few at a time.
         self.preparing = ThreadPoolExecutor(1, "tandemmq-preparing")
@@ -439,6 +439,15 @@ def certificate_files(settings: Settings, tls: Iterable[Tls]) -> Iterator[str]:
     if settings.replication is not None and settings.replication.is_tls:
         tables.append((settings.tls.certificate, settings.tls.ca))
     yield from (path for table in tables for path in table if path is not None)
+
+
+def expiries_of(settings: Settings, tls: Iterable[Tls]) -> Expiries:
+    """Of all files that ``certificate_files`` has, and of the revocation lists that this broker asks."""
+    made = list(tls)
+    lists = [path for each in made for path in each.revocation_lists]
+    if settings.replication is not None and settings.replication.is_tls and settings.tls.check_revocation:
+        lists += [settings.tls.ca] if settings.tls.ca is not None else []
+    return Expiries(certificate_files(settings, made), lists)
 
 
 def _admin_url(settings: Settings) -> str | None:
