@@ -156,7 +156,8 @@ class Broker:
         replica = self._parts.replica
         if replica is not None:
             replica.on_yield = lambda: loop.call_soon_threadsafe(self._yield)
-            await loop.run_in_executor(None, replica.start)
+            with _room_awaited():
+                await loop.run_in_executor(None, replica.start)
         else:
             self._scrubber.start()
         helpers = [asyncio.create_task(self._live(), name="life")]

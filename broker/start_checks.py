@@ -19,12 +19,11 @@ from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.ha.locks import make_locker
 from tandemmq.broker.net.server import addresses_of, bound_sockets
 from tandemmq.broker.process.log import demand_log
-from tandemmq.broker.security.expiry import Expiries
 from tandemmq.broker.security.setup import access_of, tls_of, tls_of_admin, tls_of_set
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.broker.settings.policies import policies_of
 from tandemmq.broker.settings.replication import security_token, zk_password
-from tandemmq.broker.wiring import bridges_of, certificate_files, demand_tracing, filters_of
+from tandemmq.broker.wiring import bridges_of, demand_tracing, expiries_of, filters_of
 from tandemmq.config.errors import RefusedSetting, SettingsError, SeveralWrong
 from tandemmq.config.settings import Settings
 from tandemmq.disk import kind_of
@@ -87,9 +86,9 @@ def in_use(settings: Settings) -> Iterator[Finding]:
 
 
 def expiring(settings: Settings) -> list[str]:
-    """Certificates that expired, or soon do. `run` says it, too, and again each day."""
+    """Certificates and revocation lists that expired, or soon do. `run` says it, too, and again each day."""
     made = [tls_of(each, settings) for each in settings.connectors] + [tls_of_admin(settings)]
-    found = Expiries(certificate_files(settings, [each for each in made if each is not None]))
+    found = expiries_of(settings, [each for each in made if each is not None])
     found.look()
     return found.sentences()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import web
 
@@ -99,7 +99,7 @@ class Parts:
         tls_of_connectors = [tls_of(each, settings) for each in settings.connectors]
         self._admin_tls = tls_of_admin(settings)
         self.tls = [each for each in (*tls_of_connectors, self._admin_tls) if each is not None]
-        self.expiries = Expiries(certificate_files(settings, self.tls))
+        self.expiries = expiries_of(settings, self.tls)
         self.working = ThreadPoolExecutor(1, "tandemmq-working")  # for what takes too long for the loop
         # For what takes very long; what it makes is held until it is written, so few at a time.
         self.preparing = ThreadPoolExecutor(1, "tandemmq-preparing")
@@ -151,11 +151,13 @@ class Parts:
             self.locker = make_locker(settings.locker, self.directory, self.name, admin=self._admin_url)
 
     def make_directory(self) -> None:
-        """That of the store, once: one that is gone later is not made anew, for its volume may be gone. Raises
-        OSError."""
+        """That of the store, once: one that is gone later is not made anew, for its volume may be gone. A node of a set
+        takes it for itself. Raises OSError, or PromiseFileInUse."""
         if not self._is_directory_made:
             os.makedirs(self.directory, exist_ok=True)
             self._is_directory_made = True
+        if self.replica is not None:
+            self.replica.open()
 
     def mastership(self, service: Service, on_role: Callable[[Role, str], None]) -> Mastership:
         """``service`` is what a master has running; ``on_role`` is told of each change."""
@@ -197,13 +199,17 @@ class Parts:
             self.server,
             engine,
             self.ring,
-            None if self.replica is None else self.replica.status,
+            self._part_in_set,
             scrubbed=lambda: scrubber.figures,
             log=self.log,
             mqtt=lambda: self.mqtt.counts,
             bridges=self.bridges.status,
             left_by_bridges=self.bridges.left,
         )
+
+    def _part_in_set(self) -> Mapping[str, Any] | None:
+        """None: it has none, or none yet."""
+        return self.replica.status() if self.replica is not None and self.replica.is_started else None
 
     def admin(self, report: Report, mastership: Mastership) -> tuple[AdminServer, Guard] | None:
         """None: there is no admin server."""
@@ -254,8 +260,8 @@ class Parts:
 
     def look_at_members(self) -> None:
         """Clients are told where the members of the set are, when that has changed. On the loop; of no effect where
-        there is no set."""
-        if self.replica is None:
+        there is no set, or this node has not begun in it."""
+        if self.replica is None or not self.replica.is_started:
             return
         members = {
             entry.store: MemberConnectors(entry.address.rpartition(":")[0].strip("[]"), entry.connectors)
@@ -349,6 +355,8 @@ class Parts:
 
     def _open_standby(self) -> AnyStandby:
         self.make_directory()
+        if self.replica is not None:
+            self.replica.start()  # where it found no room before
         options = self.settings.store
         store_options = store_settings(options, self.settings)
         if self._filters.entries or has_several(self.directory):
@@ -439,6 +447,15 @@ def certificate_files(settings: Settings, tls: Iterable[Tls]) -> Iterator[str]:
     if settings.replication is not None and settings.replication.is_tls:
         tables.append((settings.tls.certificate, settings.tls.ca))
     yield from (path for table in tables for path in table if path is not None)
+
+
+def expiries_of(settings: Settings, tls: Iterable[Tls]) -> Expiries:
+    """Of all files that ``certificate_files`` has, and of the revocation lists that this broker asks."""
+    made = list(tls)
+    lists = [path for each in made for path in each.revocation_lists]
+    if settings.replication is not None and settings.replication.is_tls and settings.tls.check_revocation:
+        lists += [settings.tls.ca] if settings.tls.ca is not None else []
+    return Expiries(certificate_files(settings, made), lists)
 
 
 def _admin_url(settings: Settings) -> str | None:

@@ -129,7 +129,7 @@ class SetNode(Node):
         self._promises = promises = PromiseFile(directory, self.called, disk)
         self.replica = replica = Replica(
             JournalFiles(directory, disk, threads.lock),
-            promises,
+            lambda: promises,
             ReplicaSettings(
                 BROKER,
                 self.called,

@@ -92,7 +92,7 @@ USERS_REFUSED: Final = _event("users-refused", "It is wrong: users stay as they 
 CERTIFICATE_READ: Final = _event("certificate-read", "Certificate and key were read again.")
 CERTIFICATE_REFUSED: Final = _event("certificate-refused", "They are wrong: TLS stays as it was.")
 CERTIFICATE_EXPIRES: Final = _event(
-    "certificate-expires", "A certificate expired, or does within 30 days; said at the start, and daily."
+    "certificate-expires", "A certificate or a revocation list expired, or soon does; said at the start, and daily."
 )
 LOG_LEVEL_SET: Final = _event("log-level-set", "Somebody set the level of a logger: which, and who.")
 LINES_DROPPED: Final = _event("log-lines-dropped", "Lines were lost: what takes them was too slow, or failed.")

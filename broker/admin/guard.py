@@ -101,7 +101,10 @@ class Guard:
             log.warning("no admin token can be kept: %s", error)
 
     def look(self) -> None:
-        """Take another token that was written to the file; one that is missing, or is none, changes nothing."""
+        """Once a second. Take another token that was written to the file; one that is missing, or is none, changes
+        nothing. End the sessions of users whom the directory does not know any more, or not with these groups."""
+        if self._access is not None:
+            self.sessions.end_of([each.name for each in self.sessions.principals() if not self._access.holds(each)])
         if not self._is_kept:  # the volume may be full no more
             with suppress(OSError):
                 self._token = write_token(self.token_file)

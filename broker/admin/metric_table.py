@@ -77,9 +77,9 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
             "log_lines_dropped_total",
             "Lines of the log that were not written, as what takes them was too slow or failed.",
         ),
-        _counted("certificates_expiring", "Files with a certificate that expired, or expires within 30 days."),
-        _counted("certificates_expired", "Files with a certificate that expired."),
-        _gauge("certificate_remaining_seconds", "Until the first certificate of a file expires.", labels=("file",)),
+        _counted("certificates_expiring", "Files with a certificate or a revocation list that expired, or soon does."),
+        _counted("certificates_expired", "Files with a certificate or a revocation list that expired."),
+        _gauge("certificate_remaining_seconds", "Until the first of a file expires.", labels=("file", "kind")),
         _counted("overlong_steps_total", "What clients sent that kept the event loop for more than 50 ms."),
     ),
     "Lock and mastership": (

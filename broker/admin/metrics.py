@@ -106,7 +106,7 @@ SAMPLES: Final[dict[str, Callable[[Status], Iterable[Sample]]]] = {
     "lock_info": _lock,
     "demotions_total": _demotions,
     "certificate_remaining_seconds": lambda status: (
-        ((each["file"],), each["remaining_seconds"]) for each in status.get("certificates", ())
+        ((each["file"], each["kind"]), each["remaining_seconds"]) for each in status.get("certificates", ())
     ),
     "journal_owner_bytes": lambda status: (
         ((owner,), count) for owner, count in status.get("journal", {}).get("owner_bytes", {}).items()

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tandemmq.broker.admin.guard import sees_names
 from tandemmq.broker.replication.directory import Entry
-from tandemmq.broker.replication.errors import ChangeRefused, NotMaster
+from tandemmq.broker.replication.errors import ChangeRefused, NotMaster, NotStarted
 from tandemmq.broker.replication.voters import Voters
 
 #: The header with the new voters is on the disks of a quorum by then, or it is said that it is not.
@@ -45,7 +45,10 @@ class ReplicationPages:
 
     async def _get(self, request: web.Request) -> web.Response:
         """Without a login: as much as a probe needs to know whether this node is in its set."""
-        told = self._member.overview()
+        try:
+            told = self._member.overview()
+        except NotStarted as error:
+            return web.json_response({"error": str(error)}, status=503)
         if not sees_names(request):
             told = {key: told.get(key) for key in ("role", "epoch", "is_whole", "position")}
         return web.json_response(told)

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from tandemmq.broker.admin.roles import Caller
+from tandemmq.broker.admin.roles import TOKEN_HOLDER, Caller
+from tandemmq.broker.core.principal import Principal
 
 _COOKIE = "tandemmq-session"
 CSRF_HEADER = "X-CSRF-Token"
@@ -83,6 +84,11 @@ class Sessions:
         self._ends.update(names)
         for id in [id for id, session in self._by_id.items() if session.caller.name in names]:
             del self._by_id[id]
+
+    def principals(self) -> set[Principal]:
+        """Of all users who are logged in."""
+        callers = {session.caller for session in self._by_id.values()} - {TOKEN_HOLDER}
+        return {caller.principal for caller in callers}
 
     def ends_of(self, name: str) -> int:
         """How often the sessions of callers of that name were ended: for an answer that goes on for long."""

@@ -50,7 +50,7 @@ class Report:
     server: Server
     engine: Callable[[], Engine | None]
     ring: EventRing
-    member: Callable[[], Mapping[str, Any]] | None = None  # what it says of its part in a set, if it has one
+    member: Callable[[], Mapping[str, Any] | None] = lambda: None  # what it says of its part in a set, if it has one
     scrubbed: Callable[[], Mapping[str, int]] = dict  # what the scrubber has read, found and repaired
     warnings: Sequence[str] = ()
     certificates: Callable[[], list[Answer]] = list  # when those of each file expire
@@ -139,7 +139,7 @@ class Report:
             if isinstance(store, SeveralStores):
                 answer["stores"] = store.statistics()
         answer["counts"] = counts
-        part = None if self.member is None else self.member()
+        part = self.member()
         if part is not None:
             answer["replication"] = part
         answer["problems"] = problems(self.mastership, self.locker, self.monotonic()) + (

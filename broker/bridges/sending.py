@@ -25,7 +25,7 @@ from tandemmq.broker.protocols.mqtt.outgoing import Delivery, Flight, Given, Out
 from tandemmq.broker.protocols.mqtt.packets import Filter, PacketType
 from tandemmq.broker.protocols.mqtt.payloads import Payloads, TakesLong
 from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord
-from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_of
+from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_if_any
 from tandemmq.store.records.message import Message
 
 log = logging.getLogger(__name__)
@@ -137,13 +137,16 @@ class Sending:
         """As Session.deliver."""
         topic, subscription = self._topics[subscription_id], self._subscriptions[subscription_id]
         destination = message.destination if message.original_destination is None else message.original_destination
-        name = topic_of(destination.name)
+        name = topic_if_any(destination.name)
         properties = message.properties
         is_back = properties is not None and properties.get(BRIDGE) == self._link.name
         is_circled = not is_back and properties is not None and is_at_end(properties.get(PASSED), self._link.id)
         if is_circled:
             self._link.circled(name)
-        if is_back or is_circled or name.startswith(("$", ADVISORIES)):
+        if not name:  # the other broker would cut the connection off for it, again and again
+            self._link.counts.refused += 1
+        # prove: no-wildcard-over-a-bridge "not name or "
+        if not name or is_back or is_circled or name.startswith(("$", ADVISORIES)):
             if not subscription.is_auto:
                 self._link.later(Ack(subscription_id, tag))
             return None

@@ -95,6 +95,11 @@ class Access(Protocol):
         more; of kind TIMEOUT, it is being found out, so ask again soon; of kind RESOURCE, it cannot be found out now.
         """
 
+    def holds(self, principal: Principal) -> bool:
+        """Whether the user is still there, with the groups that it had at its login, as far as is known. A directory is
+        asked for it beside the loop, once a minute at most; until it answers, the user is there. A user of the users
+        file always is: its changes are reported when the file is read."""
+
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         """Raises ClientError of kind SECURITY, not fatal, when ``principal`` may not. Of a composite or a pattern each
         part, and each match, is to be asked for by itself. Costs one dictionary look-up."""
@@ -130,6 +135,9 @@ class OpenAccess:
 
     def identify(self, user: str | None) -> Principal:
         return Principal(user or ANONYMOUS, is_proved=False)
+
+    def holds(self, principal: Principal) -> bool:
+        return True
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         pass

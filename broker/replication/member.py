@@ -6,6 +6,7 @@ import os
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import tandemmq
 from tandemmq.broker.replication.known import write_known
@@ -38,17 +39,17 @@ def make_replica(
     scrub_rate: int,
     scrub_interval: float,
 ) -> Replica:
-    """Of the store in ``directory``, which is made if it is not there. Nothing is begun. ``tls``: for those who dial
-    this node, and for those whom it dials; None: links are not encrypted.
+    """Of the store in ``directory``. Nothing is begun, and nothing of the volume is touched: ``Replica.open`` does, and
+    raises PromiseFileInUse when another process runs there. ``tls``: for those who dial this node, and for those whom
+    it dials; None: links are not encrypted.
 
-    Raises PromiseFileInUse when another process runs there, SettingsError for a secret that cannot be read, OSError.
+    Raises SettingsError for a secret that cannot be read.
     """
-    os.makedirs(directory, exist_ok=True)
     bind = options.bind_address
     timeout_seconds = options.zk_session_timeout / 1000
     return Replica(
         JournalFiles(directory),
-        PromiseFile(directory, options.node_name),
+        partial(PromiseFile, directory, options.node_name),
         ReplicaSettings(
             broker,
             options.node_name,

@@ -27,6 +27,7 @@ from tandemmq.broker.replication.candidate import Candidate
 from tandemmq.broker.replication.copy import Forked
 from tandemmq.broker.replication.directory import Directory
 from tandemmq.broker.replication.election import ALIVE
+from tandemmq.broker.replication.errors import NotStarted
 from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.known import Known
 from tandemmq.broker.replication.leader import Leader
@@ -83,7 +84,8 @@ BURST: Final = 256
 
 
 class Replica:
-    """Begins with ``start``, ends with ``end``. ``files`` are the journal's, on this node's own volume.
+    """Begins with ``start``, ends with ``end``. ``files`` are the journal's, on this node's own volume; ``promises``
+    opens the promise file there.
 
     ``remember`` takes what is known of the members, for whoever looks when this process is gone.
     """
@@ -91,7 +93,7 @@ class Replica:
     def __init__(
         self,
         files: JournalFiles,
-        promises: PromiseFile,
+        promises: Callable[[], PromiseFile],
         settings: ReplicaSettings,
         *,
         network: Network,
@@ -124,12 +126,13 @@ class Replica:
         self.propose, self.give_up_change = leader.propose, leader.give_up_change
         self.choose_successor = leader.choose_successor
         self.members, self.leader, self.others = links.entries, report.leader, report.others
-        self.status, self.overview = report.status, report.overview
+        self.status = report.status
         self._remember = remember
         self._threads = threads
         self._now = threads.boottime
         self._status_at = float("-inf")
         self._paused_until = 0.0
+        self.is_started = False
         self._is_ended = False
         self._end = threads.event()
         self._inbox = threads.inbox()
@@ -155,20 +158,34 @@ class Replica:
 
     # ---- life
 
+    def open(self) -> None:
+        """Take the directory of the store, and read the promise. The second time it does nothing. Raises as
+        ``promises`` does."""
+        self.state.open()
+
     def start(self) -> None:
-        """Bind, be known to the directory, begin. Raises OSError."""
+        """Read what is there, bind, be known to the directory, begin. The second time it does nothing. Raises OSError:
+        without room on the volume nothing was begun, and it may be called again."""
+        if self.is_started:
+            return
+        self.state.open()
+        self.state.start()  # first: who cannot write its promise answers nobody
+        if self._is_ended:
+            return
         self._links.bind(self)
-        self.state.start()
         self._links.watch(lambda: self._inbox.put(self._links.dial))
         self._thread.start()
         self._alive_thread.start()
         self.scrubber.start()
+        self.is_started = True
 
     def end(self, *, resigns: bool = True) -> None:
         """On return nothing goes on. A master has let go before (``release``), and says so, if it may."""
+        self._is_ended = True
+        if not self.is_started:
+            return  # the volume may have a call that is under way: what is open is closed with the process
         self._copies.end()
         self.scrubber.end()  # before the thread that it has repairs written by
-        self._is_ended = True
         self._inbox.put(None)
         self._end.set()
         self._thread.join()
@@ -179,6 +196,12 @@ class Replica:
         self.state.close()
 
     # ---- what it is; any thread
+
+    def overview(self) -> Mapping[str, Any]:
+        """The status of this node and what is known of the others. Raises NotStarted."""
+        if not self.is_started:
+            raise NotStarted("this node waits for its volume: see its status")
+        return self._report.overview()
 
     @property
     def term(self) -> Term | None:

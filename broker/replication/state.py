@@ -15,6 +15,7 @@ from typing import Final
 
 from tandemmq.broker.replication.copy import JournalCopy
 from tandemmq.broker.replication.election_timer import ElectionTimer
+from tandemmq.broker.replication.errors import NotStarted
 from tandemmq.broker.replication.positions import BEFORE_ALL, Lineage, Position
 from tandemmq.broker.replication.promise import Origin, Promise, PromiseFile
 from tandemmq.broker.replication.settings import ReplicaSettings
@@ -35,7 +36,7 @@ class NodeState:
     def __init__(
         self,
         files: JournalFiles,
-        promises: PromiseFile,
+        promises: Callable[[], PromiseFile],
         settings: ReplicaSettings,
         *,
         threads: Threads,
@@ -52,9 +53,24 @@ class NodeState:
         self.term: Term | None = None  # that this node leads, or was elected for
         self.problem = ""  # why this node does not take part as it should
         self.waiting = ""  # why it founds no set
-        self._promises = promises
+        self._open_promises = promises
+        self._opened: PromiseFile | None = None
+
+    @property
+    def _promises(self) -> PromiseFile:
+        if self._opened is None:
+            raise NotStarted("this node has not read its promise yet")
+        return self._opened
+
+    def open(self) -> None:
+        """Read the promise, once. Raises as ``promises`` does."""
+        if self._opened is None:
+            self._opened = self._open_promises()
 
     def start(self) -> None:
+        """After OSError it may be called again."""
+        if self.is_promise_lost:  # prove: who-found-no-room-reads-again "self.is_promise_lost" -> "False"
+            self._promises.open_again()
         if self._promises.origin is Origin.RENAMED:
             log.warning("this node was called %s, and is store %s as before", self.promise.was, self.store)
         boot = self.settings.boot_id

@@ -1,17 +1,18 @@
-"""When the certificates that the settings name expire: said in the log, in status and as a metric while there is time.
+"""When certificates and revocation lists that the settings name expire: in the log, in status and as a metric in time.
 
-The dates are read from the files (RFC 5280, 4.1), not from OpenSSL's contexts, which hand out authorities only.
+The dates are read from the files (RFC 5280, 4.1 and 5.1), not from OpenSSL's contexts, which hand out authorities only.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import logging
+import math
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -24,55 +25,105 @@ log = logging.getLogger(__name__)
 DAY_SECONDS: Final = 86_400.0
 #: A certificate that has less left is a warning.
 LEFT_SECONDS_MIN: Final = 30 * DAY_SECONDS
+#: A revocation list lives for days or weeks: one that has less of its time left is a warning.
+LEFT_PART_MIN: Final = 0.25
 FILE_BYTES_MAX: Final = 4 << 20
 
 _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
-_VERSION, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18
+_LIST_PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----(.+?)-----END X509 CRL-----", re.DOTALL)
+_VERSION, _INTEGER, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x02, 0x17, 0x18
+
+
+@dataclass(frozen=True, slots=True)
+class _Expiry:
+    """What expires first in a file: ``at``, with a warning from ``soon`` on. Seconds since 1970."""
+
+    path: str
+    kind: str
+    at: float
+    soon: float
+
+    def level(self, now: float) -> int:
+        return logging.NOTSET if now <= self.soon else logging.WARNING if now < self.at else logging.ERROR
+
+    def sentence(self, now: float) -> str:
+        date = _date(self.at)
+        if self.at <= now:
+            return (
+                f"{self.path}: a {self.kind} expired on {date}. Connections that need it fail. Replace it in this file"
+            )
+        days = int((self.at - now) // DAY_SECONDS)
+        return f"{self.path}: a {self.kind} expires on {date}, in {days} days. Replace it in this file"
 
 
 class Expiries:
-    """Of some files, each with one certificate or several. On the loop: ``look`` once a second."""
+    """Of some files, each with one certificate or several, and of files with revocation lists that are asked. On the
+    loop: ``look`` once a second."""
 
-    def __init__(self, paths: Iterable[str], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, paths: Iterable[str], list_paths: Iterable[str] = (), clock: Callable[[], float] = time.time
+    ) -> None:
         """``clock``: seconds since 1970."""
         self._paths = list(dict.fromkeys(paths))
+        self._list_paths = list(dict.fromkeys(list_paths))
         self._clock = clock
-        self._watched = Watched(self._paths)
-        self._expires: dict[str, float] = {}
+        self._watched = Watched(list(dict.fromkeys([*self._paths, *self._list_paths])))
+        self._found: list[_Expiry] = []
+        self._levels: list[int] = []  # of each, as logged
         self._logged_at = -DAY_SECONDS
 
     def look(self) -> None:
-        """Read the files again if one changed; log what expires soon, then and once a day."""
+        """Read the files again if one changed; log what expires soon or has expired, then and once a day."""
         now = self._clock()
-        if not self._watched.has_changed() and abs(now - self._logged_at) < DAY_SECONDS:
+        has_changed = self._watched.has_changed()
+        is_news = has_changed or [each.level(now) for each in self._found] != self._levels
+        if not is_news and abs(now - self._logged_at) < DAY_SECONDS:
             return
         self._logged_at = now
-        self._expires = {path: first for path in self._paths if (first := first_expiry(path)) is not None}
-        for path, at in self._expires.items():
-            if at - now < LEFT_SECONDS_MIN:
-                level = logging.WARNING if at > now else logging.ERROR
-                log.log(level, "%s", _sentence(path, at, now), extra=log_events.CERTIFICATE_EXPIRES)
+        self._found = list(self._read())
+        self._levels = [each.level(now) for each in self._found]
+        for each, level in zip(self._found, self._levels, strict=True):
+            if level:
+                log.log(level, "%s", each.sentence(now), extra=log_events.CERTIFICATE_EXPIRES)
+
+    def _read(self) -> Iterator[_Expiry]:
+        for path in self._paths:
+            if (first := first_expiry(path)) is not None:
+                yield _Expiry(path, "certificate", first, first - LEFT_SECONDS_MIN)
+        for path in self._list_paths:
+            if (dates := first_list(path)) is not None:
+                began, ends = dates
+                yield _Expiry(
+                    path, "revocation list", ends, ends - min(LEFT_SECONDS_MIN, (ends - began) * LEFT_PART_MIN)
+                )
 
     def sentences(self) -> list[str]:
         """What expired, or soon does."""
         now = self._clock()
-        return [_sentence(path, at, now) for path, at in self._expires.items() if at - now < LEFT_SECONDS_MIN]
+        return [each.sentence(now) for each in self._found if each.level(now)]
 
     def figures(self) -> list[dict[str, Any]]:
-        """For status: of each file the certificate that expires first."""
+        """For status: of each file the certificate, and the revocation list, that expires first."""
         now = self._clock()
         return [
-            {"file": path, "expires": _date(at), "remaining_seconds": round(at - now)}
-            for path, at in self._expires.items()
+            {
+                "file": each.path,
+                "kind": each.kind,
+                "expires": _date(each.at),
+                "remaining_seconds": round(each.at - now),
+                "is_expiring": each.level(now) > logging.NOTSET,
+            }
+            for each in self._found
         ]
 
 
 def counts(figures: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """How many files have a certificate that expires soon, those that have expired among them, and how many these."""
-    left = [each["remaining_seconds"] for each in figures]
+    """How many files have a certificate or a revocation list that expires soon, those that have expired among them, and
+    how many these."""
+    found = list(figures)
     return {
-        "certificates_expiring": sum(each < LEFT_SECONDS_MIN for each in left),
-        "certificates_expired": sum(each <= 0 for each in left),
+        "certificates_expiring": sum(each["is_expiring"] for each in found),
+        "certificates_expired": sum(each["remaining_seconds"] <= 0 for each in found),
     }
 
 
@@ -86,21 +137,32 @@ def leaf_expiry(path: str) -> float | None:
     return next(iter(_expiries(path, 1)), None)
 
 
+def first_list(path: str) -> tuple[float, float] | None:
+    """From when and until when the revocation list in the file holds that expires first, in seconds since 1970. Of one
+    issuer the list that holds longest counts, as for OpenSSL. None: there is none that expires and can be read."""
+    newest: dict[bytes, tuple[float, float]] = {}
+    try:
+        for der in _found(path, _LIST_PEM):
+            issuer, began, ends = _list(der)
+            newest[issuer] = max(newest.get(issuer, (began, ends)), (began, ends), key=lambda dates: dates[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return min((dates for dates in newest.values() if dates[1] < math.inf), key=lambda dates: dates[1], default=None)
+
+
 def _expiries(path: str, count: int | None = None) -> list[float]:
     """Of the first ``count`` certificates in the file; empty if one of them cannot be read."""
     try:
-        with opened(os, os.path.realpath(path), os.O_RDONLY) as descriptor:
-            text = os.pread(descriptor, FILE_BYTES_MAX, 0)
-        return [_expiry(base64.b64decode(match)) for match in _PEM.findall(text)[:count]]
-    except (OSError, ValueError, IndexError, binascii.Error):
+        return [_expiry(der) for der in _found(path, _PEM)[:count]]
+    except (OSError, ValueError, IndexError):
         return []  # whoever uses the file says what is wrong with it
 
 
-def _sentence(path: str, at: float, now: float) -> str:
-    if at <= now:
-        return f"{path}: a certificate expired on {_date(at)}. Connections that need it fail. Replace it in this file"
-    days = int((at - now) // DAY_SECONDS)
-    return f"{path}: a certificate expires on {_date(at)}, in {days} days. Replace it in this file"
+def _found(path: str, pem: re.Pattern[bytes]) -> list[bytes]:
+    """The DER of each. Raises OSError or ValueError."""
+    with opened(os, os.path.realpath(path), os.O_RDONLY) as descriptor:
+        text = os.pread(descriptor, FILE_BYTES_MAX, 0)
+    return [base64.b64decode(match) for match in pem.findall(text)]
 
 
 def _date(seconds: float) -> str:
@@ -117,8 +179,25 @@ def _expiry(der: bytes) -> float:
     fields = [value for tag, value in _fields(signed) if tag != _VERSION]
     _, _, _, validity, *_ = fields  # serial number, algorithm, issuer, validity
     _, (tag, text) = _fields(validity)
-    formats = {_UTC_TIME: "%y%m%d%H%M%SZ", _GENERALIZED_TIME: "%Y%m%d%H%M%SZ"}
-    found = datetime.strptime(text.decode("ascii"), formats.get(tag, "")).replace(tzinfo=UTC)
+    return _time(tag, text)
+
+
+def _list(der: bytes) -> tuple[bytes, float, float]:
+    """Issuer, thisUpdate and nextUpdate, or infinity without one, of a revocation list. Raises ValueError or IndexError
+    if it is none."""
+    ((_, whole),) = _fields(der)
+    (_, signed), *_ = _fields(whole)
+    fields = [(tag, value) for tag, value in _fields(signed) if tag != _INTEGER]  # without the version
+    _, (_, issuer), began, *rest = fields  # the first is the algorithm
+    ends = rest[0] if rest and rest[0][0] in _FORMATS else None
+    return issuer, _time(*began), math.inf if ends is None else _time(*ends)
+
+
+_FORMATS: Final = {_UTC_TIME: "%y%m%d%H%M%SZ", _GENERALIZED_TIME: "%Y%m%d%H%M%SZ"}
+
+
+def _time(tag: int, text: bytes) -> float:
+    found = datetime.strptime(text.decode("ascii"), _FORMATS.get(tag, "")).replace(tzinfo=UTC)
     if tag == _UTC_TIME and found.year >= 2050:  # RFC 5280, 4.1.2.5.1; strptime begins the century at 1969
         found = found.replace(year=found.year - 100)
     return found.timestamp()

@@ -150,6 +150,15 @@ class Logins:
             raise unknown_user(user)
         return self._identities.identify(user)
 
+    def holds(self, principal: Principal) -> bool:
+        if self._identities is None or principal.name in self._users.by_name:
+            return True
+        try:
+            return self._identities.identify(principal.name).groups == principal.groups
+        except ClientError as error:
+            # prove: a-silent-directory-ends-nothing "error.kind is not ErrorKind.SECURITY" -> "False"
+            return error.kind is not ErrorKind.SECURITY
+
     def connect(self, credentials: Credentials, then: Known) -> None:
         login, passcode = credentials.login, credentials.passcode
         if not login and not passcode and credentials.certificate is not None:

@@ -70,6 +70,13 @@ class Tls:
         plan = self._plan
         return [plan.certificate, *([plan.ca] if plan.ca is not None and plan.client_auth != "none" else ())]
 
+    @property
+    def revocation_lists(self) -> list[str]:
+        """Files with revocation lists, without which every certificate of a client is refused."""
+        plan = self._plan
+        is_asked = plan.check_revocation and plan.client_auth != "none"
+        return [plan.ca] if plan.ca is not None and is_asked else []
+
     def _begin(
         self, ssl_object: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext
     ) -> int | None:

@@ -17,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from tandemmq.bench.peers.ports import free_port
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.load import Books, consume, drain, produce
+from tests.support.acceptance.set_of_brokers import MemberProcess
 from tests.support.acceptance.stomp_wire import LOST, Wire, connect_any
 from tests.support.prove import IS_PROOF, SEED
 
@@ -346,3 +348,22 @@ def fill_up(path: Path) -> None:
                     pass
     finally:
         os.close(fd)
+
+
+def test_a_node_of_a_set_that_starts_on_a_full_volume_waits_for_room(volume: Path, tmp_path: Path) -> None:
+    """As a single broker does. There is no ZooKeeper: it does not become master, but takes part."""
+    ballast = volume / "ballast"
+    node = MemberProcess(tmp_path, "n1", None, volume / "data")
+    node.configure(f"127.0.0.1:{free_port()}")
+    try:
+        fill_up(ballast)
+        status = node.start().wait_role("demoted")
+        assert "the volume is full" in status["reason"]
+        assert "replication" not in status
+        node.wait_log("demoted): the volume is full")
+        assert "waits for its volume" in node.replication()["error"]
+        ballast.unlink()
+        wait_until(lambda: node.replication().get("node") == "n1", "it takes part")
+        assert node.terminate() == 0
+    finally:
+        node.stop()

@@ -134,7 +134,7 @@ def test_a_certificate_that_expires_soon_is_in_log_status_and_metrics(broker: En
     assert file in [each["file"] for each in status["certificates"]]
     scrape = urllib.request.Request(f"{broker.admin_url}/metrics", headers=broker.authorization)
     text = urllib.request.urlopen(scrape, context=broker.context()).read().decode()
-    assert f'tandemmq_certificate_remaining_seconds{{file="{file}"}}' in text
+    assert f'tandemmq_certificate_remaining_seconds{{file="{file}",kind="certificate"}}' in text
     assert "tandemmq_certificates_expiring 2.0" in text
 
 

@@ -21,7 +21,6 @@ from typing import Final
 from tandemmq.broker.core.commands import Ack, Command, Send
 from tandemmq.broker.protocols.mqtt.answers import publish_head
 from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Conversation
-from tandemmq.broker.protocols.mqtt.fields import is_text
 from tandemmq.broker.protocols.mqtt.fields import text as string
 from tandemmq.broker.protocols.mqtt.hooks import SentIds
 from tandemmq.broker.protocols.mqtt.kept_records import STATE
@@ -43,7 +42,7 @@ from tandemmq.broker.protocols.mqtt.reasons import Reason
 from tandemmq.broker.protocols.mqtt.retained_sending import RetainedSending
 from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord, RetainedRef
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
-from tandemmq.broker.protocols.mqtt.topics import topic_of
+from tandemmq.broker.protocols.mqtt.topics import topic_if_any
 from tandemmq.store.records.message import Message
 
 # A payload from this on is written as it is, shared by all who get it, and not copied into a packet.
@@ -241,10 +240,8 @@ class Delivering:
             self._send(delivery)
 
     def _topic(self, name: str) -> str:
-        """Of a destination's name; it is remembered. "": MQTT has no such topic (MQTT-3.3.2-2)."""
-        topic = topic_of(name)
-        if "+" in topic or "#" in topic or not is_text(topic):
-            topic = ""
+        """Of a destination's name; it is remembered. "": MQTT has no such topic."""
+        topic = topic_if_any(name)
         if len(self._topics) >= NAMES_REMEMBERED_MAX:
             self._topics.clear()
         self._topics[name] = topic

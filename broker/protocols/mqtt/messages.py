@@ -15,7 +15,7 @@ from tandemmq.broker.protocols.mqtt.fields import Reader, is_text
 from tandemmq.broker.protocols.mqtt.packets import Publish, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, OF_UNSUBSCRIBE, Properties, decode, encode
 from tandemmq.broker.protocols.mqtt.reasons import MqttError
-from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_of
+from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_if_any
 from tandemmq.store.records.message import BodyKind, Destination, Message, PropertyValue
 
 QOS: Final = "ActiveMQ.MQTT.QoS"
@@ -158,7 +158,8 @@ def properties_of(message: Message, now: int) -> Properties:
         payload_format=1 if is_utf8 else None,
         message_expiry=max(0, -(-(message.expiration - now) // 1000)) if message.expiration else None,
         content_type=None if content_type is None else property_text(content_type),
-        response_topic=topic_of(reply_to.name) if reply_to is not None and reply_to.is_topic else None,
+        # Of another protocol, perhaps, whose topics may have names that MQTT has not.
+        response_topic=topic_if_any(reply_to.name) or None if reply_to is not None and reply_to.is_topic else None,
         correlation_data=correlation,
         user=user,
     )

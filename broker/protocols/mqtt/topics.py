@@ -14,10 +14,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from tandemmq.broker.protocols.mqtt.fields import is_text
 from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason
 from tandemmq.store.records.message import Destination, DestinationKind
 
 SHARE: Final = "$share/"
+#: Characters of a wrong name that an error repeats.
+SHOWN_MAX: Final = 200
 
 _SWAPPED: Final = str.maketrans("/.+*#>", "./*+>#")
 
@@ -32,18 +35,28 @@ _LAST_BLANK: Final = " "
 def check_topic(topic: str) -> None:
     """MqttError where it is no topic name: empty, with a wildcard or U+0000 in it (MQTT-4.7.3-1, 4.7.3-2, 3.3.2-2)."""
     if not topic or "+" in topic or "#" in topic or "\0" in topic:
-        raise MqttError(Reason.TOPIC_NAME_INVALID, "a topic name has at least one character, and no wildcard")
+        raise MqttError(
+            Reason.TOPIC_NAME_INVALID, f"{_shown(topic)}: a topic name has at least one character, and no wildcard"
+        )
 
 
 def check_filter(text: str) -> None:
     """MqttError where it is no topic filter: empty, with U+0000, or a wildcard where it must not be (MQTT-4.7.1-1,
     4.7.1-2, 4.7.3-1, 4.7.3-2). For a shared one, what stands behind its group is to be checked."""
     if not text or "\0" in text:
-        raise MqttError(Reason.TOPIC_FILTER_INVALID, "a topic filter has at least one character")
+        raise _no_filter(text, "a topic filter has at least one character")
     if "#" in text and (text.index("#") != len(text) - 1 or (len(text) > 1 and text[-2] != "/")):
-        raise MqttError(Reason.TOPIC_FILTER_INVALID, "# is the last level of a topic filter, and all of it")
+        raise _no_filter(text, "# is the last level of a topic filter, and all of it")
     if "+" in text and any("+" in level and level != "+" for level in text.split("/")):
-        raise MqttError(Reason.TOPIC_FILTER_INVALID, "+ is a whole level of a topic filter")
+        raise _no_filter(text, "+ is a whole level of a topic filter")
+
+
+def _no_filter(text: str, reason: str) -> MqttError:
+    return MqttError(Reason.TOPIC_FILTER_INVALID, f"{_shown(text)}: {reason}")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...")
 
 
 def share_of(text: str) -> tuple[str, str] | None:
@@ -53,7 +66,7 @@ def share_of(text: str) -> tuple[str, str] | None:
         return None
     group, slash, shared = text.removeprefix(SHARE).partition("/")
     if not group or not slash or "+" in group or "#" in group:
-        raise MqttError(Reason.TOPIC_FILTER_INVALID, "a shared subscription is $share/group/filter")
+        raise _no_filter(text, "a shared subscription is $share/group/filter")
     check_filter(shared)
     return group, shared
 
@@ -85,6 +98,12 @@ def destination_of(topic_or_filter: str) -> Destination:
 def topic_of(name: str) -> str:
     """The topic name, or the filter, of a topic's ``name``: ``destination_of`` of it has that name."""
     return (_decoded(name) if "%" in name else name).translate(_SWAPPED)
+
+
+def topic_if_any(name: str) -> str:
+    """As ``topic_of``. "": MQTT has no such topic (MQTT-3.3.2-2, 3.3.2-14)."""
+    topic = topic_of(name)
+    return "" if "+" in topic or "#" in topic or not is_text(topic) else topic
 
 
 def _encoded(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.jms.conftest import Connect
+from tests.support.interop.jms.jvm import JmsConnection, JmsSession
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("durable-subscription-kept")]
 
@@ -83,3 +84,15 @@ def test_a_durable_subscription_of_several_topics_keeps_what_is_said_in_each(con
     assert consumer.take() is None
     consumer.close()
     session.unsubscribe("news")
+
+
+@pytest.mark.parametrize("strange", ["a/b", "a:b", "a+b%20c", "<img src=x>", "..", "a?x=1#y", "{x}", "#/__proto__"])
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_every_name_goes_and_comes(
+    connection: JmsConnection, session: JmsSession, name: str, kind: str, strange: str
+) -> None:
+    consumer = connection.session().consumer(f"{kind}://{name}{strange}")
+    session.send(f"{kind}://{name}{strange}", "x")
+    message = consumer.receive()
+    # From the first "?" on it is no name, but an option of the client's.
+    assert (message.body, message["destination"]) == ("x", f"{kind}://{name}{strange.partition('?')[0]}")

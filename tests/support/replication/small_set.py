@@ -7,6 +7,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,7 +60,7 @@ class SmallNode:
         self.members = whole.shared.member()
         self.replica = Replica(
             self.files,
-            PromiseFile(str(self.directory), self.name, self.promise_disk),
+            partial(PromiseFile, str(self.directory), self.name, self.promise_disk),
             ReplicaSettings(
                 "set", self.name, whole.replicas, self.sync, self.weight, T, 0, boot_id=f"boot {self.boot}"
             ),

@@ -50,7 +50,7 @@ class Authority:
     def revoke(self, name: str) -> None:
         self.openssl("ca", "-config", str(self.config), "-revoke", str(self.directory / f"{name}.crt"))
 
-    def revocations(self) -> bytes:
+    def revocations(self, days: int = 30) -> bytes:
         made = self.directory / f"{self.name}.crl"
-        self.openssl("ca", "-config", str(self.config), "-gencrl", "-out", str(made))
+        self.openssl("ca", "-config", str(self.config), "-gencrl", "-crldays", str(days), "-out", str(made))
         return made.read_bytes()

@@ -75,6 +75,15 @@ async def test_a_message_goes_out_with_the_bridge_and_not_again(world: World) ->
     assert world.gathered_for_bridge("up/#") == 1  # the first one alone, which is not confirmed
 
 
+async def test_what_mqtt_cannot_name_does_not_go_out(world: World) -> None:
+    # proves: no-wildcard-over-a-bridge
+    remote = await world.begin()
+    for topic in ("up/a+b", "up/<img>#x", "up/{x}"):
+        await world.send(topic, "one")
+    assert [each[:3] for each in remote.told] == [("PUBLISH", "site/up/{x}", "one")]
+    assert (world.counts.refused, world.gathered_for_bridge("up/#")) == (2, 1)
+
+
 async def test_a_message_comes_in_with_the_bridge_and_not_again(world: World) -> None:
     remote = await world.begin(IN)
     await world.listen("from/#")

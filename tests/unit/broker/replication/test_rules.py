@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -92,18 +93,21 @@ class Case:
         self.start()
 
     def start(self) -> None:
+        self.make()
+        self.replica.start()
+        self.is_open = True
+
+    def make(self) -> None:
         self.files = JournalFiles(str(self.directory))
         self.replica = Replica(
             self.files,
-            PromiseFile(str(self.directory), "n1", self.promise_disk),
+            partial(PromiseFile, str(self.directory), "n1", self.promise_disk),
             ReplicaSettings("set", "n1", 3, sync_of(self.sync), 1, T, 0),
             network=cast(Any, NoNetwork()),
             members=SharedDirectory().member(),
             threads=self.clock,
             chance=random.Random(1),
         )
-        self.replica.start()
-        self.is_open = True
 
     def end_process(self) -> None:
         if self.is_open:
@@ -247,6 +251,23 @@ def test_who_was_granted_an_epoch_is_answered_before_it_begins(case: Case) -> No
     case.replica.state.promise_epoch(8, case.store)
     case.say(case.two, Alive(7, 2, 10_000))
     assert case.count(case.two, AliveAnswer) == 1
+
+
+def test_a_start_that_finds_no_room_is_tried_again(case: Case) -> None:
+    # proves: who-found-no-room-reads-again
+    case.end_process()
+    case.make()
+    case.replica.open()
+    case.promise_disk.is_unwilling = True
+    for _ in range(2):
+        with pytest.raises(OSError, match="took no byte"):
+            case.replica.start()
+        assert not case.replica.is_started
+    case.promise_disk.is_unwilling = False
+    case.replica.start()
+    case.is_open = True
+    case.replica.state.promise_epoch(9, None)
+    assert case.promised == 9
 
 
 def test_who_answered_promises_nothing_until_the_lease_is_over(case: Case) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tandemmq.broker.admin.guard import Guard
+from tandemmq.broker.admin.roles import TOKEN_HOLDER, Caller, Role
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.private_access import PrivateAccess
@@ -72,6 +74,37 @@ async def test_the_directory_is_asked_beside_the_loop_and_its_word_is_remembered
     people.is_away = True
     assert await told("dora") == DORA
     assert await told("emil") is ErrorKind.RESOURCE
+    access.close()
+
+
+async def test_a_directory_ends_sessions_of_users_who_are_gone_or_have_other_groups_and_a_silent_one_none(
+    tmp_path: Path,
+) -> None:
+    # proves: a-silent-directory-ends-nothing
+    file, people = tmp_path / "users", Remembered()
+    file.write_text(f"alice:{cheap('right')}:ops\n")
+    access = Logins(users_file=str(file), directory=people)
+    guard = Guard(str(tmp_path / "token"), [], access)
+    everybody = frozenset(Caller(each.name, Role.VIEWER, each) for each in (ALICE, DORA)) | {TOKEN_HOLDER}
+    for said, people.is_away, ended in (
+        (DORA, False, set()),
+        (None, True, set()),
+        (None, False, {"dora"}),
+        (Principal("dora", frozenset({"shops"})), False, {"dora"}),
+    ):
+        people.people = {} if said is None else {("dora", "d"): said}
+        people.asked = 0
+        access.reload()  # forgets what the directory said
+        for caller in everybody:
+            guard.sessions.begin(caller)
+        ends = {each.name: guard.sessions.ends_of(each.name) for each in everybody}
+        guard.look()
+        while outcome(access, "dora") is ErrorKind.TIMEOUT:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+        for _ in range(3):
+            guard.look()
+        assert {each for each, times in ends.items() if guard.sessions.ends_of(each) > times} == ended
+        assert people.asked == 1, "one answer holds for a minute"
     access.close()
 
 

@@ -515,12 +515,13 @@ def test_a_message_of_another_protocol_has_the_qos_that_its_persistence_means(co
 @LASTING
 @pytest.mark.parametrize("name", ["a*b", "a>b", "a\0b", "\ud800"])
 def test_a_topic_that_mqtt_does_not_have_is_left_out(come, harness, clean, name):
-    """MQTT-3.3.2-2: no wildcards in the topic of a PUBLISH."""
+    """MQTT-3.3.2-2 and 3.3.2-14: no wildcards in the topic of a PUBLISH, nor in its response topic."""
     wire = come(clean=clean, to="#", qos=1)
     jms = Jms(harness)
     jms.send(name, b"x", persistent=True)
-    jms.send("a.b", b"y", persistent=True)
-    assert [(each.topic, each.payload) for each in wire.heard()] == [("a/b", b"y")]
+    jms.send("a.b", b"y", persistent=True, reply_to=Destination(DestinationKind.TOPIC, name))
+    told = [(each.topic, each.payload, each.properties.response_topic) for each in wire.heard()]
+    assert told == [("a/b", b"y", None)]
 
 
 def test_a_wildcard_at_the_beginning_means_no_topics_of_the_broker(come, harness, writer):

@@ -38,6 +38,29 @@ def test_each_qos_is_answered_as_it_should(come, reader, version, pieces):
     assert payloads(reader.heard()) == ["0", "1", "2"]
 
 
+@pytest.mark.parametrize("version", ALL)
+@pytest.mark.parametrize("topic", ["a/b", "a:b", "a%20c", "<img src=x>", "..", "a?x=1", "{x}", "__proto__", "a.b*c,d"])
+def test_every_topic_goes_and_comes_under_its_name(come, topic, version):
+    readers = [come(f"reader of {each}", to=each, version=version) for each in (topic, "#")]
+    writer = come("writer", version=version)
+    for retain in (False, True):
+        assert types(writer.publish(topic, "x", qos=1, retain=retain)) == ["PUBACK"]
+    for reader in readers:
+        assert [(each.topic, each.payload) for each in reader.heard()] == 2 * [(topic, b"x")]
+
+
+@pytest.mark.parametrize("version", ALL)
+@pytest.mark.parametrize("topic", ["a+b%20c", "a?x=1#y", "#/__proto__", "+" * 9_000])
+def test_what_is_no_topic_is_refused_by_its_name(come, caplog, topic, version):
+    caplog.set_level("INFO")
+    for say in (lambda wire: wire.publish(topic, "x"), lambda wire: wire.subscribe(topic)):
+        wire = come(version=version)
+        told = [(each.type.name, topic[:200] in str(each.properties.reason_string)) for each in say(wire)]
+        assert told == ([("DISCONNECT", True)] if version is V5 else [])
+        assert wire.is_closed
+    assert caplog.text.count(f"hung up on: '{topic[:60]}") == 1, "one line a minute"
+
+
 @LASTING
 def test_a_message_of_qos_2_that_comes_again_is_one_message(come, reader, clean):
     """MQTT-4.3.3-10."""
