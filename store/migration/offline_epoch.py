@@ -131,8 +131,7 @@ class OfflineEpoch:
 
     def _rotate(self) -> None:
         file, end = self._writer.position
-        state = self._follower.state  # not what the directory lists: see Promotion.begin
-        files = (*sorted((state.files.keys() - state.given_up) | {file}), file + 1)
+        files = (*sorted(self._follower.state.named_files() | {file}), file + 1)
         length = self._max_file_length
         header = Header(self.epoch, self._name, "rotation", {file: end}, files, length=length)
         self._writer.rotate(encode_header(header), encode_next(file + 1))

@@ -170,6 +170,16 @@ class EpochHistory:
     headers: Mapping[int, Header]
 
     @property
+    def newest(self) -> int:
+        """The last file with a valid header; 0: there is none."""
+        return max(self.headers, default=0)
+
+    @property
+    def named(self) -> tuple[int, ...]:
+        """The files that the newest header names."""
+        return self.headers[self.newest].files if self.headers else ()
+
+    @property
     def epoch(self) -> int:
         return max((header.epoch for header in self.headers.values()), default=0)
 

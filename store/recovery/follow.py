@@ -257,8 +257,9 @@ class Follower:
             self._ledger.meet(self._standing.damages)
             state.position, self._standing = self._standing.resume, None
         self._note_passed(ids)
-        # prove: unnamed-file-is-missing " | self._unnamed(ids)"
-        self.replay.missing = state.files.keys() - set(ids) | self._unnamed(ids)
+        unnamed = self._unnamed(ids)
+        # prove: unnamed-file-is-missing " | unnamed"
+        self.replay.missing = state.files.keys() - set(ids) | unnamed
         for file in ids:
             state.know_file(file)
         for file, other in self._headers.misplaced.items():
@@ -292,7 +293,8 @@ class Follower:
             if end == 0 or file in self._headers.misplaced:
                 continue
             # A file is settled when its end is named, or when whoever wrote it has gone on to the next.
-            following = self._gone_on(ids[number + 1 :])
+            # prove: standby-passes-unnamed-files " if later not in unnamed"
+            following = self._gone_on([later for later in ids[number + 1 :] if later not in unnamed])
             is_settled = is_final or end is not None or following is not None
             if following is not None and end is None and not is_final and not self._headers.has_read(following):
                 # It may have got its header since: what stands behind the end that it names does not count.
@@ -320,11 +322,10 @@ class Follower:
         """What stands behind a file that is named and not there is read all the same: a later record may tell that it
         was given up. Raises IndexNotOfThisJournal if such a file is back: nothing of it was read."""
         state = self.state
-        headers = self.epoch_history.headers
-        newest = max(headers, default=0)
+        newest = self.epoch_history.newest
         if not newest:
             return
-        named = {*headers[newest].files}
+        named = {*self.epoch_history.named}
         state.passed.intersection_update(named)
         state.passed.difference_update(state.given_up)
         if back := state.passed.intersection(ids):  # prove: passed-file-that-is-back-is-read
@@ -337,9 +338,8 @@ class Follower:
     def _unnamed(self, ids: Iterable[int]) -> set[int]:
         """Files that the newest header, which is behind them, does not name. They were given up before it: they are not
         removed yet, or a broker that was late linked an empty file in the place of one that was."""
-        headers = self.epoch_history.headers
-        newest = max(headers, default=0)
-        return {file for file in ids if file < newest} - {*headers[newest].files} if newest else set()
+        newest = self.epoch_history.newest
+        return {file for file in ids if file < newest} - {*self.epoch_history.named}
 
     def _gone_on(self, later: Sequence[int]) -> int | None:
         """The next of these files into which somebody wrote, past those that failed promotions left. None: nobody did.
@@ -353,8 +353,7 @@ class Follower:
 
     def _hole_before_us(self, position: Position) -> int | None:
         """A file whose bytes are missing. They may still come, or turn out not to be needed."""
-        headers = self.epoch_history.headers
-        named = headers[max(headers)].files if headers else ()
+        named = self.epoch_history.named
         holes = (file for file in self._headers.listed if file >= position.file and file not in self._headers.ids)
         return next((file for file in holes if file in named and file not in self.state.given_up), None)
 
@@ -589,14 +588,13 @@ class Follower:
         """Let go of files that are not there. Those that the newest header does not name were reclaimed before it, and
         what we still believe to live in them died in files that went, too, before we read them."""
         state = self.state
-        headers = self.epoch_history.headers
-        newest = headers[max(headers)] if headers else None
+        newest, named = self.epoch_history.newest, self.epoch_history.named
         began = self._began_at
         lost: list[Damage] = []
-        gone = sorted({*state.files, *(newest.files if newest is not None else ())} - existing)
-        held_by_records = state.held_by_records() if gone and newest is None else set()
-        if newest is not None:
-            state.given_up.intersection_update({*newest.files, *existing})  # of others nobody asks any more
+        gone = sorted({*state.files, *named} - existing)
+        held_by_records = state.held_by_records() if gone and not newest else set()
+        if newest:
+            state.given_up.intersection_update({*named, *existing})  # of others nobody asks any more
             unnamed = self._unnamed(existing)
             for file in sorted(unnamed - self._let_go):
                 state.lose_file(file)  # prove: unnamed-file-holds-nothing
@@ -604,7 +602,7 @@ class Follower:
             state.given_up.update(unnamed)
         for file in gone:
             held = state.files.get(file)
-            if newest is None:
+            if not newest:
                 is_needed = held is not None and (held.live > 0 or file in held_by_records)
                 reason = "messages or transactions in it are needed"
             else:
@@ -617,8 +615,8 @@ class Follower:
                     and (file < began.file or (file == began.file and held is None))
                 )
                 # What a header ends at 0 holds nothing: it may be gone, put up in the place of one that was given up.
-                is_needed = file in newest.files and not was_given_up and self.epoch_history.ends.get(file) != 0
-                reason = f"db-{max(headers)}.log names it, and nobody gave it up"
+                is_needed = file in named and not was_given_up and self.epoch_history.ends.get(file) != 0
+                reason = f"db-{newest}.log names it, and nobody gave it up"
             if is_needed:
                 lost.append(Damage(file, 0, WHOLE_FILE, reason, is_lost=True))
             else:
@@ -627,7 +625,7 @@ class Follower:
             return
         if self._went_on is not None:
             former, following = self._went_on
-            if following > max(headers, default=0) and not self._headers.has_batches(following):
+            if following > newest and not self._headers.has_batches(following):
                 reason = f"db-{former}.log was ended when this one had its header"
                 is_lost = is_blank(self.files, following)
                 stop = WHOLE_FILE if is_lost else self.files.size(following)

@@ -265,11 +265,10 @@ class Promotion:
             state = follower.state
             # What was given up may be here still, and gone elsewhere: nobody needs to get it again.
             # prove: authority-begins-before-header order header-before-epoch
-            authority.begin(self._first, lambda: tuple(sorted({*(state.files.keys() - state.given_up), writer.file})))
+            authority.begin(self._first, lambda: tuple(sorted({*state.named_files(), writer.file})))
             # Not what the directory lists: a broker that was late may have linked a file since. It is no file of this
             # journal, and whoever knows of the one that was there before would miss that.
-            # prove: promotion-names-what-it-read " - state.given_up"
-            files = (*sorted(file for file in state.files.keys() - state.given_up if file < self._first), self._first)
+            files = (*sorted(file for file in state.named_files() if file < self._first), self._first)
             length = min(self._max_file_length, FIRST_FILE_BYTES)
             header = Header(
                 epoch,
@@ -339,7 +338,7 @@ class Promotion:
             self._broker,
             "rotation",
             {file: end},  # prove: promotions-rotation-names-the-end "file: end"
-            (*sorted((follower.state.files.keys() - follower.state.given_up) | {file}), file + 1),
+            (*sorted(follower.state.named_files() | {file}), file + 1),
             sync=self._sync,
             length=self._max_file_length,
             set=authority.set_header(),

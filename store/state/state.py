@@ -889,6 +889,10 @@ class State:
             self.files[file] = FileState()
             self.tail.touched_files.add(file)
 
+    def named_files(self) -> set[int]:
+        """The files that a header of now names: not those that were given up, though they may not be unlinked yet."""
+        return self.files.keys() - self.given_up  # prove: headers-name-no-holes " - self.given_up" -> " - set()"
+
     def lose_file(self, file: int, *, is_damage: bool = False) -> list[tuple[int, int, Entry]]:
         """``file`` is not there any more. Messages that we still believe to live in it are let go of, and returned as
         (owner, order key, entry), subscriptions and transactions too: a master gave the file up after all that had

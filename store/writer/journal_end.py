@@ -212,9 +212,7 @@ class JournalEnd:
             self._broker,
             "rotation",
             {file: end},  # prove: rotation-names-the-end "file: end"
-            # Not what the directory lists: a file that was given up may not be unlinked yet.
-            # prove: rotation-names-no-holes " - self._state.given_up"
-            (*sorted((self._state.files.keys() - self._state.given_up) | {file}), file + 1),
+            (*sorted(self._state.named_files() | {file}), file + 1),
             sync=self._settings.journal_disk_sync_strategy,
             length=self._settings.journal_max_file_length,
             set=authority.set_header(),

@@ -20,6 +20,13 @@ def standby_of(
     return Standby(directory, f"{directory}/index", broker, settings, disk=cast(Disk, disk), **others)
 
 
+def follow_to_end(standby: Standby) -> None:
+    """Follow a master that goes on removing files: what is removed while it is read ends that reading."""
+    standby.follow()
+    while not standby.follower.has_caught_up:
+        standby.follow()
+
+
 def begin(standby: Standby, **options: Any) -> Store:
     """Write the header of a promotion that has put up its fence and has read; nobody runs its loop."""
     return standby.begin(

@@ -82,7 +82,7 @@ def test_a_file_of_a_late_linker_is_not_the_fence_of_a_master_that_slept(directo
         assert len(third.bodies()) == 10
 
 
-# proves: hole-is-given-up, promotion-names-what-it-read, rotation-names-no-holes
+# proves: hole-is-given-up, headers-name-no-holes
 @pytest.mark.parametrize("rotates", [False, True])
 def test_a_file_of_a_late_linker_is_no_file_that_a_header_names(directory: str, rotates: bool) -> None:
     """It stands in the place of a file that was given up. Who read that long ago would miss what was in it."""

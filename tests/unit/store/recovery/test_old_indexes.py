@@ -21,7 +21,7 @@ from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.promises import Added, Prepared, PromisingTerm, Removed, difference, seen
 from tests.support.crash.recording_disk import RecordingDisk
 from tests.support.prove import SEED, rounds
-from tests.support.store.standbys import standby_of
+from tests.support.store.standbys import follow_to_end, standby_of
 from tests.support.store.store_harness import KIB, RESTLESS, Q, Term
 
 pytestmark = pytest.mark.promise("acknowledged-stays-gone", "confirmed-survives")
@@ -165,13 +165,38 @@ def test_a_late_fence_in_the_number_of_a_file_is_not_that_file(directory: str, c
         files.prepare("late", 4_096)
         files.publish("late", file)
         again = standby_of(directory, "old")
-        again.follow()
+        follow_to_end(again)
         held = [entry.message_id for o in again.state.owners.values() for _, entry in again.state.entries(o.id, 0)]
         assert {*held} - {each.message.message_id for each in more} == expected
         again.close()
         assert sorted(os.listdir(f"{directory}/index")) == ["a", "old"], "no index was set aside"
     with Term(directory, "old", RESTLESS) as promoted:
         assert len(promoted.bodies()) == len(expected) + len(more)
+
+
+# proves: standby-passes-unnamed-files
+def test_a_standby_reads_on_behind_a_late_fence(directory: str) -> None:
+    """It stands before the gap into which the fence was linked."""
+    with Term(directory, "a", RESTLESS) as term:
+        term.add_durably(1)
+        before = term.position.file
+        standby = standby_of(directory, "old")
+        standby.follow()
+        while term.position.file == before:
+            term.take(term.add_durably(10, body=b"x" * 2_000))
+        given_up = term.position.file
+        while os.path.exists(f"{directory}/db-{given_up}.log"):
+            term.take(term.add_durably(30, body=b"x" * 2_000))
+        gone = term.position.file
+        while term.position.file == gone:  # until a header does not name it
+            term.take(term.add_durably(30, body=b"x" * 2_000))
+        files = JournalFiles(directory)
+        files.prepare("late", 4_096)
+        files.publish("late", given_up)
+        follow_to_end(standby)
+        assert standby.state.position is not None
+        assert standby.state.position.file == term.position.file
+        standby.close()
 
 
 @pytest.mark.parametrize("number", range(LIVES))
