@@ -27,6 +27,7 @@ from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Subscribe
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.delivery import Outlet, Subscription, volatile_entry
+from tandemmq.broker.core.memory import TOLD_BYTES, Kind
 from tandemmq.broker.core.names import Pattern, is_advisory
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
@@ -131,6 +132,7 @@ class Advising(Part):
         told = self._told.setdefault(client, {})
         told[temporary] = None
         self._knowing.setdefault(temporary, set()).add(client)
+        client.holder.add(Kind.STATE, TOLD_BYTES)
         if len(told) > TOLD_MAX:
             self._forget(client, next(iter(told)))
         topic, listeners = self._destinations.listeners_of(name)
@@ -202,6 +204,7 @@ class Advising(Part):
     def _forget(self, client: Client, temporary: Destination) -> None:
         """It counts no more that ``client`` was given the name of that."""
         told, knowing = self._told[client], self._knowing[temporary]
+        client.holder.add(Kind.STATE, -TOLD_BYTES)
         del told[temporary]
         knowing.discard(client)
         if not told:

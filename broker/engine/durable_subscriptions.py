@@ -10,6 +10,7 @@ from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client, ReceiptDue
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Subscribe, refusal
 from tandemmq.broker.core.delivery import Subscription
+from tandemmq.broker.core.memory import PART_BYTES, Kind
 from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, SharedSubscriber, name_of
@@ -72,6 +73,7 @@ class DurableSubscriptions(Part):
             # As JMS wants it: under the same name begins another one.
             durable.check_unused()
             yield from self.delete(durable, None)
+        self._check_room(asked, 1)
         self._destinations.add_durable(asked)
         return asked
 
@@ -97,6 +99,7 @@ class DurableSubscriptions(Part):
             if pace.is_full():
                 yield
         missing = yield from self._missing(durable, pace)
+        self._check_room(durable, len(missing))
         count = len(missing) + 1  # and this work itself
         stored = _Stored(client, command.receipt, count, subscription, known)
         if holding is not None:
@@ -121,6 +124,22 @@ class DurableSubscriptions(Part):
         stored.count -= 1
         if not stored.count:
             yield from self._serve(stored, durable)
+
+    def _check_room(self, durable: DurableSubscriber, parts: int) -> None:
+        """ClientError when it would have so many parts more, and they would take too much memory."""
+        memory = self._memory
+        if parts and memory.by_kind[Kind.STATE] + parts * PART_BYTES > memory.free_for_destinations:
+            raise refusal(
+                f"Durable subscription {durable.name} takes more memory than there is",
+                f"memory_limit of the broker is {memory.limit} bytes.",
+                ErrorKind.RESOURCE,
+            )
+
+    def end_empty(self, durable: DurableSubscriber) -> Work[None]:
+        """It was refused: it ends, unless it was there before and has something."""
+        is_there = self._destinations.durables.get(subscription_key(durable.client_id, durable.name)) is durable
+        if is_there and not durable.parts and durable.record is None:
+            yield from self.delete(durable, None)
 
     def _is_stored(self, stored: _Stored, durable: DurableSubscriber, part: DurableSubscription | None = None) -> None:
         """If this was the last one that waited for the store, all of it is served from now on."""
@@ -217,6 +236,7 @@ class DurableSubscriptions(Part):
         if durable is None:
             topics = Destination(DestinationKind.TOPIC, share.partition("/")[2])
             durable = SharedSubscriber(CLIENT_ID, share, topics, None, False)
+            self._check_room(durable, 1)
             self._destinations.add_durable(durable)
         assert isinstance(durable, SharedSubscriber), "no client has that id"
         durable.users[subscription] = may_read
@@ -226,7 +246,12 @@ class DurableSubscriptions(Part):
             owner = self._store.subscription(client.client_id(), name, names.MQTT_SHARES)
             holding = Holding(owner, client.client_id(), name, share, client.principal.owner)
             self._destinations.holdings.add(holding)
-        yield from self.begin(durable, subscription, client, command, may_read, holding)
+        try:
+            yield from self.begin(durable, subscription, client, command, may_read, holding)
+        except ClientError:
+            if holding is not None:
+                self._destinations.holdings.remove(holding)
+            raise
 
     def _hold(self, holding: Holding, stored: Then) -> None:
         share = names.MQTT_SHARES._replace(name=holding.share)

@@ -9,6 +9,7 @@ from itertools import chain
 from operator import attrgetter
 
 from tandemmq.broker.core.delivery import Delivery, Entry, Subscription
+from tandemmq.broker.core.memory import CHOICE_BYTES, QUEUE_LINK_BYTES, Kind, Memory
 from tandemmq.broker.core.queue.browse import Browse, in_order_of_queue, not_placed
 from tandemmq.broker.core.queue.lanes import LOOKED_AT_MAX, with_space
 from tandemmq.broker.core.queue.likeness import Likeness
@@ -27,6 +28,11 @@ GATHERED_MAX = 10_000
 
 _position = attrgetter("position")
 _weight = attrgetter("weight")
+
+
+def _link_bytes(subscription: Subscription) -> int:
+    """What its place in a queue takes."""
+    return QUEUE_LINK_BYTES if subscription.selector is None else QUEUE_LINK_BYTES + CHOICE_BYTES
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -96,9 +102,11 @@ class Queue(Window):
         self._recall()
         self._reroute(newcomers=consumers)
 
-    def open(self, subscription: Subscription) -> None:
-        """``subscription`` takes part from now on, or when the queue is not paused any more."""
-        subscription.queues[self] = None
+    def open(self, subscription: Subscription, payer: Memory | None = None) -> None:
+        """``subscription`` takes part from now on, or when the queue is not paused any more. ``payer``: where that
+        counts; None: for its client."""
+        counted = subscription.queues[self] = payer or subscription.outlet.holder
+        counted.add(Kind.STATE, _link_bytes(subscription))
         if self._set_aside is not None and not subscription.takes_paused:
             self._set_aside.append(subscription)
             return
@@ -112,6 +120,9 @@ class Queue(Window):
             self.routes.join(subscription)
 
     def close(self, subscription: Subscription, came_back: deque[Entry] | None = None) -> Work[None]:
+        counted = subscription.queues.pop(self, None)
+        if counted is not None:
+            counted.add(Kind.STATE, -_link_bytes(subscription))
         is_consumer = subscription in self.consumers
         if is_consumer:
             self.consumers.remove(subscription)
@@ -156,8 +167,10 @@ class Queue(Window):
         if pace.is_full(1 + count // COPIED):
             yield
         every = chain.from_iterable(entries), chain.from_iterable(behind)
-        volatile = yield from in_order_of_queue(*every, pace, is_prioritized=self.is_prioritized)
-        return Browse(subscription, self.owner, self._settings, volatile, count, is_prioritized=self.is_prioritized)
+        volatile, kept = yield from in_order_of_queue(*every, pace, is_prioritized=self.is_prioritized)
+        browse = Browse(subscription, self.owner, self._settings, volatile, count, is_prioritized=self.is_prioritized)
+        yield from browse.keep(kept, pace)
+        return browse
 
     def _is_of_this(self, entry: Entry) -> bool:
         return entry.queue is self
@@ -170,6 +183,8 @@ class Queue(Window):
         self._is_long = self._gathers > GATHERED_MAX
         if not self._needs_routes:
             self._gather()
+            if routes is not None:
+                routes.end_groups()
             self.routes = None
             return
         if routes is None:
@@ -364,6 +379,7 @@ class Queue(Window):
         entries = [*self.expired, *self.ready, *self.returned.entries(), *self.levels.take_all()]
         if self.routes is not None:
             entries += self.routes.clear()
+            self.routes.end_groups()
         self.expired.clear()
         self.ready.clear()
         self.ready_weight = 0
