@@ -48,8 +48,8 @@ NAMED_BYTES = 250
 PART_BYTES = 5_300
 SENDER_BYTES = 340
 # The subscriptions with wildcards that topics share: each set of them, and each place there.
-AUDIENCE_BYTES = 300
-MEMBER_BYTES = 8
+AUDIENCE_BYTES = 340
+MEMBER_BYTES = 20
 PRODUCER_BYTES = 500
 TRANSACTION_BYTES = 700
 # A temporary destination of another client, of which a client knows.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections.abc import Callable, Collection
 from operator import attrgetter
 from typing import Any
@@ -16,6 +17,8 @@ from tandemmq.store.records.message import Destination
 
 # So many members of audiences are looked through in the time of an item of a step.
 _MEMBERS = 64
+# So many audiences that ended are remembered for a subscription, and as many as it is in.
+_ENDED = 64
 
 
 class Watch:
@@ -38,11 +41,15 @@ class Audience:
     that have the same subscriptions share it. So a subscription and a topic take nothing for each other: 600
     subscriptions in 6,000 topics are one tuple. 0: it is for one message, because there is no memory to keep it."""
 
-    __slots__ = ("expensive", "members", "topics")
+    __slots__ = ("expensive", "members", "number", "topics")
 
     def __init__(self, members: tuple[Subscription, ...]) -> None:
-        self.members: tuple[Any, ...] = members  # Subscriptions, of the kind that topics have
+        self.number = 0  # as Watching knows it
         self.topics = 0
+        self.set_members(members)
+
+    def set_members(self, members: tuple[Subscription, ...]) -> None:
+        self.members: tuple[Any, ...] = members  # Subscriptions, of the kind that topics have
         self.expensive = sum(each.is_expensive for each in members)
 
     @property
@@ -53,15 +60,28 @@ class Audience:
 NO_AUDIENCE = Audience(())
 
 
+class _Places:
+    """The numbers of the audiences that one subscription is in, and of some that ended. ``count``: those that did
+    not. A number takes eight bytes: a dictionary would take ten times as much for each pair."""
+
+    __slots__ = ("count", "numbers")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.numbers = array("Q")
+
+
 class Watching:
     """The patterns for one kind of destination. ``version``: how many have come so far."""
 
-    __slots__ = ("_audiences", "_by_members", "_memory", "_patterns", "version")
+    __slots__ = ("_audiences", "_by_members", "_memory", "_number", "_patterns", "_places", "version")
 
     def __init__(self, memory: Memory) -> None:
         self._patterns: PatternTrie[Watch] = PatternTrie()
         self._memory = memory
-        self._audiences: dict[Audience, None] = {}
+        self._audiences: dict[int, Audience] = {}
+        self._number = 0  # of the latest of these
+        self._places: dict[Subscription, _Places] = {}
         # Of each members one of the audiences, which topics take that come to have the same.
         self._by_members: dict[tuple[Subscription, ...], Audience] = {}
         self.version = 0
@@ -86,7 +106,8 @@ class Watching:
         members = dict.fromkeys(each for each in former.members if each.is_open)
         for watch in self.of(topic.name):
             subscription = watch.subscription
-            if subscription not in members and subscription not in named and watch.may_read(topic):
+            is_new = subscription.is_open and subscription not in members and subscription not in named
+            if is_new and watch.may_read(topic):
                 members[subscription] = None
         key = tuple(members)
         if former.topics and key == former.members:
@@ -99,9 +120,7 @@ class Watching:
             found = Audience(key)
             if not self._memory.has_room_for_state:
                 return found
-            self._audiences[found] = None
-            self._by_members[key] = found
-            self._memory.add(Kind.STATE, found.bytes)
+            self._begin(found)
         found.topics += 1
         return found
 
@@ -113,25 +132,68 @@ class Watching:
                 self._end(audience)
 
     def forget(self, subscription: Subscription) -> Work[None]:
-        """``subscription``, which is not open any more and has no pattern, leaves all audiences, in steps."""
+        """``subscription``, which is not open any more and has no pattern, leaves all audiences, in steps; so do all
+        others of these that are not open: clients end with many subscriptions at once."""
+        places = self._places.get(subscription)
+        if places is None:
+            return
         pace = Pace()
-        for audience in list(self._audiences):
-            members = audience.members
-            if subscription in members and audience.topics:
-                self._end(audience)
-                audience.members = tuple(each for each in members if each is not subscription)
-                audience.expensive = sum(each.is_expensive for each in audience.members)
-                if audience.members:
-                    self._audiences[audience] = None
-                    self._by_members.setdefault(audience.members, audience)
-                    self._memory.add(Kind.STATE, audience.bytes)
-                else:
-                    audience.topics = 0
-            if pace.is_full(1 + len(members) // _MEMBERS):
+        for number in places.numbers:
+            if not places.count:
+                return
+            audience = self._audiences.get(number)
+            items = 1
+            if audience is not None:
+                items += len(audience.members) // _MEMBERS
+                if subscription in audience.members:
+                    self._let_go(audience)
+            if pace.is_full(items):
                 yield
 
+    def _let_go(self, audience: Audience) -> None:
+        """Its members that are not open any more leave it."""
+        former = audience.members
+        self._take_out(audience)
+        audience.set_members(tuple(each for each in former if each.is_open))
+        if audience.members:
+            self._by_members.setdefault(audience.members, audience)
+            self._memory.add(Kind.STATE, audience.bytes)
+        else:
+            audience.topics = 0
+            del self._audiences[audience.number]
+        for each in former:
+            if not each.is_open:
+                self._left(each)
+
+    def _begin(self, audience: Audience) -> None:
+        self._number = number = audience.number = self._number + 1
+        self._audiences[number] = audience
+        self._by_members[audience.members] = audience
+        self._memory.add(Kind.STATE, audience.bytes)
+        for each in audience.members:
+            places = self._places.get(each)
+            if places is None:
+                places = self._places[each] = _Places()
+            places.numbers.append(number)
+            places.count += 1
+
     def _end(self, audience: Audience) -> None:
-        del self._audiences[audience]
+        del self._audiences[audience.number]
+        self._take_out(audience)
+        for each in audience.members:
+            self._left(each)
+
+    def _take_out(self, audience: Audience) -> None:
+        """It does not count, and no topic comes to have it."""
         if self._by_members.get(audience.members) is audience:
             del self._by_members[audience.members]
         self._memory.add(Kind.STATE, -audience.bytes)
+
+    def _left(self, subscription: Subscription) -> None:
+        """``subscription`` is in one audience less."""
+        places = self._places[subscription]
+        places.count -= 1
+        if not places.count:
+            del self._places[subscription]
+        elif len(places.numbers) > 2 * places.count + _ENDED and subscription.is_open:
+            places.numbers = array("Q", [each for each in places.numbers if each in self._audiences])

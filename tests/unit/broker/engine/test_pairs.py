@@ -250,6 +250,23 @@ def test_topics_with_the_same_subscribers_share_one_audience(make_harness: Any) 
     assert [len(each.subscribers) for each in topics] == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize(("own", "leaving"), [("{0}.>", 1), ("*.{0},>", 60)], ids=["alone", "together"])
+def test_who_leaves_looks_at_its_own_audiences_once(make_harness: Any, own: str, leaving: int) -> None:
+    """Not at all that there are; and however many subscriptions end with it."""
+    harness = make_harness()
+    clients = [harness.client() for _ in range(60 if leaving == 1 else 1)]
+    for number in range(60):
+        clients[number % len(clients)].subscribe(f"{number}", topic(own.format(number)), AckMode.AUTO)
+        harness.destinations.topic(topic(f"{number}.x")).subscribers  # noqa: B018
+        harness.destinations.topic(topic(f"x.{number}")).subscribers  # noqa: B018
+    shorten_steps(harness.patch, 1)
+    steps = harness.count(Harness, "step")
+    clients[0].vanish()
+    assert steps.count <= (10 if leaving == 1 else 200)
+    left = [len(each.subscribers) for each in harness.destinations.topics()]
+    assert sum(left) == (59 if leaving == 1 else 0)
+
+
 def test_what_a_subscription_with_wildcards_loses_counts_once_for_its_topic(make_harness: Any) -> None:
     harness = make_harness(topic_pending_messages=2)
     client, sender = harness.client(), harness.client()
