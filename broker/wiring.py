@@ -274,6 +274,7 @@ class Parts:
                 milliseconds,
                 call_later=asyncio.get_running_loop().call_later,
                 start=slices.start,
+                start_first=slices.start_first,
                 in_thread=partial(_in_thread, self.working),
                 prepare_in_thread=partial(_in_thread, self.preparing),
                 zone=LocalZone(),

@@ -10,10 +10,14 @@ from typing import TypeVar
 
 from tandemmq.broker.core.delivery import Selector
 from tandemmq.broker.core.memory import Holder
-from tandemmq.broker.core.slices import CLOCK, Work
+from tandemmq.broker.core.slices import CLOCK, STEP_SECONDS, Work
 from tandemmq.store.records.message import Message
 
 T = TypeVar("T")
+
+#: Of each PERIOD_SECONDS, that publishers together wait for expensive selectors of subscribers, and for one more.
+ASKED_SECONDS = STEP_SECONDS / 2
+PERIOD_SECONDS = 0.005
 
 
 def charged(work: Work[T], holder: Holder) -> Work[T]:
@@ -40,3 +44,28 @@ def takes(selector: Selector, message: Message, holder: Holder | None) -> bool:
     if holder is not None:
         holder.busy += took
     return found
+
+
+class Asking:
+    """What is asked at once, of all that publishers have to wait for."""
+
+    __slots__ = ("_began", "_spent")
+
+    def __init__(self) -> None:
+        self._began = self._spent = 0.0
+
+    def takes(self, selector: Selector, message: Message, holder: Holder) -> bool | None:
+        """As the function; None: ask later, for enough was asked lately."""
+        now = CLOCK.now()
+        if not 0.0 <= now - self._began < PERIOD_SECONDS:
+            self._began = now
+            self._spent = 0.0
+        elif self._spent >= ASKED_SECONDS:
+            return None
+        apart = CLOCK.apart
+        found = takes(selector, message, holder)
+        self._spent += CLOCK.apart - apart
+        return found
+
+
+ASKING = Asking()

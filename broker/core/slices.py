@@ -24,6 +24,10 @@ ITEMS = 256
 STEP_SECONDS = 0.001
 #: Items between two looks at the clock: they take half a millisecond, or a few of them.
 LOOK = 64
+#: A message that a cheap selector is asked about is an item, and one more for so many bytes: its properties may have to
+#: be decoded.
+WEIGHED_BYTES = 512
+HEAVY_BYTES = LOOK * WEIGHED_BYTES
 
 
 def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:

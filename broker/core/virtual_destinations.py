@@ -55,6 +55,22 @@ class Composite:
                 yield
         return found
 
+    def known(self, message: Message, *, asks: bool) -> tuple[list[Destination], bool]:
+        """Where ``message`` is sent on, and whether it is kept, as far as that is known at once: no expensive selector
+        is asked unless ``asks``, and what only these may bring is left out."""
+        found = []
+        is_taken = is_open = False
+        for each in self.forward_to:
+            selector = each.selector
+            if selector is not None and not selector.is_cheap and not asks:
+                is_open = True
+            elif selector is None or selector.matches(message):
+                found.append(each.destination)
+                is_taken = True
+        if self.send_when_not_matched:
+            return found, not is_taken and not is_open
+        return found, not self.forward_only
+
     def keeps(self, takers: Sequence[Destination]) -> bool:
         """Whether it keeps a message that ``takers`` get."""
         return not takers if self.send_when_not_matched else not self.forward_only

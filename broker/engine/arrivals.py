@@ -11,7 +11,7 @@ from tandemmq.broker.core.commands import Receipt
 from tandemmq.broker.core.delivery import Outlet
 from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.queue.queue import Queue
-from tandemmq.broker.core.slices import ITEMS, Pace, Work, pause
+from tandemmq.broker.core.slices import HEAVY_BYTES, ITEMS, Pace, Work, pause
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.fan_out import NOBODY
@@ -173,7 +173,7 @@ class Arrivals(Part):
         if isinstance(topic, Topic):
             self._fan_out.publish(topic, message, origin)
             count += len(topic.subscribers)
-            if topic.is_expensive:
+            if topic.expensive or add.size > HEAVY_BYTES:
                 self.pace.look_next()
         for owner in add.owners:
             queue = self.by_owner.get(owner)
@@ -192,7 +192,7 @@ class Arrivals(Part):
 
 def _is_expensive(target: Target) -> bool:
     """Whether to show it a message may take a part of a step, by selectors."""
-    return target.is_expensive if isinstance(target, Topic) else target.routes is not None
+    return target.expensive > 0 if isinstance(target, Topic) else target.routes is not None
 
 
 def origin_of(client: Client | None) -> Outlet:

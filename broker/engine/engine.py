@@ -129,6 +129,7 @@ class Engine:
         self.check = guarded.check
         self._in_thread = loop.in_thread
         self._start = start = loop.start
+        self._start_first = loop.start_first or start
         self._settings = settings
         self._is_looking = False
         self._on_drained = on_drained
@@ -473,7 +474,7 @@ class Engine:
             except StopIteration:
                 pass
             else:
-                self._start(work)
+                self._start_first(work)
         if not self.is_congested:
             self._on_drained()
 

@@ -333,7 +333,7 @@ class Sender(Part):
     def is_stored(self, client: Client, message: Message) -> bool:
         """Whether the store may have to keep the message, or a copy of it. Where that takes steps to say, it may."""
         return message.persistent and any(
-            self._may_be_stored(message, target, client) for target in self.router.targets(client, message)
+            self._may_be_stored(message, target, client) for target in self.router.targets(client, message, asks=True)
         )
 
     def _may_be_stored(self, message: Message, target: Target, client: Client) -> bool:

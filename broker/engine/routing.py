@@ -17,7 +17,7 @@ from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.broker.core.private_access import refused_private
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
-from tandemmq.broker.core.slices import Pace, Work, at_once
+from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.core.virtual_destinations import FORWARDS_MAX
 from tandemmq.broker.engine.scheduler import is_management, may_be_scheduled
@@ -161,9 +161,12 @@ class Router(Part):
                 yield
         return False
 
-    def _may_be_wanted(self, queue: Queue, topic: Destination) -> bool:
-        """No false No, and no selector is asked."""
-        return bool(queue.users) or not self._destinations.is_selector_aware(queue.destination, topic.name)
+    def _is_known_to_be_wanted(self, queue: Queue, message: Message, topic: Destination, *, asks: bool) -> bool:
+        """As ``_is_wanted``, at once: an expensive selector takes nothing unless it ``asks``."""
+        return not self._destinations.is_selector_aware(queue.destination, topic.name) or any(
+            selector is None or ((selector.is_cheap or asks) and selector.matches(message))
+            for selector in (each.selector for each in queue.users)
+        )
 
     def _aged(self, message: Message, policy: DestinationPolicy) -> Message:
         """As old as the policy lets it become."""
@@ -172,33 +175,33 @@ class Router(Part):
         expiration = policy.expiration(message.timestamp, message.expiration)
         return message if expiration == message.expiration else altered(message, expiration=expiration)
 
-    def targets(self, client: Client, message: Message) -> Iterator[Target]:
-        """As ``routes``, at once, without copies, and with all that may get one by their consumers' selectors."""
+    def targets(self, client: Client, message: Message, *, asks: bool = False) -> Iterator[Target]:
+        """As ``routes``, at once and without copies. What only an expensive selector may bring is left out, unless
+        it ``asks`` these, which may take long."""
         destination = message.destination
         for part in (destination,) if destination == PENDING else names.split(destination):
             if part == PENDING:
                 assert self.pending is not None, "only the scheduler makes such messages"
                 yield self.pending
                 continue
-            yield from self._targets_of_one(client, message, part, 0)
+            yield from self._targets_of_one(client, message, part, 0, asks)
 
     def _targets_of_one(
-        self, client: Client, message: Message, destination: Destination, forwards: int
+        self, client: Client, message: Message, destination: Destination, forwards: int, asks: bool
     ) -> Iterator[Target]:
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
-        takers = [] if composite is None else at_once(composite.takers(message, Pace()))
-        keeps = composite is None or composite.keeps(takers)
+        takers, keeps = ([], True) if composite is None else composite.known(message, asks=asks)
         if mirrored is not None and keeps:
             takers.append(mirrored.topic(destination.name))
         for taker in takers if forwards < FORWARDS_MAX else ():
-            yield from self._targets_of_one(client, message, taker, forwards + 1)
+            yield from self._targets_of_one(client, message, taker, forwards + 1, asks)
         if not keeps:
             return
         yield self._destinations.route(destination, client.principal.owner)
         if is_virtual:
             for queue in map(self._destinations.queue, list(self._destinations.virtual_queues(destination.name))):
-                if self._may_be_wanted(queue, destination):
+                if self._is_known_to_be_wanted(queue, message, destination, asks=asks):
                     yield queue
 
     def known_target(self, client: Client, message: Message) -> Target | None:

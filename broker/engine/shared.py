@@ -21,9 +21,10 @@ from tandemmq.broker.engine.ports import CallLater, InThread, Start, Store
 @dataclass(frozen=True, slots=True)
 class Loop:
     """Time, and who does what takes some. ``clock`` gives milliseconds since 1970; ``call_later(seconds, function)`` is
-    the loop's; ``start`` has what is long done in slices; ``in_thread(work, then)`` does what takes too long for the
-    loop, and calls ``then`` on it afterwards, ``prepare_in_thread`` what takes very long; cron entries are meant in
-    ``zone``; ``monotonic`` gives seconds, for what is measured."""
+    the loop's; ``start`` has what is long done in slices, ``start_first`` (None: ``start``) what everybody waits for;
+    ``in_thread(work, then)`` does what takes too long for the loop, and calls ``then`` on it afterwards,
+    ``prepare_in_thread`` what takes very long; cron entries are meant in ``zone``; ``monotonic`` gives seconds, for
+    what is measured."""
 
     clock: Callable[[], int]
     call_later: CallLater = lambda seconds, function: None
@@ -32,6 +33,7 @@ class Loop:
     prepare_in_thread: InThread = at_once_on_the_loop
     zone: tzinfo = UTC
     monotonic: Callable[[], float] = time.monotonic
+    start_first: Start | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class Sifting(Part):
     def _sift_one(self, subscription: TopicSubscription) -> None:
         message = subscription.unsifted[0].message
         dropped = subscription.dropped
-        delivery = subscription.sift()
+        delivery = subscription.sift(self._clock())
         topic = self._destinations.by_name.get(message.destination)
         if isinstance(topic, Topic):
             topic.dropped += subscription.dropped - dropped

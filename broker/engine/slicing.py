@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import time
 from collections import deque
@@ -34,25 +35,26 @@ class _Making:
 
     __slots__ = ("of", "took", "work")
 
-    def __init__(self, of: Slices, work: Work[Any]) -> None:
+    def __init__(self, of: Slices, work: Work[Any], took: float) -> None:
         self.of = of
         self.work = work
-        self.took = 0.0
+        self.took = took
 
 
 class _Line:
-    """All works of one loop, for whichever Slices: short ones first, then one slice of the long ones."""
+    """All works of one loop, for whichever Slices: a slice of the first, then short ones, then one of the long ones."""
 
-    __slots__ = ("_clock", "_is_called", "_long", "_short")
+    __slots__ = ("_clock", "_first", "_is_called", "_long", "_short")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._is_called = False
+        self._first: deque[_Making] = deque()
         self._short: deque[_Making] = deque()
         self._long: deque[_Making] = deque()
 
     def add(self, making: _Making) -> None:
-        self._short.append(making)
+        (self._first if making.took < 0 else self._short).append(making)
         self._call(making.of.loop)
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -68,10 +70,13 @@ class _Line:
             self._make(self._clock() + TURN_SECONDS)
         finally:
             sys.setswitchinterval(switch_seconds)
-        if self._short or self._long:
-            self._call((self._short or self._long)[0].of.loop)
+        left = self._first or self._short or self._long
+        if left:
+            self._call(left[0].of.loop)
 
     def _make(self, ends: float) -> None:
+        if self._first:
+            self._slice(self._first.popleft(), ends)
         long = self._long.popleft() if self._long else None
         while self._short and self._clock() < ends:
             self._slice(self._short.popleft(), ends)
@@ -96,7 +101,10 @@ class _Line:
         if slices.is_over:
             return
         making.took += now - began
-        (self._long if making.took >= LONG_SECONDS else self._short).append(making)
+        if making.took < 0:
+            self._first.append(making)
+        else:
+            (self._long if making.took >= LONG_SECONDS else self._short).append(making)
 
 
 _LINES: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = WeakKeyDictionary()
@@ -122,7 +130,12 @@ class Slices:
     def start(self, work: Work[Any]) -> None:
         """Have the steps of ``work`` made, from the next turn on. What it raises is logged, and ends it."""
         self.under_way += 1
-        self._line.add(_Making(self, work))
+        self._line.add(_Making(self, work, 0.0))
+
+    def start_first(self, work: Work[Any]) -> None:
+        """As ``start``, of what everybody waits for: it has a slice in each turn, before all others."""
+        self.under_way += 1
+        self._line.add(_Making(self, work, -math.inf))
 
     async def run(self, work: Work[T]) -> T:
         """The outcome of ``work``. Raises what it raises."""

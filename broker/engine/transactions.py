@@ -176,7 +176,8 @@ class Transactions(Part):
                     return store_full(self._store.full_reason, message.destination, len(messages))
         if self._destinations.closed_to_producers:
             for message in self._to_be_stored(client, name):
-                closed = self._sender.closed(each.destination for each in self._router.targets(client, message))
+                targets = self._router.targets(client, message, asks=True)
+                closed = self._sender.closed(each.destination for each in targets)
                 if closed is not None:
                     return closed
         return None

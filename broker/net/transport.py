@@ -376,7 +376,9 @@ class Connection:
             return
         until = self._turns.begin()
         holder = self.holder
-        is_beyond_share = holder.busy > SHARE and self._turns.waiting > 0 and holder.is_beyond_share(until)
+        is_beyond_share = (
+            holder.busy > SHARE and self._turns.waiting > 0 and holder.is_beyond_share(until or self._turns.clock())
+        )
         if until and not is_beyond_share:
             self._understand(data, until)
         else:

@@ -33,11 +33,11 @@ _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">iBxxxxx")
 
 
-# Properties that are decoded in some milliseconds: so many, values of lists and maps included, and so many bytes of
-# them. These, in so few bytes, take less than one.
-QUICK_PROPERTIES_MAX = 4_000
+# Properties that are decoded in a millisecond: so many, values of lists and maps included, and so many bytes of them.
+# In so few bytes there are not more.
+QUICK_PROPERTIES_MAX = 1_000
 QUICK_BYTES_MAX = 1 << 20
-_QUICK_BYTES = 4096
+_QUICK_BYTES = 1024
 
 
 class OpenedMessage(Message):

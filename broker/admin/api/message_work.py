@@ -38,7 +38,7 @@ from tandemmq.broker.core.dead_letters import (
     MESSAGE_ID_PROPERTY,
 )
 from tandemmq.broker.core.selector import Selector, compile_selector
-from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.slices import WEIGHED_BYTES, Pace, Work
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import BATCH_MAX
 from tandemmq.broker.engine.slicing import Slices
@@ -141,7 +141,7 @@ class MessageWork:
             async for batch in batches:
                 for message in batch:
                     place += 1
-                    if place > after and (selector is None or await _takes(selector, message, pace)):
+                    if place > after and (selector is None or await takes(selector, message, pace)):
                         yield place, message
                 if loop.time() > end:
                     yield place, None
@@ -228,7 +228,7 @@ class MessageWork:
         pace = Pace()
         async with operator_client(self._engine, self._caller) as operator, aclosing(operator.browse(queue)) as batches:
             async for batch in batches:
-                chosen = [each for each in batch if selector is None or await _takes(selector, each, pace)][:left]
+                chosen = [each for each in batch if selector is None or await takes(selector, each, pace)][:left]
                 errors = await operator.do_all([Send(self._copied(target, each)) for each in chosen])
                 task.count("copied", errors.count(None))
                 _demand_all(errors)
@@ -377,10 +377,10 @@ def queue_of(name: str) -> Destination:
     return Destination(DestinationKind.QUEUE, name)
 
 
-async def _takes(selector: Selector, message: Message, pace: Pace) -> bool:
+async def takes(selector: Selector, message: Message, pace: Pace) -> bool:
     """Whether the selector takes it. The loop has other turns between those that are expensive, one at a time for all
     who ask."""
-    if selector.is_cheap and not pace.is_full():
+    if selector.is_cheap and not pace.is_full(1 + message.size // WEIGHED_BYTES):
         return selector.matches(message)
 
     def ask() -> Work[bool]:

@@ -17,7 +17,7 @@ from tandemmq.broker.core.memory import BROWSED_BYTES, Kind
 from tandemmq.broker.core.queue.ordering import in_order
 from tandemmq.broker.core.queue.priorities import KEY_BITS, key_of, priority_of
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.slices import WEIGHED_BYTES, Pace, Work
 from tandemmq.store.operations import Page, PagedMessage
 from tandemmq.store.records.message import Message
 from tandemmq.store.state.keys import RANKS
@@ -189,7 +189,8 @@ class Browse:
                 self._coming = None
             elif selector is None or selector.matches(message):
                 self._waiting.append(volatile_entry(message))
-            if is_full():
+            weight = 0 if message is None or selector is None else message.size // WEIGHED_BYTES
+            if is_full(1 + weight):
                 yield
 
     def dispatch(self, now: int) -> list[Delivery]:

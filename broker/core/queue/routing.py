@@ -26,19 +26,16 @@ from tandemmq.broker.core.queue.priorities import BOUNDS, NO_LIMIT, Levels, key_
 from tandemmq.broker.core.queue.skipped_ranges import SkippedRanges
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
-from tandemmq.broker.core.slices import LOOK, Pace, Work
+from tandemmq.broker.core.slices import LOOK, WEIGHED_BYTES, Pace, Work
 
 _weight = attrgetter("weight")
 _NOBODY: frozenset[Subscription] = frozenset()
 # So many messages are put into lanes by one call of ``dispatch``, or what a step has time for: the clock is read after
-# each message that is heavy, and where a selector is expensive, else once in LOOK. Fewer where many selectors are asked
-# about each: as many as CHOICES_FREE take as long as the rest. So does it to find among LOOKED_FREE consumers the owner
-# of a group.
+# each message where a selector is expensive, else once in LOOK. Fewer where many selectors are asked about each: as
+# many as CHOICES_FREE take as long as the rest. So does it to find among LOOKED_FREE consumers the owner of a group.
 PLACED_MAX = 2000
 CHOICES_FREE = 4
 LOOKED_FREE = 8
-# To decode the properties of a heavier message may take milliseconds.
-_HEAVY_BYTES = 8 * 1024
 # So many choices are asked about one message by one call.
 ASKED_MAX = 4000
 # So many that came, or came back, are sorted in by one call.
@@ -230,7 +227,7 @@ class Routes:
         is_timed = is_expensive
         if is_timed:
             pace.begin()
-        look_at = asks_left - LOOK
+        unwatched = 0  # since the clock was read
         groups = lanes.groups
         while backlog.count and asks_left > 0:
             entry, known = backlog.take()
@@ -243,10 +240,11 @@ class Routes:
             if not lanes.place(entry, known):
                 self.count -= 1
                 self._leave_out(entry, dequeued)
-            asks_left -= 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
-            is_due = is_expensive or asks_left <= look_at or entry.weight > _HEAVY_BYTES
-            if is_due and backlog.count:
-                look_at = asks_left - LOOK
+            asked = 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
+            asks_left -= asked
+            unwatched += asked + entry.weight // WEIGHED_BYTES
+            if (is_expensive or unwatched >= LOOK) and backlog.count:
+                unwatched = 0
                 if not is_timed:
                     is_timed = True
                     pace.begin()

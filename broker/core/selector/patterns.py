@@ -32,6 +32,9 @@ WAITING_MAX = 2_000
 HOLDING_MAX = 200
 # Characters whose transitions are remembered: so many for one unit of effort, and counted in pieces.
 _QUICK = 4
+# Instructions that are looked at for one unit, where a state is made.
+_MADE = 4
+_MAKING = 4  # and for each half of that
 _PIECE = 512
 # No place so far from the end passes for the end ("\r\n" is the longest line end).
 _TAIL = 2
@@ -106,7 +109,7 @@ class Pattern:
     def _step(self, state: _State, text: str, position: int) -> _State:
         """The state behind the character at ``position``; a match may begin there, too."""
         character = text[position]
-        self._effort.spend(len(state.waiting))
+        self._effort.spend(_MAKING + len(state.waiting) // _MADE)
         program = self._program
         return self._follow({0, *(at + 1 for at in state.waiting if program[at][1](character))}, text, position + 1)
 
@@ -135,7 +138,7 @@ class Pattern:
                 if each not in seen:
                     seen.add(each)
                     left.append(each)
-        self._effort.spend(len(seen))
+        self._effort.spend(_MAKING + len(seen) // _MADE)
         identity = frozenset(waiting), is_match
         state = self._known.get(identity)
         if state is None:

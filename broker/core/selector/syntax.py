@@ -16,8 +16,8 @@ from typing import Any
 
 NESTING_MAX = 50
 # Repetitions are written out, so this bounds x{1000}{1000}, too.
-INSTRUCTIONS_MAX = 500
-_REPEATED_MAX = 250
+INSTRUCTIONS_MAX = 2000
+_REPEATED_MAX = 1000
 
 CHARACTER, SPLIT, JUMP, PLACE, MATCH = range(5)
 Instruction = tuple[int, Any, int]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.charging import takes
+from tandemmq.broker.core.charging import ASKING, takes
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, Selector, Subscription, volatile_entry
 from tandemmq.broker.core.memory import PENDING_BYTES, TOPIC_LINK_BYTES, Kind
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
-from tandemmq.broker.core.slices import CLOCK, ITEMS, STEP_SECONDS, Pace, Work
+from tandemmq.broker.core.slices import ITEMS, WEIGHED_BYTES, Pace, Work
 from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.matching import NO_AUDIENCE, Audience, Watching
 from tandemmq.broker.core.topics.recovery import Kept
@@ -38,7 +38,8 @@ class TopicSubscription(Subscription):
     topics: dict[Topic, None] = field(default_factory=dict, init=False)
     pending: deque[Entry] = field(default_factory=deque, init=False)
     unsifted: deque[Entry] = field(default_factory=deque, init=False)
-    pending_bytes: int = field(default=0, init=False)  # of both
+    pending_bytes: int = field(default=0, init=False)
+    unsifted_bytes: int = field(default=0, init=False)
     dropped: int = field(default=0, init=False)
     # Called at each loss, if set.
     on_drop: Callable[[TopicSubscription, Message], None] | None = field(default=None, init=False)
@@ -47,11 +48,13 @@ class TopicSubscription(Subscription):
     # Called when something is ``unsifted`` and nothing was: ``sift`` is to be called until nothing is.
     on_unsifted: Callable[[TopicSubscription], None] | None = field(default=None, init=False)
     _messages_max: int = field(init=False)
+    _unsifted_max: int = field(init=False)
     _bytes_max: int = field(init=False)
 
     def __post_init__(self, settings: EngineSettings, pending_limit: int | None) -> None:
         Subscription.__post_init__(self)
         self._messages_max = settings.topic_pending_messages if pending_limit is None else max(1, pending_limit)
+        self._unsifted_max = settings.topic_pending_messages
         self._bytes_max = settings.topic_pending_bytes
 
     def hold(self, entry: Entry) -> int:
@@ -75,22 +78,21 @@ class TopicSubscription(Subscription):
         return self.dropped - dropped
 
     def put_off(self, entry: Entry) -> int:
-        """Its selector is asked about ``entry`` later, at its own client's expense. Bounded as what ``hold`` keeps: how
+        """Its selector is asked about ``entry`` later, at its own client's expense. The oldest go when there are too
+        many: no policy's limit holds, for the client is not slow, and nothing is told, for it might not want them. How
         many went."""
         if not self.is_open:
             return 0
         dropped = self.dropped
         unsifted = self.unsifted
         unsifted.append(entry)
-        self.pending_bytes += entry.weight
+        self.unsifted_bytes += entry.weight
         self.keep(entry, PENDING_BYTES)
         while len(unsifted) > 1 and (
-            len(unsifted) > self._messages_max or self.pending_bytes > self._bytes_max or not self._holder.has_space
+            len(unsifted) > self._unsifted_max or self.unsifted_bytes > self._bytes_max or not self._holder.has_space
         ):
-            lost = self._next_of(unsifted)
+            self._next_unsifted()
             self.dropped += 1
-            if self.on_drop is not None:
-                self.on_drop(self, lost.message)
         if len(unsifted) == 1:
             self._ask_for_sifting()
         return self.dropped - dropped
@@ -104,9 +106,11 @@ class TopicSubscription(Subscription):
         if self.unsifted and not self.is_recovering and self.on_unsifted is not None:
             self.on_unsifted(self)
 
-    def sift(self) -> Delivery | None:
+    def sift(self, now: int) -> Delivery | None:
         """Ask the selector about the oldest that is ``unsifted``. What it takes is to be delivered now, or waits."""
-        entry = self._next_of(self.unsifted)
+        entry = self._next_unsifted()
+        if 0 < entry.message.expiration <= now:
+            return None
         if self.selector is not None and not self.selector.matches(entry.message):
             return None
         if self.pending or self.credit <= 0 or not self.outlet.is_writable:
@@ -136,21 +140,23 @@ class TopicSubscription(Subscription):
 
     def _next(self) -> Entry:
         """The oldest waits no more."""
-        return self._next_of(self.pending)
-
-    def _next_of(self, waiting: deque[Entry]) -> Entry:
-        entry = waiting.popleft()
+        entry = self.pending.popleft()
         self.pending_bytes -= entry.weight
+        self.let_go(entry, PENDING_BYTES)
+        return entry
+
+    def _next_unsifted(self) -> Entry:
+        entry = self.unsifted.popleft()
+        self.unsifted_bytes -= entry.weight
         self.let_go(entry, PENDING_BYTES)
         return entry
 
     def let_go_of_all(self, pace: Pace) -> Work[None]:
         """It ended, with all that waited for it or was not acknowledged."""
-        for waiting in (self.pending, self.unsifted):
-            while waiting:
-                self._next_of(waiting)
-                if pace.is_full():
-                    yield
+        while self.pending or self.unsifted:
+            self._next() if self.pending else self._next_unsifted()
+            if pace.is_full():
+                yield
         self.clear()
 
 
@@ -159,8 +165,6 @@ def _is_expensive(selector: Selector | None) -> bool:
 
 
 _ROUND_MESSAGES = 128
-# Whoever publishes waits so long for the expensive selectors of subscribers, and for one more.
-ASKED_SECONDS = STEP_SECONDS / 2
 # To search so many is no slower than to make a set of them.
 _FEW = 8
 
@@ -252,7 +256,7 @@ class DurableSubscription(Queue):
                 wanted.append(paged)
             else:
                 unwanted.append(Entry(paged.message, paged.order_key, paged.location, paged.size, 0))
-            if is_full():
+            if is_full(1 + paged.size // WEIGHED_BYTES):
                 # What becomes durable until then is only counted by the queue (window.py, rule 3), and the page does
                 # not have it: so it does not end here, and the queue reads on.
                 page.is_end = False  # prove: sifted-page-has-no-end
@@ -289,7 +293,7 @@ class Topic:
     _owners: tuple[int, ...] | None = field(default=(), init=False)
     # Whether so many hold what is sent here, or are so long at the choice, that it takes steps.
     is_wide: bool = field(default=False, init=False)
-    # Subscriptions whose selectors are: durable ones, and plain ones.
+    # Subscriptions whose selectors may take a part of a step: durable ones, and plain ones.
     _expensive: int = field(default=0, init=False)
     _expensive_plain: int = field(default=0, init=False)
 
@@ -358,9 +362,9 @@ class Topic:
         self.is_wide = self._expensive > 0 or len(self.durables) > ITEMS
 
     @property
-    def is_expensive(self) -> bool:
-        """Whether to give a message to its plain subscribers may take a part of a step, by a selector."""
-        return self._expensive_plain + self._matched.expensive > 0
+    def expensive(self) -> int:
+        """How many of its plain subscribers have selectors that may take a part of a step."""
+        return self._expensive_plain + self._matched.expensive
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -405,11 +409,10 @@ class Topic:
             self.kept.add(message)
 
     def give(self, entry: Entry, origin: Outlet, subscribers: Iterable[TopicSubscription]) -> list[Delivery]:
-        """To each of ``subscribers``: delivered now, or kept waiting. One expensive selector is asked, and as many more
-        as there is time for; the others are asked later."""
+        """To each of ``subscribers``: delivered now, or kept waiting. Expensive selectors are asked as long as there is
+        time for them; the others are asked later."""
         deliveries: list[Delivery] = []
         message = entry.message
-        ends = 0.0
         for subscription in subscribers:
             outlet = subscription.outlet
             if subscription.no_local and outlet is origin:
@@ -423,13 +426,10 @@ class Topic:
                     if not selector.matches(message):
                         continue
                 else:
-                    now = CLOCK.now()
-                    if not ends:
-                        ends = now + ASKED_SECONDS
-                    elif now >= ends:
+                    is_taken = ASKING.takes(selector, message, outlet.holder)
+                    if is_taken is None:
                         self.dropped += subscription.put_off(entry)
-                        continue
-                    if not takes(selector, message, outlet.holder):
+                    if not is_taken:
                         continue
             if subscription.pending or subscription.credit <= 0 or not outlet.is_writable:
                 self.dropped += subscription.hold(entry)

@@ -25,6 +25,7 @@ from tandemmq.broker.core.commands import (
     ProtocolFailure,
     Receipt,
     Send,
+    Subscribe,
 )
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat, message_of, stored_frame
@@ -160,6 +161,8 @@ class OpenWireSession(Output):
                     commands.append(ack)
                 else:
                     self._understand(self._wire.decode(frame), commands)
+                    if commands and type(commands[-1]) is Subscribe and commands[-1].selector is not None:
+                        break  # to compile it may take a millisecond or some: others may have their turn now
             self.has_more = not self._is_over
         except (WireError, RecordDamaged, Unencodable) as error:
             commands.append(ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}")))

@@ -86,7 +86,8 @@ class StompSession(Output):
     _handlers: dict[str, Handler] = field(init=False)
     _is_over: bool = field(default=False, init=False)
     # An UNSUBSCRIBE ends the list of commands: until the engine has carried it out, deliveries may be asked for.
-    # So does a CONNECT: what follows it may depend on who the client is.
+    # So does a CONNECT: what follows it may depend on who the client is. And a SUBSCRIBE with a selector: to compile it
+    # may take a millisecond or some, so others may have their turn before the next one.
     _is_pausing: bool = field(default=False, init=False)
     _leaving: StompSubscription | None = field(default=None, init=False)
     has_more: bool = field(default=False, init=False)
@@ -313,6 +314,8 @@ class StompSession(Output):
         subscription.destination = command.destination
         subscription.transformation = headers.get("transformation")
         subscription.is_browser = command.is_browser
+        if command.selector is not None:
+            self._is_pausing = True
         return command
 
     def _unsubscribe(self, headers: Headers, body: bytes) -> Unsubscribe:

@@ -4,20 +4,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from itertools import count
 from random import Random
+from typing import Any
 
 import pytest
 
+from tandemmq.broker.admin.api.message_work import takes
 from tandemmq.broker.core import slices
-from tandemmq.broker.core.commands import AckMode, AddDestination
-from tandemmq.broker.core.policies import DestinationPolicy
+from tandemmq.broker.core.charging import ASKING
+from tandemmq.broker.core.commands import AckMode, AddDestination, Move
+from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.selector import compile_selector
 from tandemmq.broker.core.selector.effort import Effort
+from tandemmq.broker.core.slices import Pace
 from tandemmq.broker.core.topics.recovery import Recovery, RecoveryKind
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, VirtualDestinations, VirtualTopic
-from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.altered import altered
+from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.prove import rounds
 from tests.unit.broker.engine.conftest import ORDERS, PRICES, XA, Client, Harness, MakeHarness, advisor, shorten_steps
 
@@ -44,6 +50,7 @@ class Slow:
             begin(effort)
 
         patch.setattr(Effort, "begin", evaluate)
+        patch.setattr(ASKING, "_spent", 0.0)
         patch.setattr(slices.CLOCK, "now", lambda: 1.0 + self.count * slices.STEP_SECONDS)
 
     def most(self, harness: Harness, act: Callable[[], object]) -> int:
@@ -114,11 +121,64 @@ def test_a_message_to_a_topic(harness: Harness, slow: Slow, persistent: bool) ->
     harness.turn()
 
 
-@pytest.mark.parametrize("is_browser", [False, True])
-def test_one_selector_over_many_messages(harness: Harness, slow: Slow, is_browser: bool) -> None:
+def test_a_burst_of_messages_for_one_selector(harness: Harness, slow: Slow) -> None:
+    client, sender = listeners(harness, PRICES, 1), harness.client()
+
+    def burst() -> None:
+        for number in range(COUNT):
+            sender.send(f"{number}", PRICES, persistent=False, properties=WANTED)
+
+    assert slow.most(harness, burst) <= AT_ONCE_MAX
+    assert client.bodies == [f"{number}" for number in range(COUNT)]
+
+
+@pytest.mark.parametrize("wanted", [WANTED, {"a": "nothing"}])
+def test_a_burst_is_no_backlog_of_a_client_that_keeps_up(
+    make_harness: MakeHarness, slow: Slow, wanted: dict[str, Any]
+) -> None:
+    harness = make_harness(DestinationPolicy(pending_message_limit=1))
+    client = listeners(harness, PRICES, 1)
+    harness.client().send_all("abcdef", PRICES, properties=wanted).turn()
+    assert client.bodies == (list("abcdef") if wanted is WANTED else [])
+    assert harness.counts["dead_letters_total"] == 0
+
+
+def test_what_expires_before_its_selector_is_asked_is_not_given(harness: Harness, slow: Slow) -> None:
+    client, sender = listeners(harness, PRICES, 1), harness.client()
+    for body in "abc":
+        sender.send(body, PRICES, persistent=False, properties=WANTED, expiration=harness.now + 10)
+    harness.now += 1_000
+    harness.turn()
+    assert client.bodies == ["a"]
+
+
+@pytest.mark.parametrize("is_in_transaction", [False, True])
+def test_a_message_does_not_wait_for_a_forward_that_does_not_take_it(
+    make_harness: MakeHarness, is_in_transaction: bool
+) -> None:
+    closed, every = Destination(DestinationKind.QUEUE, "f0"), Destination(DestinationKind.QUEUE, "all")
+    forwards = (Forward(closed, compile_selector(SLOW)), Forward(Destination(DestinationKind.QUEUE, "f1")))
+    virtual = VirtualDestinations((Composite(DestinationKind.QUEUE, every.name, forwards),))
+    harness = make_harness(virtual_destinations=virtual)
+    harness.destinations.closed_to_producers.add(closed)
+    harness.client().send("waits", closed).turn()
+    sender = harness.client()
+    for name, wanted in (("1", {"a": "nothing"}), ("2", WANTED)):
+        if is_in_transaction:
+            sender.begin("t").send(name, every, transaction="t", properties=wanted).commit("t", name)
+        else:
+            sender.send(name, every, properties=wanted, receipt=name)
+        harness.turn()
+    assert sender.receipts == ["1"], "and what the forward takes waits for it"
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"is_browser": True}, {"ack": AckMode.RANGE}], ids=["consumer", "browser", "operator"]
+)
+def test_one_selector_over_many_messages(harness: Harness, slow: Slow, how: dict[str, Any]) -> None:
     harness.client().store(*range(COUNT), properties=WANTED)
     client = harness.client()
-    options = {"selector": SLOW, "is_browser": is_browser, "prefetch": COUNT}
+    options = {"selector": SLOW, "prefetch": COUNT, **how}
     assert slow.most(harness, lambda: client.subscribe(**options)) <= AT_ONCE_MAX
     assert client.bodies == [str(number) for number in range(COUNT)]
 
@@ -192,6 +252,72 @@ def test_queues_of_virtual_topics_and_forwards(make_harness: MakeHarness, slow: 
     assert slow.most(harness, lambda: sender.send("2", properties=properties, receipt="2")) <= AT_ONCE_MAX
     assert sender.receipts == ["2"]
     assert all(harness.figures(each.destination.name)["enqueued"] == 1 for each in forwards)
+
+
+def test_a_forward_while_another_sender_waits_for_room(make_harness: MakeHarness, slow: Slow) -> None:
+    narrow = Policies([PolicyEntry(DestinationKind.QUEUE, ORDERS.name, DestinationPolicy(memory_limit=1_000))])
+    every = Destination(DestinationKind.QUEUE, "all")
+    forwards = tuple(
+        Forward(Destination(DestinationKind.QUEUE, f"f{number}"), compile_selector(SLOW)) for number in range(COUNT)
+    )
+    virtual = VirtualDestinations((Composite(DestinationKind.QUEUE, every.name, forwards),))
+    harness = make_harness(narrow, virtual_destinations=virtual)
+    for _ in range(2):
+        harness.client().send("x" * 500, persistent=False).turn()
+    sender = harness.client()
+    send = {"persistent": False, "properties": WANTED, "receipt": "r"}
+    assert slow.most(harness, lambda: sender.send("1", every, **send)) <= AT_ONCE_MAX
+    assert sender.receipts == ["r"]
+    assert slow.count == COUNT, "and none is asked twice"
+
+
+@pytest.mark.parametrize("act", [Client.unsubscribe, Client.lose_socket])
+def test_what_comes_back(harness: Harness, slow: Slow, act: Callable[[Client], object]) -> None:
+    harness.client().store(*range(COUNT), properties=WANTED)
+    first = harness.client().subscribe(selector=SLOW, prefetch=COUNT)
+    harness.turn()
+    client = harness.client().subscribe(selector=f"{SLOW} AND TRUE", prefetch=COUNT)
+    harness.turn()
+    assert (len(first.bodies), client.bodies) == (COUNT, [])
+    assert slow.most(harness, lambda: act(first)) <= AT_ONCE_MAX
+    assert client.bodies == first.bodies
+
+
+def test_what_an_operator_moves_or_retries(harness: Harness, slow: Slow) -> None:
+    dead = Destination(DestinationKind.QUEUE, "dead")
+    harness.client().store(*range(10), destination=dead, properties=WANTED)
+    client = harness.client()
+    for number in range(COUNT):
+        client.subscribe(f"{number}", ORDERS, selector=f"{SLOW} AND n = {number} OR a = '{number}'")
+    operator = harness.client().subscribe(destination=dead, ack=AckMode.RANGE, selector=f"NOT ({SLOW}) OR TRUE")
+    harness.turn()
+
+    def act() -> None:
+        for each in list(operator.session.delivered):
+            message = altered(each.message, destination=ORDERS)
+            operator.handle(Move(each.subscription, each.tag, message, each.body))
+
+    assert slow.most(harness, act) <= AT_ONCE_MAX
+    assert len(operator.receipts) == 10
+    assert slow.count == 10 + 10 * COUNT
+
+
+def test_what_the_api_lists_or_copies(slow: Slow) -> None:
+    most = before = 0
+
+    async def choose() -> list[bool]:
+        def turn() -> None:
+            nonlocal most, before
+            most, before = max(most, slow.count - before), slow.count
+            loop.call_soon(turn)
+
+        loop, pace, selector = asyncio.get_running_loop(), Pace(), compile_selector(SLOW)
+        turn()
+        messages = [Message(ORDERS, f"ID:{number}", properties=WANTED) for number in range(COUNT)]
+        return [await takes(selector, message, pace) for message in messages]
+
+    assert asyncio.run(choose()) == [True] * COUNT
+    assert most <= AT_ONCE_MAX
 
 
 def test_what_who_comes_late_is_given_precedes_what_is_sent_then(make_harness: MakeHarness, slow: Slow) -> None:

@@ -74,6 +74,26 @@ async def test_what_is_long_has_its_turn_behind_what_is_not_and_none_waits_for_e
     assert rest.count("long") <= 50
 
 
+@pytest.mark.parametrize("count", [5, 300], ids=["long", "short"])
+async def test_what_everybody_waits_for_is_behind_nothing(count: int) -> None:
+    clock = Clock()
+    slices = Slices(asyncio.get_running_loop(), clock)
+    made: list[str] = []
+
+    def work(name: str) -> Work[None]:
+        for _ in range(200):
+            clock.now += 0.001
+            made.append(name)
+            yield
+
+    for _ in range(count):
+        slices.start(work("other"))
+    slices.start_first(work("first"))
+    while made.count("first") < 100:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0)
+    assert made.count("other") <= 100 * round((TURN_SECONDS + SLICE_SECONDS) * 1000)
+
+
 async def test_all_works_of_a_loop_share_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setitem(slicing._LINES, asyncio.get_running_loop(), slicing._Line(clock))

@@ -276,3 +276,16 @@ async def test_a_client_beyond_its_share_waits_behind_those_that_came_too_late(t
     await timed_bench.until(lambda: len(timed_bench.engine.commands) > before)
     assert connection.holder.is_beyond_share(10.5)
     assert not connection.holder.is_beyond_share(11.0), "each second begins anew"
+
+
+async def test_what_a_client_took_long_ago_does_not_count_in_a_turn_that_is_used_up(timed_bench: Any) -> None:
+    await timed_bench.connected()
+    (connection,) = timed_bench.server.connections
+    turns = connection._turns
+    connection.holder.busy = 2 * SHARE
+    turns.wait(Nobody(), has_spent=True)
+    clock, turns.clock = turns.clock, lambda: 100.0
+    turns._ends = 99.0  # this turn's
+    connection.data_received(SEND % 1)
+    turns.clock = clock
+    assert turns._fresh[-1] is connection

@@ -150,6 +150,7 @@ def test_any_text_is_a_pattern_or_refused_with_words(text: str) -> None:
         ("c\\z", "abc\n", False), ("\\Ab", "ab", False), ("\\x41\\u0042\\t", "AB\t", True), ("[\\d\\-x]", "-", True),
         ("[a-]", "-", True), ("[^\\w]", "é", True), ("\\S\\D\\W", "ab-", True), ("a\\Bb", "ab", True),
         ("(?i)STRASSE[a-c]", "strasseB", True), ("x{0}y", "y", True), ("", "", True),
+        ("^x{300}$", "x" * 300, True),
     ],
 )  # fmt: skip
 def test_what_java_says(pattern: str, text: str, is_found: bool) -> None:

@@ -153,8 +153,17 @@ def test_a_conversation_is_the_same_however_its_bytes_are_cut(cuts: list[int]) -
     places = [0, *sorted(cuts), len(data)]
     for start, stop in itertools.pairwise(places):
         commands += session.receive(data[start:stop])
+        while session.has_more:
+            commands += session.receive(b"")
     assert described(commands) == EXPECTED
     assert session.receive(b"more") == []
+
+
+def test_others_may_have_their_turn_after_a_selector() -> None:
+    session = Peer().session
+    assert described(session.receive(b"".join(map(STORED.encode, (info(), *CONVERSATION))))) == EXPECTED[:3]
+    assert session.has_more
+    assert described(session.receive(b"")) == EXPECTED[3:]
 
 
 OURS = [

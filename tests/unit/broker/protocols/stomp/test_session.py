@@ -642,6 +642,17 @@ class TestAcknowledgement:
         one(ProtocolFailure, session.receive(b"ACK\nid:1-1\n\n\0"))
 
 
+class TestSubscribe:
+    def test_others_may_have_their_turn_after_each_selector(self) -> None:
+        session = connected_session("1.2")
+        data = b"".join(b"SUBSCRIBE\nid:%d\ndestination:/queue/a\nselector:n = %d\n\n\0" % (n, n) for n in range(3))
+        one(Subscribe, session.receive(data))
+        for _ in range(2):
+            assert session.has_more
+            one(Subscribe, session.receive(b""))
+        assert [type(command) for command in session.receive(b"SEND\ndestination:/queue/a\n\n\0")] == [Send]
+
+
 class TestUnsubscribe:
     def test_deliveries_go_on_until_it_is_carried_out(self) -> None:
         session = subscribed_session("1.2", id="s")
