@@ -264,6 +264,8 @@ class Router(Part):
 
     def _remember(self, client: Client, destination: Destination) -> None:
         """It may send there."""
+        if not client.is_there:
+            return  # what it sent may go on when it is gone, and nobody would take this back
         holder = client.holder
         is_full = holder.by_kind[Kind.STATE] > holder.memory.held_max
         if is_full or len(client.may_send) >= MAY_SEND_REMEMBERED:

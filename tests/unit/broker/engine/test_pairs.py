@@ -296,3 +296,24 @@ def test_a_slow_subscription_with_wildcards_is_cut_off_by_the_policy_of_its_patt
     assert not at_once(harness.engine.inventory.consumers(Query(10), topic("b"))).rows
     harness.wait(4)
     assert ("closed", "x") in client.session.events
+
+
+def test_what_goes_on_for_a_client_that_is_gone_counts_nothing_for_it(make_harness: Any) -> None:
+    """Sends that wait for room go on without it."""
+    harness = make_harness()
+    sender, reader = harness.client(), harness.client()
+    budget = harness.engine.memory
+    make_queues(harness)
+    harness.patch.setattr(memory, "HELD_BYTES_MIN", 0)  # so it is not remembered that it may send there
+    whole, budget.limit = budget.limit, 1
+    for name in NAMES:
+        sender.send("x", queue(name), persistent=False).turn()
+    sender.vanish()
+    budget.limit = whole
+    reader.subscribe("x", queue(ALL), AckMode.AUTO)
+    harness.wait(2)
+    assert len(reader.bodies) == 4
+    reader.vanish()
+    end_destinations(harness)
+    harness.turn()
+    assert not budget.used
