@@ -4,12 +4,14 @@ headers  140 messages with 900 long headers each, and their queue is browsed aga
 posts    64 requests without a body, each begun again as soon as it is closed
 unread   64 requests whose answers are not read
 garbage  connections that send what is no request
+addresses  500 addresses that send a part of a request, each again as soon as its connection is closed
 
 A program of its own, so that it takes nobody's time but its own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
@@ -17,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +27,7 @@ from tandemmq.bench.connection import Endpoint, connect, request
 
 HOST: Final = "127.0.0.1"
 CONNECTIONS: Final = 64
+ADDRESSES: Final = 500
 MESSAGES, HEADERS, HEADER_CHARACTERS = 140, 900, 600
 DESTINATIONS: Final = 2_000
 _POST: Final = (
@@ -95,11 +99,32 @@ def _garbage(until: float, stomp: int, admin: int, token: str) -> None:
             pass
 
 
+def _addresses(until: float, stomp: int, admin: int, token: str) -> None:
+    async def attack(number: int) -> None:
+        while time.monotonic() < until:
+            with suppress(OSError):
+                local = (f"127.3.{number >> 8}.{number & 255}", 0)
+                reader, writer = await asyncio.open_connection(HOST, admin, local_addr=local)
+                writer.write(_POST[:20])
+                try:
+                    await reader.read()
+                finally:
+                    writer.close()
+
+    async def attack_all() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(until - time.monotonic()):
+                await asyncio.gather(*(attack(number) for number in range(ADDRESSES)))
+
+    asyncio.run(attack_all())
+
+
 CASES: Final[Mapping[str, Callable[[float, int, int, str], None]]] = {
     "headers": _headers,
     "posts": _posts,
     "unread": _unread,
     "garbage": _garbage,
+    "addresses": _addresses,
 }
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.ha_pages import HaPages
 from tandemmq.broker.admin.log_pages import LogPages
 from tandemmq.broker.admin.notify import Notifier
-from tandemmq.broker.admin.places import Places
+from tandemmq.broker.admin.places import PLACES, Places
 from tandemmq.broker.admin.roles import Groups
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.several_store_pages import SeveralStorePages
@@ -133,7 +133,7 @@ class Parts:
                 )
                 for each, tls in zip(settings.connectors, tls_of_connectors, strict=True)
             ],
-            connections_max(raise_limit()),
+            connections_max(raise_limit() - max(0, settings.admin.connections_max - PLACES)),
         )
         self._tracing = _tracing(settings)
         self.notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
@@ -291,6 +291,7 @@ class Parts:
                 broker_url=url_of(self.settings),
             ),
             tracing=self._tracing,
+            of_settings=self.bridges.principals(),  # prove: bridges-are-known-at-once
             destinations=await slices.run(destinations_of(store, self.engine_settings, self.policies, slices.start)),
         )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,10 +13,9 @@ from typing import Any
 
 import click
 
-from tandemmq.broker.admin.token import SUFFIX, read_token
-from tandemmq.cli.connect import credentials
+from tandemmq.cli.admin_login import answer_of, authority, token_of
 from tandemmq.cli.failures import Unreachable
-from tandemmq.cli.status import ANSWER_BYTES_MAX, answer_to, json_object, reason_of, without_user
+from tandemmq.cli.status import answer_to, reason_of
 
 #: Where the API of operators is.
 API = "api/v1/"
@@ -39,12 +36,12 @@ def call(
 ) -> dict[str, Any]:
     """The JSON of a page; otherwise ends the command, with 3 when there is no broker or no master there.
 
-    What is None in ``query`` is left out. What is no GET, or is a page of the API,
-    proves that it may: by the user in ``admin``, by --login, by the variable TANDEMMQ_ADMIN_TOKEN, or by the token in
-    the file that the broker names, if that may be read here.
+    What is None in ``query`` is left out. What is no GET, is a page of the API, or is refused without a login, proves
+    that it may: by the user in ``admin``, by --login, by the variable TANDEMMQ_ADMIN_TOKEN, or by the token in the file
+    that the broker names, if that may be read here.
     """
     asked = urllib.parse.urlencode({name: value for name, value in query.items() if value is not None})
-    place, authorization = _authority(admin)
+    place, authorization = authority(admin)
     request = urllib.request.Request(
         f"{place}/{page}{'?' if asked else ''}{asked}",
         data=None if body is None else json.dumps(body).encode(),
@@ -57,9 +54,9 @@ def call(
         try:
             answer = answer_to(request, seconds_max)
         except urllib.error.HTTPError as error:
-            if error.code != HTTPStatus.UNAUTHORIZED or authorization is not None:
+            if error.code != HTTPStatus.UNAUTHORIZED or request.has_header("Authorization"):
                 raise _refusal(place, page, error) from error
-            request.add_header("Authorization", f"Bearer {_token_of(place, error)}")
+            request.add_header("Authorization", authorization or f"Bearer {token_of(place, error)}")
             answer = answer_to(request, seconds_max)
     except urllib.error.HTTPError as error:
         raise _refusal(place, page, error) from error
@@ -79,37 +76,8 @@ def answer_understood(admin: str) -> Iterator[None]:
         raise click.ClickException(f"{admin} answers in words of another version: {error}") from error
 
 
-def _authority(admin: str) -> tuple[str, str | None]:
-    """The address without user and password, and what is shown there; None: nothing yet."""
-    parts = urllib.parse.urlsplit(admin.rstrip("/"))
-    login, passcode = credentials()
-    if parts.username is not None:
-        login, passcode = urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or "")
-    if login is None:
-        token = os.environ.get("TANDEMMQ_ADMIN_TOKEN")
-        return without_user(admin), None if token is None else f"Bearer {token}"
-    user = f"{login}:{passcode or ''}"
-    return without_user(admin), f"Basic {base64.b64encode(user.encode()).decode()}"
-
-
-def _token_of(admin: str, error: urllib.error.HTTPError) -> str:
-    """The token in the file that the broker names. Whatever else answers there: only a token is ever sent."""
-    path = str(_answer_of(error).get("token_file") or "")
-    try:
-        token = read_token(path) if path.endswith(SUFFIX) else None
-        reason = "there is no token in it"
-    except (OSError, ValueError) as problem:
-        token, reason = None, getattr(problem, "strerror", None) or str(problem)
-    if token is None:
-        raise click.ClickException(
-            f"{admin} wants its admin token, in {path or 'no file that it names'}: {reason}. Run this as the broker's "
-            "user, set TANDEMMQ_ADMIN_TOKEN, or name a user with admin rights: --login NAME"
-        )
-    return token
-
-
 def _refusal(admin: str, page: str, error: urllib.error.HTTPError) -> click.ClickException:
-    answer = _answer_of(error)
+    answer = answer_of(error)
     if "error" not in answer:
         return click.ClickException(f"{admin} answers {error.code} {error.reason} for /{page}: is that a broker?")
     if answer.get("stores"):
@@ -120,11 +88,3 @@ def _refusal(admin: str, page: str, error: urllib.error.HTTPError) -> click.Clic
     at = f"; the master is {holder['name']}" if holder.get("name") else ""
     at += f" at {holder['admin']}" if holder.get("admin") else ""
     return NoMaster(f"{answer['error']}{at}")
-
-
-def _answer_of(error: urllib.error.HTTPError) -> dict[str, Any]:
-    """What came with a refusal; empty: nothing that a broker would say."""
-    try:
-        return json_object(error.read(ANSWER_BYTES_MAX)) or {}
-    except OSError:
-        return {}

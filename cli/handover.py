@@ -86,7 +86,7 @@ def _await(admin: str, former: str, epoch: int, began: float, wait_seconds: floa
             seen[place] = _status(place)
         for place, status in seen.items():
             if status.get("role") == "master" and status["epoch"] > epoch:
-                return Successor(str(status["name"]), int(status["epoch"]), place)
+                return Successor(str(status.get("name") or place), int(status["epoch"]), place)
         time.sleep(POLL_SECONDS)
     return None
 

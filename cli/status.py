@@ -9,10 +9,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import click
 
+from tandemmq.cli.admin_login import ANSWER_BYTES_MAX, NO_TOKEN, answer_of, authority, json_object, token_of
 from tandemmq.cli.answers import json_option
 from tandemmq.cli.connect import connect_options, tls
 from tandemmq.cli.failures import Failed, Unreachable
@@ -24,7 +26,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_ADMIN = "http://127.0.0.1:8161"
 ANSWER_SECONDS_MAX = 5.0
-ANSWER_BYTES_MAX = 64 << 20
 
 # The columns of the queue table. A column that no queue fills is left out.
 QUEUE_COLUMNS = ("messages", "unacknowledged", "consumers", "enqueued", "dequeued")
@@ -39,20 +40,74 @@ class NotABroker(Failed):
 
 
 def ask(admin: str, page: str = "status") -> dict[str, Any]:
-    """The JSON of one page of the admin server at ``admin``; NoBroker or Stranger when there is none to be had."""
-    admin = without_user(admin)
-    request = urllib.request.Request(f"{admin}/{page}", headers={"Accept": "application/json"})
+    """The JSON of one page of the admin server at ``admin``; NoBroker or NotABroker when there is none to be had. Where
+    the broker asks for a login and there is none, ``status`` is short: without names."""
+    place, authorization = authority(admin)
+    request = urllib.request.Request(f"{place}/{page}", headers={"Accept": "application/json"})
     try:
-        answer = answer_to(request, ANSWER_SECONDS_MAX)
+        answer = _answer_for_viewers(request, place, authorization)
     except urllib.error.HTTPError as error:
-        raise NotABroker(f"{admin} answers {error.code} {error.reason} for /{page}") from error
+        told = answer_of(error).get("error")
+        reason = f": {told}" if told and error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) else ""
+        raise NotABroker(f"{place} answers {error.code} {error.reason} for /{page}{reason}") from error
     except (OSError, ValueError) as error:
-        raise NoBroker(f"no broker answers at {admin}: {reason_of(error)}") from error
+        raise NoBroker(f"no broker answers at {place}: {reason_of(error)}") from error
     if answer is None:
-        raise NotABroker(f"{admin} answers, but not with JSON: is that a broker's admin address?")
+        raise NotABroker(f"{place} answers, but not with JSON: is that a broker's admin address?")
+    if page != "status" and is_short(answer):
+        raise NotABroker(f"{place} shows /{page} to users with the role viewer: --login NAME, or TANDEMMQ_ADMIN_TOKEN")
     if "role" not in answer:
-        raise NotABroker(f"{admin} answers, but not as a broker does: its answer names no role")
+        raise NotABroker(f"{place} answers, but not as a broker does: its answer names no role")
     return answer
+
+
+def is_short(answer: dict[str, Any]) -> bool:
+    """Whether that page is what a broker with users shows to clients without a login."""
+    return "role" in answer and not any(each in answer for each in ("name", "node"))
+
+
+def _answer_for_viewers(
+    request: urllib.request.Request, place: str, authorization: str | None
+) -> dict[str, Any] | None:
+    """As ``answer_to``; the user or the token is shown where the answer needs one. Without both, and for a user without
+    a role, the broker's own token is looked for, in the file that the broker names."""
+    short: dict[str, Any] | None = None
+    refused: urllib.error.HTTPError | None = None
+    has_no_role: urllib.error.HTTPError | None = None
+    try:
+        short = answer_to(request, ANSWER_SECONDS_MAX)
+        if short is None or not is_short(short):
+            return short
+    except urllib.error.HTTPError as error:
+        if error.code != HTTPStatus.UNAUTHORIZED:
+            raise
+        refused = error
+    if authorization is not None:
+        request.add_header("Authorization", authorization)
+        try:
+            found = answer_to(request, ANSWER_SECONDS_MAX)
+            if found is None or not is_short(found):
+                return found
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.FORBIDDEN:
+                raise
+            has_no_role = error
+    try:
+        if refused is None:
+            request.add_header("Authorization", NO_TOKEN)
+            answer_to(request, ANSWER_SECONDS_MAX)
+    except urllib.error.HTTPError as error:
+        refused = error
+    try:
+        token = "" if refused is None else token_of(place, refused)
+    except click.ClickException as error:
+        if short is not None:
+            return short
+        if has_no_role is not None:
+            raise has_no_role from error
+        raise NotABroker(error.message) from error
+    request.add_header("Authorization", f"Bearer {token}")
+    return answer_to(request, ANSWER_SECONDS_MAX)
 
 
 def answer_to(request: urllib.request.Request, seconds_max: float) -> dict[str, Any] | None:
@@ -73,21 +128,6 @@ def reason_of(error: Exception) -> str:
     """Why there is no answer, in words."""
     found = getattr(error, "reason", None) or error
     return reason_of_tls(found) if isinstance(found, ssl.SSLError) else str(found)
-
-
-def json_object(text: bytes) -> dict[str, Any] | None:
-    """None: that is no object."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def without_user(admin: str) -> str:
-    """The address of an admin server without user and password, which are shown where they are asked for only."""
-    parts = urllib.parse.urlsplit(admin.rstrip("/"))
-    return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def ask_around(
@@ -168,6 +208,8 @@ def status(admin: str, as_json: bool) -> None:
 
 def _print(answer: dict[str, Any]) -> None:
     print_facts(_facts(answer))
+    if is_short(answer):
+        click.echo("for more than this, name a user with the role viewer (--login NAME), or set TANDEMMQ_ADMIN_TOKEN")
     queues = answer.get("queues") or []
     if not queues:
         return
@@ -186,7 +228,7 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
     role, holder, standby = answer["role"], answer.get("holder"), _object(answer, "standby")
     is_standby = role == "standby"
     facts = [
-        ("name", answer.get("name", "?")),
+        ("name", None if is_short(answer) else answer.get("name", "?")),
         ("role", role),
         ("epoch", answer.get("epoch", "?")),
         ("phase", None if answer.get("phase") == role else answer.get("phase")),
@@ -194,7 +236,7 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
         ("stands by for", (holder_in_words(holder) or "nobody known") if is_standby else None),
         *(_lag(standby) if standby is not None else ()),
         *_part_in_set(_object(answer, "replication") or {}),
-        ("store", answer.get("store", "?")),
+        ("store", None if is_short(answer) else answer.get("store", "?")),
         ("serves" if role == "master" else "will serve", ", ".join(map(str, answer.get("connectors") or ()))),
         *(("bridge", _bridge(each)) for each in answer.get("bridges") or ()),
         ("because", None if is_standby else answer.get("reason")),

@@ -78,6 +78,6 @@ def _show(admin: str, rates: list[dict[str, Any]], height: int, as_json: bool) -
         for row in busiest
     ]
     width = terminal_width()
-    head = f"{status['name']}: {status['role']} of epoch {status['epoch']}, {len(rates)} queues"
+    head = f"{status.get('name', admin)}: {status['role']} of epoch {status['epoch']}, {len(rates)} queues"
     text = "\n".join([head, "", *lines(_COLUMNS, table, width)])
     click.echo(f"{_CLEAR}{text}" if width is not None else f"{text}\n")

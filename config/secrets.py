@@ -11,7 +11,7 @@ MASK: Final = "***"
 # user:password@ in a URL. The password may hold any character but '/' and blanks; up to the last '@' of its part.
 _IN_AUTHORITY: Final = re.compile(r"(://[^:/@\s'\"]*):[^/\s'\"]*@")
 # password=… in a URL's query or a connection string.
-_IN_QUERY: Final = re.compile(r"(?i)\b(\w*(?:password|passwd|pwd|secret|token)\w*=)[^&;\s'\"]+")
+_IN_QUERY: Final = re.compile(r"(?i)\b((?=\w*(?:password|passwd|pwd|secret|token))\w+=)[^&;\s'\"]+")
 _KEY: Final = re.compile(r"(?i)password|passwd|pwd|secret|token|digest|credential|api_?key")
 
 

@@ -53,6 +53,8 @@ class AuthorizationSettings(Subject):
     """Groups that may send."""
     admin: Groups = ()
     """Groups that may create, also by the first use, and delete."""
+    network: Groups = ()
+    """Groups of other brokers: advisories also show them the selectors and client ids of consumers."""
 
 
 class LdapSettings(Section):
@@ -100,6 +102,9 @@ class SecuritySettings(Section):
     """What they are called."""
     anonymous_group: Group = "anonymous"
     """The one group they are in."""
+    client_id_begins_with_user: bool = False
+    """A client id must begin with the name of its user: `ann`, `ann-1`, `ann/till`; without a login, with the name of
+    the anonymous user. Those that a client library or the broker generates are exempt."""
     authorization: Annotated[tuple[AuthorizationSettings, ...], AfterValidator(different)] = ()
     failed_login_delay: Milliseconds = Field(1_000, le=60_000)
     """A login that failed is answered so much later."""

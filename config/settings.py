@@ -82,6 +82,11 @@ class BrokerSettings(Section):
     """All that clients have the broker hold in memory: messages that wait or are not acknowledged, transactions, frames
     on their way. See security.md. Default: 40 % of the memory of the machine, or of the control group if that has
     less."""
+    user_connections_max: Annotated[Count, Field(ge=1)] | None = None
+    """Connections of one user at once, all connectors together. Default: no limit of its own."""
+    user_destinations_max: Annotated[Count, Field(ge=1)] | None = None
+    """Queues and topics that one user made, temporary ones too, since this broker became master. Default: no limit of
+    its own; in any case no user has made more than are left for all."""
     queue_prefetch: Count = Field(1_000, ge=1)
     """Unacknowledged messages a queue's consumer may have at most."""
     topic_prefetch: Count = Field(32_767, ge=1)
@@ -142,8 +147,8 @@ class AdminSettings(Section):
     scrape has sums alone."""
     metrics_destinations_max: Count = 1_000
     """So many destinations have them at most; the others are counted."""
-    connections_max: Annotated[Count, Field(ge=1)] = 64
-    """Connections at once, beside 16 for health checks alone. One more takes the place of one without a login, of the
+    connections_max: Annotated[Count, Field(ge=1, le=1_000)] = 64
+    """Connections at once, beside 64 for health checks alone. One more takes the place of one without a login, of the
     address with the most of them."""
     request_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
     """A client that has not sent the head of a request, or then its body, within this time is hung up on."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ipaddress import IPv6Address
 from typing import Any, cast
 
@@ -46,15 +47,7 @@ class Connections:
     def take(self, connection: AdminConnection, host: str) -> Place | None:
         """A place, for which another connection may be closed; None: there is none."""
         place, victim = self.places.take(address_of(host), self.clock())
-        if victim is not None:
-            self.log.warning(
-                PORT,
-                "makes room",
-                f"{PORT}: all {self.places.most} places are taken: a connection from {victim.address}, which waits for "
-                f"{victim.state.value}, makes room for one from {host}",
-                log_events.TOO_MANY_CONNECTIONS,
-            )
-            self._of.pop(victim).hang_up()
+        self._make_room(victim, host)
         if place is None:
             self.log.warning(
                 PORT,
@@ -65,6 +58,22 @@ class Connections:
             return None
         self._of[place] = connection
         return place
+
+    def know(self, place: Place) -> None:
+        """A login was shown on it, for which another connection may be closed."""
+        self._make_room(self.places.know(place), place.address)
+
+    def _make_room(self, victim: Place | None, host: str) -> None:
+        if victim is None:
+            return
+        self.log.warning(
+            PORT,
+            "makes room",
+            f"{PORT}: all {self.places.most} places are taken: a connection from {victim.address}, which waits for "
+            f"{victim.state.value}, makes room for one from {host}",
+            log_events.TOO_MANY_CONNECTIONS,
+        )
+        self._of.pop(victim).hang_up()
 
     def give(self, place: Place) -> None:
         """It is not connected any more."""
@@ -106,6 +115,8 @@ class AdminConnection(RequestHandler):
         )
         self.place: Place | None = None
         self._connections = connections
+        self._work: asyncio.Task[Any] | None = None
+        self._is_reading = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         address = transport.get_extra_info("peername")
@@ -118,6 +129,8 @@ class AdminConnection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         if self.place is not None:
             self._connections.give(self.place)
+            if self._work is not None and (self._is_reading or self.place.state is State.LOGIN):
+                self._work.cancel()
             super().connection_lost(exc)
 
     def hang_up(self) -> None:
@@ -129,6 +142,17 @@ class AdminConnection(RequestHandler):
         """It waits for that from now on."""
         if self.place is not None:
             self.place.enter(state, self._connections.clock())
+
+    @contextmanager
+    def working(self, *, is_reading: bool) -> Iterator[None]:
+        """The current task does what the peer asked for. It is cancelled when the peer closes its connection, if it
+        only reads, or while a login is under way: a change goes on."""
+        self._work, self._is_reading = asyncio.current_task(), is_reading
+        self.enter(State.WORK)
+        try:
+            yield
+        finally:
+            self._work = None
 
     def data_received(self, data: bytes) -> None:
         if self.place is not None and self.place.state is State.IDLE:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from aiohttp import web
 
@@ -124,10 +124,13 @@ class Answers:
         self._slices: Slices | None = None
 
     async def run(self, work: Work[T]) -> T:
-        """The outcome of ``work``. Raises what it raises."""
+        """The outcome of ``work``. Raises what it raises. No step is made when the caller is cancelled."""
         if self._slices is None:
             self._slices = Slices(asyncio.get_running_loop())
-        return await self._slices.run(work)
+        try:
+            return await self._slices.run(work)
+        finally:
+            work.close()
 
     async def json(
         self,
@@ -139,6 +142,26 @@ class Answers:
     ) -> web.Response:
         """``value`` as ``json_in_steps`` has it."""
         return encoded(await self.run(json_in_steps(value, self.bytes_max, cursor, all_at)), status)
+
+
+class Shared(Generic[T]):
+    """One outcome of ``make`` for all callers that wait for its beginning: at most one is under way, and one waits."""
+
+    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+        self._make = make
+        self._next: asyncio.Task[T] | None = None
+        self._turn = asyncio.Lock()
+
+    async def get(self) -> T:
+        """Return what was made after this call. Raises what ``make`` raises."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._run())
+        return await asyncio.shield(self._next)
+
+    async def _run(self) -> T:
+        async with self._turn:
+            self._next = None
+            return await self._make()
 
 
 def page_of(rows: Rows, following: object) -> bytes:

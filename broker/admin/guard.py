@@ -1,54 +1,70 @@
 """Who may ask the admin server for what.
 
-Everybody who reaches it may read the pages for health and metrics. What changes something there needs the token of the
-broker, which lies in a file that its user alone may read, or a user of the broker with the role of an admin. What
-``/api/`` answers depends on the role of who asks (broker.admin.roles). A page of a foreign site may nothing: it names
-itself (Origin), or the address that it was reached by (Host), when it had a name of its own lead here (DNS rebinding).
+Everybody who reaches it may read the pages for health and the files of the console. Where users are set up, the other
+pages are for viewers; of those in ``SHORT`` everybody else gets what names nothing. What changes something there needs
+the token of the broker, which lies in a file that its user alone may read, or a user of the broker with the role of an
+admin. What ``/api/`` answers depends on the role of who asks (broker.admin.roles). A page of a foreign site may
+nothing: it names itself (Origin), or the address that it was reached by (Host), when it had a name of its own lead here
+(DNS rebinding).
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.connections import AdminConnection
+from tandemmq.broker.admin.places import State
 from tandemmq.broker.admin.roles import ANYBODY, NO_GROUPS, STRANGER, TOKEN_HOLDER, Caller, Groups, Role
 from tandemmq.broker.admin.sessions import Sessions, may_change, same
 from tandemmq.broker.admin.token import new_token, read_token, write_token
-from tandemmq.broker.core.access import Access, Credentials, Operation
+from tandemmq.broker.core.access import Access, Credentials, Undecided, is_admin
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.net.known_hosts import KnownHosts
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.broker.security.tls import subject
 from tandemmq.disk import NotRegular
-from tandemmq.store.records.message import Destination, DestinationKind
 
 log = logging.getLogger(__name__)
 
 _CALLER = "caller"
 _LOGIN_SECONDS_MAX = 10.0
-_READING = frozenset(("GET", "HEAD"))
+#: After a login that was not decided.
+_RETRY_SECONDS = 10
+READING = frozenset(("GET", "HEAD"))
 _API = "/api/"
 #: Where a session begins, by who has none yet.
 SESSION_PAGE = "/api/v1/session"
 #: Balancers ask by whatever name they were given.
 _FOR_EVERY_HOST = "/health"
-_EVERYTHING = (Destination(DestinationKind.QUEUE, ">"), Destination(DestinationKind.TOPIC, ">"))
+#: Pages without a secret, for which no login is looked at: health must not wait for a directory of users.
+_OPEN = (_FOR_EVERY_HOST, "/console")
+#: Pages that are short for clients without a login, and for users without a role. A wrong login is refused there, too.
+SHORT = frozenset(("/status", "/metrics", "/replication"))
 
 
 def caller_of(request: web.Request) -> Caller:
     """Who asks, of a request below /api/ that the guard let through."""
     caller: Caller = request[_CALLER]
     return caller
+
+
+def sees_names(request: web.Request) -> bool:
+    """Whether a page may name anything to who asks: everybody may know, or a viewer asks."""
+    caller: Caller | None = request.get(_CALLER)
+    return caller is None or caller.role >= Role.VIEWER
 
 
 def has_login(request: web.Request) -> bool:
@@ -119,18 +135,33 @@ class Guard:
         refusal = self._foreign(request)
         if refusal is not None:
             return answer({"error": refusal}, 403)
-        is_reading = request.method in _READING
+        is_reading = request.method in READING
         if request.path.startswith(_API):
             request[_CALLER] = await self._caller(request)
         elif not is_reading:
             request[_CALLER] = caller = await self._caller(request)
             if caller.role < Role.ADMIN:
-                return self.unknown("the admin token is needed, or a user with admin rights on all queues and topics")
+                return self.unknown(
+                    request, "the admin token is needed, or a user with admin rights on all queues and topics"
+                )
+        elif self._access is not None:
+            request[_CALLER] = STRANGER
+            if request.path != "/" and not request.path.startswith(_OPEN):
+                request[_CALLER] = caller = await self._caller(request)
+                is_wrong = caller is STRANGER and "Authorization" in request.headers
+                may_ask = caller.role >= Role.VIEWER or (request.path in SHORT and not is_wrong)
+                if not may_ask:  # prove: pages-are-for-viewers "not may_ask" -> "False"
+                    if caller is not STRANGER:
+                        return answer({"error": f"{caller.name} has no role; this needs viewer"}, 403)
+                    return self.unknown(request, "log in as a user with the role viewer, or show the admin token")
         return await handler(request)
 
-    def unknown(self, refusal: str) -> web.Response:
-        """Who asks did not show who he is, or is not enough."""
-        refused = answer({"error": refusal, "token_file": self.token_file}, 401)
+    def unknown(self, request: web.Request, refusal: str) -> web.Response:
+        """Who asks did not show who he is, or is not enough. The path of the token is for this machine: a command that
+        runs here reads it there, and elsewhere it would only tell names."""
+        is_here = Credentials(_peer(request.remote)).is_loopback
+        # prove: the-place-of-the-token-is-for-this-machine "if is_here" -> "if True"
+        refused = answer({"error": refusal, **({"token_file": self.token_file} if is_here else {})}, 401)
         refused.headers["WWW-Authenticate"] = "Bearer"
         return refused
 
@@ -158,13 +189,14 @@ class Guard:
                 login, _, password = base64.b64decode(token, validate=True).decode().partition(":")
             except ValueError:
                 return STRANGER
-            return await self.user(login, password, str(request.remote)) or STRANGER
+            return await self.user(request, login, password) or STRANGER
         session = self.sessions.of(request)
-        if session is not None and (request.method in _READING or may_change(session, request)):
+        if session is not None and (request.method in READING or may_change(session, request)):
             return session.caller
         certificate = subject(request.get_extra_info("peercert"))
         if certificate is not None and self._access is not None:
-            return await self._known(Credentials(_peer(request.remote), certificate=certificate)) or STRANGER
+            shown = Credentials(_peer(request.remote), certificate=certificate)
+            return await self._known(shown) or STRANGER
         return ANYBODY if self._access is None else STRANGER
 
     def holder_of(self, token: str) -> Caller | None:
@@ -172,11 +204,17 @@ class Guard:
         is_ours = bool(self._token) and same(token.strip(), self._token)
         return TOKEN_HOLDER if is_ours else None
 
-    async def user(self, login: str, password: str, host: str) -> Caller | None:
-        """The user of that name, who comes from ``host``; None: name or password are wrong, or there are no users."""
+    async def user(self, request: web.Request, login: str, password: str) -> Caller | None:
+        """The user of that name; None: name or password are wrong, or there are no users. Meanwhile the connection of
+        ``request`` may be closed for others."""
         if not (login and password):
             return None
-        return await self._known(Credentials(_peer(host), login, password))
+        connection = cast("AdminConnection", request.protocol)
+        connection.enter(State.LOGIN)
+        try:
+            return await self._known(Credentials(_peer(request.remote), login, password))
+        finally:
+            connection.enter(State.WORK)
 
     async def _known(self, shown: Credentials) -> Caller | None:
         if self._access is None:
@@ -187,26 +225,21 @@ class Guard:
             if not known.done():
                 known.set_result(found)
 
-        self._access.connect(shown, tell)
+        self._access.connect(replace(shown, is_wanted=lambda: not known.done()), tell)
         try:
             principal = await asyncio.wait_for(known, _LOGIN_SECONDS_MAX)
         except TimeoutError:
-            return None
+            principal = Undecided(f"the login was not decided within {_LOGIN_SECONDS_MAX:g} s")
+        if isinstance(principal, Undecided):
+            text = json.dumps({"error": principal.message, "detail": principal.detail})
+            headers = {"Retry-After": str(_RETRY_SECONDS)}
+            raise web.HTTPServiceUnavailable(text=text, content_type="application/json", headers=headers)
         if isinstance(principal, ClientError):
             return None
-        role = Role.ADMIN if self._has_all_rights(self._access, principal) else self._groups.role_of(principal)
+        role = Role.ADMIN if is_admin(self._access, principal) else self._groups.role_of(principal)
         if role is Role.ADMIN:
             principal = replace(principal, may_everything=True)
         return Caller(principal.name, role, principal)
-
-    def _has_all_rights(self, access: Access, principal: Principal) -> bool:
-        try:
-            for operation in (Operation.CREATE, Operation.REMOVE):
-                for destination in _EVERYTHING:
-                    access.check(principal, operation, destination)
-        except ClientError:
-            return False
-        return True
 
 
 def _site(origin: str) -> str | None:

@@ -25,11 +25,13 @@ Sample = tuple[tuple[str, ...], float]
 
 
 class StatusCollector(Collector):
-    """Turns one answer of ``GET /status`` (see broker.admin.server) into metrics."""
+    """Turns one answer of ``GET /status`` (see broker.admin.server) into metrics. Without ``has_names`` those are left
+    out whose labels name something; followers of a set are numbered."""
 
-    __slots__ = ("_status",)
+    __slots__ = ("_has_names", "_status")
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: Status, *, has_names: bool = True) -> None:
+        self._has_names = has_names
         self._status = status | {
             "takeover": status.get("takeover") or (status.get("standby") or {}).get("takeover"),
             "set": set_metrics.values(status["replication"]) if "replication" in status else None,
@@ -39,9 +41,12 @@ class StatusCollector(Collector):
         """A family for each metric of the table of which the status knows something."""
         for named in METRICS:
             if named.labels:
+                is_numbered = not self._has_names and named.name == FOLLOWER_LAG
+                if not (self._has_names or is_numbered or named.name in NAMELESS):
+                    continue  # prove: metrics-without-a-login-name-nothing "continue" -> "pass"
                 family = _family(named)
-                for labels, value in SAMPLES[named.name](self._status):
-                    family.add_metric(labels, value)
+                for number, (labels, value) in enumerate(SAMPLES[named.name](self._status), 1):
+                    family.add_metric((str(number),) * len(labels) if is_numbered else labels, value)
                 if family.samples:
                     yield family
                 continue
@@ -89,6 +94,10 @@ def _bridges(key: str) -> Callable[[Status], Iterator[Sample]]:
     return lambda status: (((str(each["name"]),), float(each[key])) for each in status.get("bridges", ()))
 
 
+#: An alert needs it: without names, followers have numbers.
+FOLLOWER_LAG: Final = "replication_follower_lag_bytes"
+#: Metrics whose labels are words of this program.
+NAMELESS: Final = frozenset(("role", "phase", "demotions_total", "replication_role"))
 #: Of each metric that has labels: its samples.
 SAMPLES: Final[dict[str, Callable[[Status], Iterable[Sample]]]] = {
     "broker_info": lambda status: [((str(status["name"]), str(status.get("version", ""))), 1)],

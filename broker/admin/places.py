@@ -2,9 +2,13 @@
 
 A connection has one of PLACES places. When they are taken, one is closed for the newcomer: of the connections that
 showed no login, the one of the address with the most of them that has waited longest for its peer. Where that address
-would not keep as many as the newcomer's has then, its connections are closed only after a short time of silence.
-Without any of these, a logged-in connection that idles is closed. Otherwise the newcomer gets one of HEALTH_PLACES,
-which are for health checks alone and have the same rules.
+would not keep as many as the newcomer's has then, its connections are closed only after a short time of silence, unless
+a login was shown from the newcomer's address before. Connections from such addresses are closed after all other
+strangers. Without any of these, a logged-in connection that idles is closed.
+
+Otherwise the newcomer gets one of HEALTH_PLACES. Each newcomer gets one, for which the oldest is closed, without a time
+of silence. A connection there is served if it asks for health, or if it shows a login: then it gets another place, for
+which a stranger is closed.
 
 A peer has a limited time for each thing that the server waits for: the head of a request, its body, and to take the
 response. The time that the broker itself takes does not count.
@@ -12,6 +16,7 @@ response. The time that the broker itself takes does not count.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -22,7 +27,9 @@ PLACES: Final = 64
 REQUEST_SECONDS_MAX: Final = 10.0
 RESPONSE_SECONDS_MAX: Final = 30.0
 #: Beside the others.
-HEALTH_PLACES: Final = 16
+HEALTH_PLACES: Final = 64
+#: Addresses from which a login was shown; the one that showed it longest ago is forgotten first.
+TRUSTED_MAX: Final = 1_000
 #: Of all responses together that are being written.
 WRITTEN_BYTES_MAX: Final = 64 << 20
 #: Between two requests of a connection that is kept.
@@ -36,6 +43,7 @@ class State(Enum):
 
     HEAD = "the head of a request"
     BODY = "the body of a request"
+    LOGIN = "its password to be looked into"
     WORK = "the broker"
     WRITE = "the peer, which is to take a response"
     IDLE = "the next request"
@@ -76,6 +84,7 @@ class Places:
             State.IDLE: IDLE_SECONDS_MAX,
         }
         self._taken: dict[Place, None] = {}
+        self._trusted: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._taken)
@@ -88,16 +97,35 @@ class Places:
         taken = [place for place in self._taken if not place.is_spare]
         if len(taken) < self.most:
             return self._new(Place(address, now)), None
-        victim = _victim(taken, address, now)
+        victim = self._victim(taken, address, now, SILENT_SECONDS_MIN)
         if victim is not None:
             return self._new(Place(address, now)), self._give(victim)
         spare = [place for place in self._taken if place.is_spare]
         if len(spare) < HEALTH_PLACES:  # prove: health-checks-have-places
             return self._new(Place(address, now, is_spare=True)), None
-        victim = _victim(spare, address, now)
+        victim = self._victim(spare, address, now, 0.0)  # prove: a-health-check-gets-in "0.0" -> "SILENT_SECONDS_MIN"
         if victim is not None:
             return self._new(Place(address, now, is_spare=True)), self._give(victim)
         return None, None
+
+    def know(self, place: Place) -> Place | None:
+        """A login was shown. Return the one that is closed, if ``place`` was a spare one and now is another."""
+        place.is_known = True
+        self._trusted[place.address] = None
+        self._trusted.move_to_end(place.address)
+        if len(self._trusted) > TRUSTED_MAX:
+            self._trusted.popitem(last=False)
+        if not place.is_spare:
+            return None
+        taken = [each for each in self._taken if not each.is_spare]
+        if len(taken) < self.most:
+            place.is_spare = False
+            return None
+        closable = [each for each in taken if not each.is_known or each.state is State.IDLE]
+        if not closable:
+            return None
+        place.is_spare = False  # prove: a-login-gets-a-place
+        return self._give(min(closable, key=lambda each: (each.is_known, *_order(each))))
 
     def give(self, place: Place) -> None:
         """The connection is closed."""
@@ -127,6 +155,27 @@ class Places:
             victims.append(each)
         return victims
 
+    def _victim(self, taken: Iterable[Place], address: str, now: float, silent_seconds: float) -> Place | None:
+        """Which is closed for a newcomer of that address."""
+        strangers: dict[str, list[Place]] = {}
+        others: list[Place] = []
+        for place in taken:
+            if not place.is_known and place.address not in self._trusted:
+                strangers.setdefault(place.address, []).append(place)
+            elif place.state is State.IDLE or not place.is_known:
+                others.append(place)
+        count = max(map(len, strangers.values()), default=0)
+        largest = [place for places in strangers.values() if len(places) == count for place in places]
+        is_trusted = bool(largest) and address in self._trusted
+        if is_trusted or count > len(strangers.get(address, ())) + 1:  # prove: places-are-shared-by-address
+            return min(largest, key=_order)
+        silent = [
+            place
+            for place in (*largest, *others)
+            if place.state is not State.WORK and now - place.since >= silent_seconds
+        ]
+        return min(silent, key=lambda each: (each.is_known, each.address in self._trusted, each.since), default=None)
+
     def _new(self, place: Place) -> Place:
         self._taken[place] = None
         return place
@@ -136,31 +185,6 @@ class Places:
         return place
 
 
-def _victim(taken: Iterable[Place], address: str, now: float) -> Place | None:
-    """Which is closed for a newcomer of that address."""
-    strangers: dict[str, list[Place]] = {}
-    idle: list[Place] = []
-    for place in taken:
-        if not place.is_known:
-            strangers.setdefault(place.address, []).append(place)
-        elif place.state is State.IDLE:
-            idle.append(place)
-    count = max(map(len, strangers.values()), default=0)
-    largest = [place for places in strangers.values() if len(places) == count for place in places]
-    if count > len(strangers.get(address, ())) + 1:  # prove: places-are-shared-by-address
-        return min(largest, key=_order)
-    silent = [
-        place
-        for place in (*largest, *idle)
-        if place.state is not State.WORK and now - place.since >= SILENT_SECONDS_MIN
-    ]
-    return min(silent, key=_strangers_first, default=None)
-
-
 def _order(place: Place) -> tuple[bool, float]:
     """Those that wait for their peer come first."""
     return place.state is State.WORK, place.since
-
-
-def _strangers_first(place: Place) -> tuple[bool, float]:
-    return place.is_known, place.since

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
+from tandemmq.broker.admin.guard import sees_names
 from tandemmq.broker.replication.directory import Entry
 from tandemmq.broker.replication.errors import ChangeRefused, NotMaster
 from tandemmq.broker.replication.voters import Voters
@@ -43,7 +44,11 @@ class ReplicationPages:
         ]
 
     async def _get(self, request: web.Request) -> web.Response:
-        return web.json_response(self._member.overview())
+        """Without a login: as much as a probe needs to know whether this node is in its set."""
+        told = self._member.overview()
+        if not sees_names(request):
+            told = {key: told.get(key) for key in ("role", "epoch", "is_whole", "position")}
+        return web.json_response(told)
 
     def _holder(self) -> dict[str, Any] | None:
         """Who is the master, as far as this node knows."""

@@ -43,12 +43,12 @@ from aiohttp.web_protocol import RequestPayloadError
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.answers import answer, encoded
 from tandemmq.broker.admin.api.endpoints import BODY_BYTES_MAX
 from tandemmq.broker.admin.connections import PORT, AdminConnection, Connections
 from tandemmq.broker.admin.destination_metrics import DestinationMetrics
-from tandemmq.broker.admin.encoding import Answers
-from tandemmq.broker.admin.guard import has_login
+from tandemmq.broker.admin.encoding import Answers, Shared, json_in_steps
+from tandemmq.broker.admin.guard import READING, has_login, sees_names
 from tandemmq.broker.admin.metrics import StatusCollector
 from tandemmq.broker.admin.places import Places, State
 from tandemmq.broker.core.slices import Work
@@ -61,7 +61,10 @@ Status = dict[str, Any]
 #: Between two looks for connections whose time is over.
 LOOK_SECONDS = 1.0
 STOP_SECONDS_MAX = 1.0
-BACKLOG = 64
+#: Connections that wait until they are accepted, and those that are accepted in one turn of the loop: fewer than there
+#: are places for health checks, so that a request that came with its connection is read before others take its place.
+BACKLOG = 1_024
+ACCEPTED_MAX = 8
 
 SERVING_ROLES = frozenset({"master", "standby"})
 
@@ -84,6 +87,11 @@ def health(status: Status) -> Status:
     if status.get("warnings"):
         found["warnings"] = list(status["warnings"])
     return found
+
+
+def public_health(status: Status) -> Status:
+    """``health`` without the sentences, which name destinations, clients, hosts and files."""
+    return {key: value for key, value in health(status).items() if key not in ("problems", "warnings")}
 
 
 def is_alive(status: Status) -> bool:
@@ -156,7 +164,9 @@ class AdminServer:
         self._tls_handshake_seconds_max = tls_handshake_seconds_max
         self._destinations = destinations or DestinationMetrics()
         self._answers = answers or Answers()
-        self._telling = asyncio.Lock()  # one at a time, however many ask
+        self._status_page = Shared(self._encoded_status)
+        self._metrics_page = Shared(partial(self._encoded_metrics, has_names=True))
+        self._nameless_metrics_page = Shared(partial(self._encoded_metrics, has_names=False))
         self._socket: socket.socket | None = None
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | TlsServer | None = None
@@ -224,7 +234,8 @@ class AdminServer:
         await runner.setup()
         loop = asyncio.get_running_loop()
         if self._tls is None:
-            self._listening = await loop.create_server(self._accept, sock=self._socket, backlog=BACKLOG)
+            self._listening = await loop.create_server(self._accept, sock=self._socket, backlog=ACCEPTED_MAX)
+            self._socket.listen(BACKLOG)
         else:
             secured = TlsServer(
                 "admin",
@@ -269,12 +280,8 @@ class AdminServer:
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The outermost: what happens here is the broker's time, and an error of it is an answer, too."""
         connection = cast("AdminConnection", request.protocol)
-        connection.enter(State.WORK)
-        is_spare = connection.place is not None and connection.place.is_spare
         try:
-            if is_spare and not request.path.startswith(HEALTH):
-                response: web.StreamResponse = answer({"error": "all places for connections are taken"}, 503)
-            else:
+            with connection.working(is_reading=request.method in READING):
                 response = await handler(request)
         except web.HTTPException as refusal:
             response = refusal
@@ -284,7 +291,7 @@ class AdminServer:
             response = answer(
                 {"error": f"the broker failed to answer this request ({error!r}); its log says where"}, 500
             )
-        if is_spare:
+        if connection.place is not None and connection.place.is_spare:
             response.force_close()
         if isinstance(response, web.HTTPException):
             raise response
@@ -294,8 +301,11 @@ class AdminServer:
     async def _read(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Behind the guard: the body of a request that it let through, which has a limited time (``Places``)."""
         connection = cast("AdminConnection", request.protocol)
-        if connection.place is not None and has_login(request):
-            connection.place.is_known = True
+        place = connection.place
+        if place is not None and has_login(request):
+            self._connections.know(place)
+        if place is not None and place.is_spare and not request.path.startswith(HEALTH):
+            return answer({"error": "all places for connections are taken"}, 503)
         if request.body_exists:
             connection.enter(State.BODY)
             try:
@@ -312,8 +322,14 @@ class AdminServer:
     # ---- pages
 
     async def _get_status(self, request: web.Request) -> web.Response:
-        async with self._telling:
-            return await self._answers.json(await self._everything(), all_at=ALL_AT)
+        if not sees_names(request):
+            status = self._status()
+            return answer({**public_health(status), "version": status.get("version")})
+        return encoded(await self._status_page.get())
+
+    async def _encoded_status(self) -> bytes:
+        everything = await self._everything()
+        return await self._answers.run(json_in_steps(everything, self._answers.bytes_max, all_at=ALL_AT))
 
     async def _everything(self) -> Status:
         details = await self._answers.run(self._details())
@@ -322,7 +338,7 @@ class AdminServer:
         return status | details | ({"counts": counts} if counts else {})
 
     async def _get_health(self, request: web.Request) -> web.Response:
-        found = health(self._status())
+        found = _health_for(request, self._status())
         # A balancer that must reach the master alone asks with ?ready; a supervisor, which must not restart a
         # standby for being one, asks without.
         is_well = found["ready"] if "ready" in request.query else found["live"]
@@ -330,14 +346,21 @@ class AdminServer:
 
     async def _get_health_page(self, is_well: Callable[[Status], bool], request: web.Request) -> web.Response:
         status = self._status()
-        return answer(health(status), 200 if is_well(status) else 503)
+        return answer(_health_for(request, status), 200 if is_well(status) else 503)
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
-        async with self._telling:
-            status = await self._everything()
+        page = self._metrics_page if sees_names(request) else self._nameless_metrics_page
+        return web.Response(body=await page.get(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _encoded_metrics(self, *, has_names: bool) -> bytes:
+        status = await self._everything()
+        of_destinations = b""
+        if has_names:
             of_destinations = await self._answers.run(self._destinations.text(status, self._answers.bytes_max))
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(StatusCollector(status))
-        return web.Response(
-            body=generate_latest(registry) + of_destinations, headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        registry.register(StatusCollector(status, has_names=has_names))
+        return generate_latest(registry) + of_destinations
+
+
+def _health_for(request: web.Request, status: Status) -> Status:
+    return health(status) if sees_names(request) else public_health(status)

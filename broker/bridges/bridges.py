@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tandemmq.broker.bridges.left import LeftSubscriptions
+from tandemmq.broker.bridges.link import principal_of
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.engine.engine import Engine
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ class Bridges:
         self._bridges = bridges
         self._tasks: set[asyncio.Task[None]] = set()
         self._left: LeftSubscriptions | None = None
+
+    def principals(self) -> list[Principal]:
+        """Who they are. What they received to be sent later may be due before they begin."""
+        return [principal_of(each.plan.name) for each in self._bridges]
 
     def begin(self, engine: Engine, message_ids: str) -> None:
         """``engine`` serves clients from now on. ``message_ids`` is of this broker and this term alone."""

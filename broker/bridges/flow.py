@@ -16,14 +16,13 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from tandemmq import log_events
-from tandemmq.broker.bridges.link import Counts, Link, Remote, local_client_id, user_of
+from tandemmq.broker.bridges.link import Counts, Link, Remote, local_client_id, principal_of
 from tandemmq.broker.bridges.mapping import Topic
 from tandemmq.broker.bridges.receiving import Receiving
 from tandemmq.broker.bridges.sending import Sending
 from tandemmq.broker.bridges.subscribed import Begun, Subscribed
 from tandemmq.broker.core.commands import AckMode, ClientError, Connect, ErrorKind, Unsubscribe
 from tandemmq.broker.core.names import MQTT_BRIDGE
-from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import InProcessClient, tell
 from tandemmq.broker.protocols.mqtt.conversation import Waiting
@@ -82,8 +81,7 @@ class Flow(InProcessClient):
         self._is_loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._has_ended = False
         self.is_over = asyncio.Event()
-        principal = Principal(user_of(name), may_everything=True)
-        super().__init__(engine, principal, f"bridge-{name}", f"bridge: {name}")
+        super().__init__(engine, principal_of(name), f"bridge-{name}", f"bridge: {name}")
 
     # ---- its beginning and end
 

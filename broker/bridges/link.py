@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from tandemmq import log_events
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.protocols.mqtt.packets import PacketType
 from tandemmq.broker.protocols.mqtt.properties import Properties
 from tandemmq.store.records.message_ids import broker_producer
@@ -33,6 +34,11 @@ def local_client_id(client_id: str) -> str:
 def user_of(name: str) -> str:
     """To whom what a bridge has here belongs."""
     return f"bridge {name}"
+
+
+def principal_of(name: str) -> Principal:
+    """Who it is here."""
+    return Principal(user_of(name), may_everything=True)
 
 
 class Remote(Protocol):

@@ -1,16 +1,17 @@
 """Who a client is, and what it may do. Pure: the interface that the broker uses, and the one that allows everything.
 
-Advisory topics that tell of destinations are for everybody to read: a Java client listens to those of temporary ones
-on every connection (of which it hears is no matter of rights: broker.engine.advisories). What is told of the consumers
-and producers of a destination is for who may read or write it; what shows connections or messages has readers of its
-own. Temporary destinations are for everybody, too: who knows the name of one was given it as a reply's address, and
-that only its owner may consume from it is no matter of rights either (the engine sees to it).
+Every client may subscribe to the advisory topics that tell of destinations: a Java client subscribes to those of
+temporary ones on every connection. The topics that tell of the consumers and producers of a destination are for users
+who may read that destination; the topics that show connections or messages need a right of their own. Which advisories
+of a topic a client then gets is decided for each of them (broker.engine.advisory_rights). Temporary destinations are
+for everybody, too: who knows the name of one was given it as a reply's address, and that only its owner may consume
+from it is no matter of rights either (the engine sees to it).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
@@ -25,28 +26,36 @@ _USE_ADVISORIES: Final = ("Consumer", "Producer", "SlowConsumer", "FastProducer"
 _FOR_EVERYBODY: Final = frozenset(
     f"{ADVISORY_TOPICS}{word}" for word in ("Queue", "Topic", "TempQueue", "TempTopic", "MasterBroker")
 )
+_EVERYTHING: Final = (Destination(DestinationKind.QUEUE, ">"), Destination(DestinationKind.TOPIC, ">"))
 #: Characters of a wrong name that an error repeats.
 LOGIN_SHOWN_MAX: Final = 255
 
 
 class Operation(Enum):
-    """What is done with a destination; the values are the words of ActiveMQ's refusals (AuthorizationBroker)."""
+    """What is done with a destination; the values are the words of ActiveMQ's refusals (AuthorizationBroker).
+
+    A pattern may be read if some destination that it matches may be read (READ). For every other operation, and for
+    READ_ALL, one grant must cover all destinations that the pattern matches.
+    """
 
     READ = "read from"
+    READ_ALL = "read all of"
     WRITE = "write to"
     CREATE = "create"
     REMOVE = "remove"
+    NETWORK = "know all consumers of"
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """What a client shows. ``peer`` is the other end of its connection, HOST:PORT; ``certificate`` the subject of its
-    certificate, which TLS has verified."""
+    certificate, which TLS has verified; ``is_wanted`` whether it still waits for the answer."""
 
     peer: str
     login: str | None = None
     passcode: str | None = None
     certificate: str | None = None
+    is_wanted: Callable[[], bool] = field(default=lambda: True, compare=False)
 
     def __repr__(self) -> str:
         return f"Credentials({self.peer!r}, {self.login!r})"  # a passcode is never shown, in no traceback either
@@ -80,13 +89,18 @@ class Access(Protocol):
         kind SECURITY, clients like this one are not served, or not now. Until then the client has no identity, and what
         else it says has to wait; when it hung up meanwhile, the answer is of no use and does no harm."""
 
+    def identify(self, user: str | None) -> Principal:
+        """Return whom a name means now, with the groups of now: for what the broker does later for that user. None: a
+        client whose name was not proved. Raises ClientError, not fatal: of kind SECURITY, there is no such user any
+        more; of kind TIMEOUT, it is being found out, so ask again soon; of kind RESOURCE, it cannot be found out now.
+        """
+
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         """Raises ClientError of kind SECURITY, not fatal, when ``principal`` may not. Of a composite or a pattern each
         part, and each match, is to be asked for by itself. Costs one dictionary look-up."""
 
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        """Whether that is among what somebody granted to ``principal``, or nothing has to be granted: what is for
-        everybody alone does not count."""
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        """As ``check``, without an error, which costs more than the answer."""
 
     @property
     def has_rights(self) -> bool:
@@ -102,6 +116,10 @@ class Access(Protocol):
         """No login is answered any more."""
 
 
+class Undecided(ClientError):
+    """No password was found wrong: there were too many logins, or who decides does not answer. Try again."""
+
+
 class OpenAccess:
     """Everybody may everything: security was not set up. From other machines only when ``is_everywhere``."""
 
@@ -114,10 +132,17 @@ class OpenAccess:
         else:
             then(refused_login(credentials.login, REMOTE_DETAIL, ErrorKind.SECURITY))
 
+    def identify(self, user: str | None) -> Principal:
+        return Principal(user or ANONYMOUS, is_proved=False)
+
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         pass
 
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        try:
+            self.check(principal, operation, destination)
+        except ClientError:
+            return False
         return True
 
     has_rights = False
@@ -151,10 +176,24 @@ def refused_operation(principal: Principal, operation: Operation, destination: D
     return refusal(text, kind=ErrorKind.SECURITY)
 
 
+class Decides(Protocol):
+    """The part of Access that answers."""
+
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool: ...
+
+
+def is_admin(access: Decides, principal: Principal) -> bool:
+    """Whether ``principal`` has the right ``admin`` on all queues and topics: nothing is hidden from such a user. Where
+    there are no rights, every user has it."""
+    return all(access.may(principal, Operation.CREATE, everything) for everything in _EVERYTHING)
+
+
 def is_for_everybody(operation: Operation, destination: Destination) -> bool:
     """Temporary destinations need no right, nor do advisories about destinations. All patterns of advisory topics are
     allowed: rights are asked for each topic that they match."""
     kind, name = destination
+    if operation is Operation.NETWORK:
+        return False
     if kind is DestinationKind.TEMP_QUEUE or kind is DestinationKind.TEMP_TOPIC:
         return True
     if kind is not DestinationKind.TOPIC or not name.startswith(ADVISORY_TOPICS):

@@ -27,13 +27,15 @@ from tandemmq.store.records.message import Destination, Message
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFact:
-    """A client came (``is_there``) or went. ``connection_id`` is the client's own name of it, if it has one."""
+    """A client came (``is_there``) or went. ``connection_id`` is the client's own name of it, if it has one; ``user``
+    the user that it is, which no message shows."""
 
     connection_id: str
     is_there: bool
     client_id: str | None = None
     login: str | None = None
     peer: str = ""
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,11 @@ class Client:
     private: Destination | None = field(default=None, init=False)
     # The broker acts for a client that is away: it gives way when that comes itself.
     is_stand_in: bool = field(default=False, init=False)
+    # An operator, connected with the client id of another user: it makes no state under that (engine.client_ids).
+    is_guest: bool = field(default=False, init=False)
+    # The broker does something later for its user: it has no connection.
+    is_acting: bool = field(default=False, init=False)
+    is_due: bool = field(default=False, init=False)  # that was allowed when its user asked for it
     principal: Principal = field(default=NOBODY, init=False)
     user_id: str | None = field(default=None, init=False)  # what its messages say of who sent them
     # The commands that wait: for an answer, for the end of work, or, behind a disconnect, for the end of the client.

@@ -43,7 +43,8 @@ def _nothing(destination: Destination) -> bool:
 class Connect(Command):
     """``connection_id`` names the client's connection across sockets (OpenWire): a later one takes over from an
     earlier one of the same. ``steals_client_id``: so it does from another one of the same user with its client id,
-    which is told so first (ErrorKind.TAKEN_OVER). ``state``: the queue in which the broker keeps what it knows of that
+    which is told so first (ErrorKind.TAKEN_OVER). ``is_client_id_assigned``: the broker made up its client id.
+    ``state``: the queue in which the broker keeps what it knows of that
     client while it is away (MQTT); it need not be there yet, and the connection may do everything with it.
 
     Filled in before ``session.connected``: ``has_state``, whether that queue is there; ``principal``, who it is;
@@ -58,6 +59,7 @@ class Connect(Command):
     connection_id: str | None = None
     receipt: Receipt | None = None
     steals_client_id: bool = False
+    is_client_id_assigned: bool = False
     state: Destination | None = None
     has_state: bool = field(default=False, init=False)
     principal: Principal = field(default=_UNKNOWN, init=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -48,6 +48,8 @@ NO_POLICIES = Policies(())
 _OPENED = 4
 # What it takes to have a durable subscription of the store take part in its topic, likewise.
 _BEGUN = 8
+# Names of destinations that ended because nobody used them; beyond it the one that ended first is forgotten.
+IDLE_REMEMBERED_MAX = 10_000
 
 
 def _bytes_of(destination: Destination) -> int:
@@ -76,8 +78,8 @@ class Destinations:
     ten thousand (``asleep``). ``by_name`` and ``by_owner`` have those that were named; they are read directly on hot
     paths, and only this class changes them.
 
-    Where a method takes a ``user``, he is who made what begins, and it counts as his until it ends; None: it is
-    nobody's. Nobody may have more than are left for all.
+    Where a method takes a ``user``, what begins counts for that user until it ends; None: for no user, because names
+    prove nothing. Nobody may have more than are left for all. ``existing`` and ``queue`` begin nothing.
 
     ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is what is to be done, in steps, when a topic
     begins, before its first message; ``on_new`` is called with each new destination; neither is for advisory topics;
@@ -118,6 +120,8 @@ class Destinations:
     pending: Owner | None = field(default=None, init=False)
     # Whose producers wait until somebody lets them go on; of most brokers none.
     closed_to_producers: set[Destination] = field(default_factory=set, init=False)
+    # What ended because nobody used it: it may begin again by a client that may send there. No operator deleted it.
+    idle: dict[Destination, None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._watching = {kind: Watching(self.memory) for kind in DestinationKind}
@@ -204,6 +208,10 @@ class Destinations:
         """The queues that get a copy of what is sent to the topic of that name."""
         return self._virtual.queues(topic)
 
+    def is_fed(self, queue: Destination, topic: str) -> bool:
+        """As VirtualTopics.is_fed."""
+        return self._virtual.is_fed(queue, topic)
+
     def is_selector_aware(self, queue: Destination, topic: str) -> bool:
         """Whether that one gets only what its consumers take."""
         return self._virtual.is_selector_aware(queue, topic)
@@ -246,7 +254,20 @@ class Destinations:
                 return self._wake(destination)
         return None
 
-    def queue(self, destination: Destination, user: str | None = None) -> Queue:
+    def existing(self, destination: Destination) -> Queue | Topic | None:
+        """Return the queue or topic of that name, None if there is none. Nothing begins."""
+        found = self.by_name.get(destination) or self._wake(destination)
+        if isinstance(found, Queue):
+            found.is_leaving = False
+        return found
+
+    def queue(self, destination: Destination) -> Queue:
+        """Return the queue of that name, which is there."""
+        found = self.existing(destination)
+        assert isinstance(found, Queue), "only a queue that is there is asked for without a user"
+        return found
+
+    def begin_queue(self, destination: Destination, user: str | None) -> Queue:
         """The queue of that name, a new one if there is none. ClientError when there are too many destinations, when
         no client may make it by naming it, and for a temporary one that is not there (any more)."""
         found = self.by_name.get(destination) or self._wake(destination)
@@ -260,24 +281,41 @@ class Destinations:
     def _new_owner(self, destination: Destination) -> int:
         return self._new_queue(destination) if destination.kind is DestinationKind.QUEUE else 0
 
-    def dead_letter_queue(self, destination: Destination) -> Queue:
-        """As ``queue``, but there is always room: a message must not be lost for want of a name."""
+    def maker(self, destination: Destination) -> str | None:
+        """The user for whom ``destination`` counts."""
+        return self._makers.get(destination)
+
+    def has_room_for(self, destination: Destination, user: str | None) -> bool:
+        """Whether ``destination`` is there, or ``user`` may have one more; None: it is not known who, and nobody may
+        fill more than half of the room that way."""
+        if self.exists(destination):
+            return True
+        most, there = self._settings.destinations_max, len(self.by_name) + len(self._asleep)
+        # prove: room-after-a-restart "there < most // 2" -> "True"
+        return there < most // 2 if user is None else self._made_by[user] < most - there
+
+    def dead_letter_queue(self, destination: Destination, user: str | None) -> Queue:
+        """As ``begin_queue``, but there is always room: a message must not be lost for want of a name."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
             found = self._add_queue(destination, self._new_queue(destination))
+            self._count(destination, user)  # prove: dead-letters-count
         assert isinstance(found, Queue), "a topic has another kind in its name"
         found.is_leaving = False
         found.is_dead_letter_queue = True
         return found
 
-    def dead_letter_topic(self, destination: Destination) -> Topic:
+    def dead_letter_topic(self, destination: Destination, user: str | None) -> Topic:
         """Likewise."""
-        found = self.by_name.get(destination) or self._add_topic(destination)
+        found = self.by_name.get(destination)
+        if found is None:
+            found = self._add_topic(destination)
+            self._count(destination, user)
         assert isinstance(found, Topic), "a queue has another kind in its name"
         return found
 
-    def topic(self, destination: Destination, user: str | None = None) -> Topic:
-        """As ``queue``."""
+    def topic(self, destination: Destination, user: str | None) -> Topic:
+        """As ``begin_queue``."""
         found = self.by_name.get(destination)
         if found is None:
             self._check_may_begin(destination, user)
@@ -304,9 +342,9 @@ class Destinations:
         finally:
             topic.beginning = None
 
-    def route(self, destination: Destination, user: str | None = None) -> Queue | Topic:
+    def route(self, destination: Destination, user: str | None) -> Queue | Topic:
         """Where a message to ``destination`` goes."""
-        return self.topic(destination, user) if destination.is_topic else self.queue(destination, user)
+        return self.topic(destination, user) if destination.is_topic else self.begin_queue(destination, user)
 
     def listeners_of(self, topic: Destination) -> tuple[Topic, Sequence[TopicSubscription]]:
         """An advisory topic, and its listeners. One that no client named is there for this alone, for those who
@@ -336,7 +374,7 @@ class Destinations:
         """Its patterns, or, where it has none, that topic."""
         return self.patterns_of(subscription) or [topic]
 
-    def create(self, destination: Destination, user: str | None = None) -> None:
+    def create(self, destination: Destination, user: str | None) -> None:
         """It begins, if it is not there: also where naming it is not enough. ClientError when there are too many."""
         if self.exists(destination):
             return
@@ -347,7 +385,7 @@ class Destinations:
         else:
             self._add_queue(destination, self._new_owner(destination))
 
-    def add_temporary(self, destination: Destination, user: str | None = None) -> None:
+    def add_temporary(self, destination: Destination, user: str | None) -> None:
         """A temporary one begins; again, after a failover, is no mistake. ClientError when there are too many."""
         if destination not in self.by_name:
             self._check_quota(destination, user)
@@ -373,6 +411,7 @@ class Destinations:
             names.remove(destination.name, destination)
             self.memory.add(Kind.STATE, NODE_BYTES * (names.count - nodes))
         self.shares.pop(destination, None)
+        self.idle.pop(destination, None)
         if destination in self.closed_to_producers or (isinstance(target, Queue) and target.is_paused):
             self.closed_to_producers.discard(destination)
             self.on_pause_ended(destination)
@@ -389,6 +428,12 @@ class Destinations:
         self.by_owner.pop(target.owner, None)
         self._virtual.forget(destination)
         self._start(target.drop())
+
+    def remember_idle(self, destination: Destination) -> None:
+        """It ended because nobody used it."""
+        if len(self.idle) >= IDLE_REMEMBERED_MAX:
+            del self.idle[next(iter(self.idle))]
+        self.idle[destination] = None
 
     def _check_may_begin(self, destination: Destination, user: str | None) -> None:
         self._check_is_not_ours(destination)
@@ -413,11 +458,19 @@ class Destinations:
             )
 
     def _check_quota(self, destination: Destination, user: str | None) -> None:
-        """There is room for it, which ``user`` makes now: it counts as his."""
+        """There is room for it. ``user`` makes it now, and it counts for that user."""
         limit = self._settings.destinations_max
         left = limit - len(self.by_name) - len(self._asleep)
         if left <= 0:
             raise refusal(f"More than {limit} destinations (destinations_max)", kind=ErrorKind.RESOURCE)
+        most = self._settings.user_destinations_max
+        # prove: destinations-of-a-user "self._made_by[user] >= most" -> "self._made_by[user] > most"
+        if user is not None and most is not None and self._made_by[user] >= most:
+            raise refusal(
+                f"User {user} made {most} destinations",
+                f"user_destinations_max is {most}: remove some.",
+                ErrorKind.RESOURCE,
+            )
         if user is not None and self._made_by[user] >= left:
             raise refusal(
                 f"User {user} made {self._made_by[user]} destinations, and {left} are left for all",
@@ -444,6 +497,9 @@ class Destinations:
                 f"max_destinations is {most} for them.",
                 ErrorKind.RESOURCE,
             )
+        self._count(destination, user)
+
+    def _count(self, destination: Destination, user: str | None) -> None:
         if user is not None:
             self._makers[destination] = user
             self._made_by[user] += 1
@@ -618,14 +674,16 @@ class Destinations:
 
     def remove_part(self, part: DurableSubscription) -> None:
         """It is deleted with all it held."""
-        self.topic(part.destination).remove_durable(part)
+        topic = self.by_name[part.destination]
+        assert isinstance(topic, Topic), "a queue has another kind in its name"
+        topic.remove_durable(part)
         del self.by_owner[part.owner]
         self.memory.add(Kind.STATE, -PART_BYTES)
         self._start(part.drop())
 
-    def parts(self) -> list[DurableSubscription]:
-        """Of all durable subscribers."""
-        return [part for durable in self.durables.values() for part in durable.parts.values()]
+    def parts(self) -> Iterator[DurableSubscription]:
+        """Of all durable subscribers; what begins or ends meanwhile may be among them or not."""
+        return (part for durable in list(self.durables.values()) for part in list(durable.parts.values()))
 
     def queues(self) -> list[Queue]:
         return [each for each in self.by_name.values() if isinstance(each, Queue)]

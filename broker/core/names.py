@@ -168,6 +168,15 @@ class Pattern:
         pairs = zip(shorter.words, longer.words, strict=False)
         return all(mine == theirs or "*" in (mine, theirs) for mine, theirs in pairs)
 
+    def covers(self, other: Pattern) -> bool:
+        """Whether this matches all names that ``other`` matches."""
+        theirs = other.words or ["*"]  # a name has one word at least
+        if other.is_open and not self.is_open:
+            return False
+        if len(theirs) != len(self.words) and not (self.is_open and len(theirs) > len(self.words)):
+            return False
+        return all(mine in ("*", their) for mine, their in zip(self.words, theirs, strict=False))
+
     def __eq__(self, other: object) -> bool:
         return self.name == other.name if isinstance(other, Pattern) else NotImplemented
 

@@ -11,7 +11,8 @@ ANONYMOUS: Final = "anonymous"
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Somebody whom the broker knows, and the groups that rights are given to. Without ``is_proved`` the name is what
-    a client says of itself: no users are set up. ``may_everything``: an admin, by the admin server."""
+    a client says of itself: no users are set up. ``may_everything``: an admin, by the admin server, or a part
+    of the broker that the settings name, such as a bridge."""
 
     name: str
     groups: frozenset[str] = frozenset()

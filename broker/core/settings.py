@@ -47,6 +47,8 @@ class EngineSettings:
     transaction_bytes_max: int = 32 * MIB
     transactions_max: int = 100
 
+    # Of a proved user.
+    client_id_begins_with_user: bool = False
     # Messages say who sent them.
     populate_jmsx_user_id: bool = False
 
@@ -56,6 +58,9 @@ class EngineSettings:
     # So often a scheduled message may come after its first time.
     max_scheduler_repeat_allowed: int = 1000
 
+    # Of one user; None: no limit.
+    user_connections_max: int | None = None
+    user_destinations_max: int | None = None
     subscriptions_max: int = 1000
     destinations_max: int = 100_000
     # Entries examined in one tick for messages that have expired.

@@ -55,14 +55,14 @@ class Composite:
                 yield
         return found
 
-    def known(self, message: Message, *, asks: bool) -> tuple[list[Destination], bool]:
+    def known(self, message: Message) -> tuple[list[Destination], bool]:
         """Where ``message`` is sent on, and whether it is kept, as far as that is known at once: no expensive selector
-        is asked unless ``asks``, and what only these may bring is left out."""
+        is asked, and what only these may bring is left out."""
         found = []
         is_taken = is_open = False
         for each in self.forward_to:
             selector = each.selector
-            if selector is not None and not selector.is_cheap and not asks:
+            if selector is not None and not selector.is_cheap:
                 is_open = True
             elif selector is None or selector.matches(message):
                 found.append(each.destination)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tandemmq.broker.core.access import Operation
@@ -27,12 +27,12 @@ from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Subscribe
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.delivery import Outlet, Subscription, volatile_entry
-from tandemmq.broker.core.memory import TOLD_BYTES, Kind
 from tandemmq.broker.core.names import Pattern, is_advisory
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
+from tandemmq.broker.engine.advisory_rights import AdvisoryRights
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.fan_out import NOBODY
 from tandemmq.broker.engine.refusals import may
@@ -49,8 +49,6 @@ _DESTINATION_SUBJECTS = {
 }
 
 
-# Of so many temporary destinations a client is known to have been given the name.
-TOLD_MAX = 1_000
 # What it takes to tell somebody of something, in items of a step.
 _TOLD = 8
 
@@ -61,12 +59,7 @@ class Advising(Part):
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, advisor: Advisor | None) -> None:
         super().__init__(shared)
-        # Where rights are set up not everybody hears of everybody's temporary destinations.
-        self._is_discreet = self._access.has_rights
-        self._owners: dict[Destination, Client] = {}  # of those
-        # Who was given the name of which, both ways round.
-        self._told: dict[Client, dict[Destination, None]] = {}
-        self._knowing: dict[Destination, set[Client]] = {}
+        self._rights = AdvisoryRights(self._access)
         self._dispatcher = dispatcher
         self._fan_out = dispatcher.fan_out
         self._advisor = advisor
@@ -97,27 +90,34 @@ class Advising(Part):
         if name is None or not audience.has_listener(name.name):
             return
         topic, listeners = self._destinations.listeners_of(name)
-        if self._is_discreet and isinstance(fact, DestinationFact) and fact.destination.kind > DestinationKind.TOPIC:
-            listeners = [
-                each for each in listeners if self._may_know(self._by_outlet[each.outlet], name, fact.destination)
-            ]
-        if listeners:
-            self._fan_out.publish(topic, advisor.message(fact, name), NOBODY, listeners, payer=cause)
+        if not self._rights.are_there:
+            if listeners:
+                self._fan_out.publish(topic, advisor.message(fact, name), NOBODY, listeners, payer=cause)
+            return
+        for shown, those in self._divided(fact, listeners):
+            if those:
+                self._fan_out.publish(topic, advisor.message(shown, name), NOBODY, those, payer=cause)
 
-    def _may_know(self, client: Client, advisory: Destination, temporary: Destination) -> bool:
-        """Whether ``client`` hears of a temporary destination: its owner's user does, who was given its name, and who
-        was granted to listen to all."""
-        owner = self._owners.get(temporary)
-        if owner is not None and owner.principal.name == client.principal.name:
-            return True
-        return client in self._knowing.get(temporary, ()) or self._access.is_granted(
-            client.principal, Operation.READ, advisory
-        )
+    def _divided(
+        self, fact: Fact, listeners: Iterable[TopicSubscription]
+    ) -> Iterator[tuple[Fact, list[TopicSubscription]]]:
+        """Those of ``listeners`` who get all of ``fact``; then those who get less of it, with what they get."""
+        whole, rest, less = list[TopicSubscription](), list[TopicSubscription](), fact
+        for each in listeners:
+            client = self._by_outlet.get(each.outlet)
+            shown = None if client is None else self._rights.shown(client, fact)
+            if shown is fact:
+                whole.append(each)
+            elif shown is not None:
+                rest.append(each)
+                less = shown
+        yield fact, whole
+        yield less, rest
 
     def given(self, outlet: Outlet, temporary: Destination) -> None:
         """A client is about to be given the address of a reply. Of a temporary destination it hears first that there
         is such a one: Java clients send to no other."""
-        owner = self._owners.get(temporary)
+        owner = self._rights.owners.get(temporary)
         client = self._by_outlet.get(outlet)
         advisor = self._advisor
         if owner is None or client is None or advisor is None:
@@ -127,14 +127,9 @@ class Advising(Part):
             return
         fact = DestinationFact(temporary, True, name_of(owner))
         name = advisor.topic(fact)
-        if name is None or self._may_know(client, name, temporary):
+        if name is None or self._rights.may_know(client, temporary):
             return
-        told = self._told.setdefault(client, {})
-        told[temporary] = None
-        self._knowing.setdefault(temporary, set()).add(client)
-        client.holder.add(Kind.STATE, TOLD_BYTES)
-        if len(told) > TOLD_MAX:
-            self._forget(client, next(iter(told)))
+        self._rights.give(client, temporary)
         topic, listeners = self._destinations.listeners_of(name)
         mine = [each for each in listeners if each in listening]
         self._dispatcher.deliver(topic.give(topic.enter(advisor.message(fact, name)), NOBODY, mine))
@@ -166,22 +161,21 @@ class Advising(Part):
 
     def connected(self, client: Client, login: str | None) -> None:
         connection = client.connection
-        fact = ConnectionFact(name_of(client), True, client.id, login, connection.peer)
+        fact = ConnectionFact(name_of(client), True, client.id, login, connection.peer, client.principal.name)
         self._clients[client] = fact
         self._by_outlet[connection] = client
         self.tell(fact, connection)
 
     def disconnected(self, client: Client) -> None:
         fact = self._clients.pop(client, None)
-        for temporary in list(self._told.get(client, ())):
-            self._forget(client, temporary)
+        self._rights.left(client)
         self._by_outlet.pop(client.connection, None)
         if fact is not None:
             self.tell(replace(fact, is_there=False), client.connection)
 
     def owns(self, client: Client, temporary: Destination) -> None:
         """A temporary destination is about to begin, and is ``client``'s until it ends."""
-        self._owners[temporary] = client
+        self._rights.owners[temporary] = client
 
     def began(self, destination: Destination) -> None:
         """A destination came into being."""
@@ -192,28 +186,15 @@ class Advising(Part):
         """A destination was deleted, or did not begin."""
         if self._audience.is_there and not is_advisory(destination):
             self._tell_of(destination, is_there=False)
-        if self._owners.pop(destination, None) is not None:
-            for client in list(self._knowing.get(destination, ())):
-                self._forget(client, destination)
+        self._rights.ended(destination)
 
     def _tell_of(self, destination: Destination, *, is_there: bool) -> None:
-        owner = self._owners.get(destination)
+        owner = self._rights.owners.get(destination)
         fact = DestinationFact(destination, is_there, self._owner_of(destination))
         self.tell(fact, None if owner is None else owner.connection)
 
-    def _forget(self, client: Client, temporary: Destination) -> None:
-        """It counts no more that ``client`` was given the name of that."""
-        told, knowing = self._told[client], self._knowing[temporary]
-        client.holder.add(Kind.STATE, -TOLD_BYTES)
-        del told[temporary]
-        knowing.discard(client)
-        if not told:
-            del self._told[client]
-        if not knowing:
-            del self._knowing[temporary]
-
     def _owner_of(self, destination: Destination) -> str | None:
-        owner = self._owners.get(destination)
+        owner = self._rights.owners.get(destination)
         return None if owner is None else name_of(owner)
 
     def producer(self, client: Client, id: str, destination: Destination | None, count: int, *, is_there: bool) -> None:
@@ -299,8 +280,9 @@ class Advising(Part):
                 if fact is not None:
                     topic = advisor.topic(fact)
                     is_asked_for = topic is not None and any(pattern.matches(topic.name) for pattern in patterns)
-                    if topic is not None and is_asked_for and self._may_receive(client, topic, fact):
-                        subscription.hold(volatile_entry(advisor.message(fact, topic)))
+                    shown = self._shown(client, topic, fact) if topic is not None and is_asked_for else None
+                    if topic is not None and shown is not None:
+                        subscription.hold(volatile_entry(advisor.message(shown, topic)))
                 if pace.is_full(1 if fact is None else _TOLD * len(patterns)):
                     self._dispatcher.dispatch_pending(subscription)
                     yield
@@ -308,14 +290,10 @@ class Advising(Part):
                         return
         self._dispatcher.dispatch_pending(subscription)
 
-    def _may_receive(self, client: Client, topic: Destination, fact: Fact) -> bool:
-        if not self._is_discreet:
-            return True
-        if not may(self._access, client.principal, Operation.READ, topic):
-            return False
-        if not isinstance(fact, DestinationFact) or fact.destination.kind <= DestinationKind.TOPIC:
-            return True
-        return self._may_know(client, topic, fact.destination)
+    def _shown(self, client: Client, topic: Destination, fact: Fact) -> Fact | None:
+        if self._rights.are_there and not may(self._access, client.principal, Operation.READ, topic):
+            return None
+        return self._rights.shown(client, fact)
 
     def _present(self, subject: Subject) -> Iterator[Fact | None]:
         """What there is, as it is when it is asked for; None for what was looked at in vain."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import (
@@ -149,7 +148,10 @@ class Branches(Part):
         branch.published = [
             each.message for each in operations if isinstance(each, AddMessage) and each.message.destination.is_topic
         ]
-        branch.adds_to = frozenset(part for each in transaction.messages for part in names.split(each.destination))
+        # What it reaches, as the store says it of a former term: not only what the messages name.
+        added = (each.message.destination for each in operations if isinstance(each, AddMessage))
+        routed = (target.destination for _, target in branch.routed)
+        branch.adds_to = frozenset((*added, *routed))  # prove: branches-know-what-they-reach
         queues = (entry.queue for _, _, entry in transaction.acknowledged)
         branch.removes_from = frozenset(queue.destination for queue in queues if queue is not None)
         branch.is_preparing = True

@@ -31,6 +31,7 @@ from tandemmq.broker.core.principal import ANONYMOUS, Principal
 from tandemmq.broker.core.slices import Pace, Work, is_done
 from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tandemmq.broker.engine.advisories import Advising
+from tandemmq.broker.engine.client_ids import ClientIds
 from tandemmq.broker.engine.connection_ids import ConnectionIds
 from tandemmq.broker.engine.denials import Denials
 from tandemmq.broker.engine.fan_out import FanOut
@@ -85,6 +86,8 @@ class Clients(Part):
         self._advising = advising
         self._handle = handle
         self._writable = writable
+        self.client_ids = ClientIds(shared)
+        self._of_user: dict[str, set[Client]] = {}  # where ``user_connections_max`` is set
         self._client_ids: dict[str, Client] = {}
         self._connection_ids: dict[str, Client] = {}
         self._connection_owners = ConnectionIds(shared.store.connections())
@@ -233,8 +236,8 @@ class Clients(Part):
                 self.refuse(client, command, error)
 
         peer, certificate = client.connection.peer, client.connection.certificate
-        credentials = Credentials(peer, command.login, command.passcode, certificate)
-        self.when_known(client, partial(self._access.connect, credentials), admit)
+        credentials = Credentials(peer, command.login, command.passcode, certificate, lambda: client.is_open)
+        self.when_known(client, partial(self._access.connect, credentials), admit, is_read=True)
 
     def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
         """It is ``principal``. A connection id is his for good: his answer comes when the store knows that."""
@@ -255,30 +258,54 @@ class Clients(Part):
         self._enter(client.principal, client, command)
 
     def _enter(self, principal: Principal, client: Client, command: Connect) -> None:
+        """Find out whose the client id is. Of its own client's session the session reads that itself, so it is asked
+        for here only where another user may have to give way."""
+        client_id, sessions = command.client_id, self.client_ids.sessions
+        if client_id is not None:
+            names.check_length("the client id", client_id, ErrorKind.CLIENT_ID)
+        other = None if client_id is None else self._client_ids.get(client_id)
+        is_read_later = command.state is not None and (other is None or other.principal.name == principal.name)
+        if client_id is None or sessions is None or is_read_later or client.is_stand_in:
+            self._begin(principal, None, client, command)
+            return
+
+        def found(user: str | ClientError | None) -> None:
+            self.carry_out(client, command, partial(self._begin, principal, user))
+
+        self.when_known(client, partial(sessions.find_user, client_id), found)
+
+    def _begin(
+        self, principal: Principal, session_user: str | ClientError | None, client: Client, command: Connect
+    ) -> None:
+        """``session_user``: as ``Sessions.find_user`` says it."""
+        if isinstance(session_user, ClientError):
+            raise session_user
         former = None if command.connection_id is None else self._connection_ids.get(command.connection_id)
         if former is not None:
             # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
             self.hang_up(former, after_flush=False)
         if command.client_id is not None:
-            names.check_length("the client id", command.client_id, ErrorKind.CLIENT_ID)
             if command.client_id == CLIENT_ID:
                 raise ClientError(f"Client id {CLIENT_ID} is the broker's own", kind=ErrorKind.CLIENT_ID)
+            if not (client.is_stand_in or principal.may_everything):
+                client.is_guest = self.client_ids.check(principal, command, session_user)
             other = self._client_ids.get(command.client_id)
-            steals = command.steals_client_id and other is not None and other.principal.name == principal.name
-            if other is not None and (steals or (other.is_stand_in and not client.is_stand_in)):
-                self._take_over(other, client)
+            if other is not None and self._gives_way(other, principal, session_user, client, command):
+                self._take_over(other, principal, client)
             elif other is not None and other.is_open:
+                where = f" from {other.connection.peer}" if other.principal.name == principal.name else ""
                 raise ClientError(
-                    f"Client id {command.client_id!r} is connected already from {other.connection.peer}",
+                    f"Client id {command.client_id!r} is connected already{where}",
                     "A client id belongs to one connection at a time.",
                     kind=ErrorKind.CLIENT_ID,
                 )
             former = other or former
         if former is not None and former in self.leavers:
             # What it had is to be over before it begins again under the same name.
-            enter = partial(self._enter, principal)
-            self.when_known(client, partial(self._when_left, former), lambda _: self.carry_out(client, command, enter))
+            begin = partial(self._begin, principal, session_user)
+            self.when_known(client, partial(self._when_left, former), lambda _: self.carry_out(client, command, begin))
             return
+        self._count_for(principal, client)
         if command.client_id is not None:
             self._client_ids[command.client_id] = client
             client.id = command.client_id
@@ -298,11 +325,40 @@ class Clients(Part):
         user = None if principal.name == ANONYMOUS else principal.name
         tell(client.connection, client.session.connected, command, client.connection.id, user)
 
-    def _take_over(self, former: Client, by: Client) -> None:
-        """``by`` comes with the client id of ``former``, which learns why it is over."""
+    def _gives_way(
+        self, other: Client, principal: Principal, session_user: str | None, client: Client, command: Connect
+    ) -> bool:
+        """Whether ``other`` leaves its client id to ``client``, which comes as ``principal``."""
+        if client.is_stand_in:
+            return False
+        if other.is_stand_in:
+            return True
+        if other.principal.name == principal.name:
+            return command.steals_client_id
+        id, owns = command.client_id or "", self.client_ids.is_owner
+        # prove: an-owner-gets-its-client-id "owns(principal, id, session_user) and" -> "False and"
+        return owns(principal, id, session_user) and not owns(other.principal, id, session_user)
+
+    def _count_for(self, principal: Principal, client: Client) -> None:
+        """The user has one connection more, until it leaves. Raises ClientError if there are too many."""
+        most, owner = self._settings.user_connections_max, principal.owner
+        if most is None or owner is None or client.is_stand_in:
+            return
+        others = self._of_user.get(owner, ())
+        if len(others) >= most:  # prove: connections-of-a-user
+            raise ClientError(
+                f"User {owner} has {most} connections",
+                f"user_connections_max is {most}: close some.",
+                kind=ErrorKind.RESOURCE,
+            )
+        self._of_user.setdefault(owner, set()).add(client)
+
+    def _take_over(self, former: Client, principal: Principal, by: Client) -> None:
+        """``by``, of ``principal``, comes with the client id of ``former``, which learns why it is over."""
         if former.is_open:
+            where = f" from {by.connection.peer}" if former.principal.name == principal.name else ""
             error = ClientError(
-                f"Client id {former.id!r} connected again from {by.connection.peer}",
+                f"Client id {former.id!r} connected again{where}",
                 "A client id belongs to one connection at a time, and the new one took this one's place.",
                 kind=ErrorKind.TAKEN_OVER,
             )
@@ -374,6 +430,11 @@ class Clients(Part):
                 client.connection.client = None
             return
         self.all.discard(client)
+        owner = client.principal.owner
+        if owner is not None and owner in self._of_user:
+            self._of_user[owner].discard(client)
+            if not self._of_user[owner]:
+                del self._of_user[owner]
         try:
             self.on_leave(client)
         except Exception:  # the rest of what it had is to end all the same

@@ -72,6 +72,11 @@ class ConnectionIds:
             del self._programs[program]
 
 
+def is_generated(id: str) -> bool:
+    """Whether a client library made that id, also as a client id."""
+    return _program_of(id) is not None
+
+
 def _program_of(connection_id: str) -> str | None:
     found = _NUMBERED.fullmatch(connection_id)
     return None if found is None else found[1]

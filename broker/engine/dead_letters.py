@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from tandemmq.broker.core import names
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import ReceiptDue
 from tandemmq.broker.core.dead_letters import dead_letter
 from tandemmq.broker.core.delivery import Entry, Outlet, QueueBase
-from tandemmq.broker.core.policies import DeadLetterKind, DeadLetterStrategy
+from tandemmq.broker.core.policies import DEFAULT_TARGET, DeadLetterKind, DeadLetterStrategy
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.fan_out import NOBODY, FanOut
@@ -17,6 +18,7 @@ from tandemmq.broker.engine.operations import encode_payload, removal, unmatched
 from tandemmq.broker.engine.ports import Notify, Then
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddMessage, Atomic, OrderKey, RemoveMessage
+from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.message_ids import broker_producer
 
@@ -57,7 +59,8 @@ class DeadLetters(Part):
         destination = queue.destination
         strategy = self._policies.of(destination).dead_letter
         key = queue.subscription_key
-        target = strategy.target(destination, key)
+        maker = self._maker(destination, key, strategy)
+        target = self._place(strategy.target(destination, key), destination, maker)
         message = entry.message
         if (
             target is None
@@ -75,16 +78,31 @@ class DeadLetters(Part):
             return bool(entry.order_key)
         # Copies of one message, which have one id, may meet in a queue that many share; the store knows a message there
         # by its id, and who replays the journal would take the second for a duplicate.
-        is_copy = message.original_destination is not None and strategy.kind is DeadLetterKind.SHARED
+        is_shared = strategy.kind is DeadLetterKind.SHARED or target == DEFAULT_TARGET
+        is_copy = message.original_destination is not None and is_shared
         has_own_id = key is not None or is_copy  # prove: copies-have-letters-of-their-own
         letter = self._letter(message, destination, target, strategy, cause, has_own_id=has_own_id)
+        parts: list[AddMessage | RemoveMessage] = [removal(queue, entry)] if entry.order_key else []
         if target.is_topic:
-            return self._bury_in_topic(self._destinations.dead_letter_topic(target), letter, queue, entry, waiting)
-        parts: list[AddMessage | RemoveMessage] = [self._add(letter, target)]
-        if entry.order_key:
-            parts.append(removal(queue, entry))
-        self._bury(parts, waiting)
+            return self._bury_in_topic(self._destinations.dead_letter_topic(target, maker), letter, parts, waiting)
+        self._bury([self._add(letter, target, maker), *parts], waiting)
         return True
+
+    def _maker(self, of: Destination, key: str | None, strategy: DeadLetterStrategy) -> str | None:
+        """For whom the place of its dead letters counts; ``key``: of a durable subscription, which has its own."""
+        if key is None or not strategy.destination_per_durable_subscriber:
+            return self._destinations.maker(of)
+        durable = self._destinations.durables.get(key)
+        return None if durable is None else durable.user  # prove: letters-of-durables-count-for-their-users
+
+    def _place(self, target: Destination | None, of: Destination, maker: str | None) -> Destination | None:
+        """``target``, or the queue that all share if ``maker`` may not have one more destination. That is not known of
+        what was there before a restart: half of the destinations are left for others then."""
+        if target is None or of == DEFAULT_TARGET or (maker is None and not self._access.has_rights):
+            return target
+        if self._destinations.has_room_for(target, maker):
+            return target
+        return DEFAULT_TARGET  # prove: dead-letters-leave-room "DEFAULT_TARGET" -> "target"
 
     def _letter(
         self,
@@ -107,21 +125,23 @@ class DeadLetters(Part):
         expiration = self._clock() + strategy.expiration if strategy.expiration else 0
         return dead_letter(message, target, cause, message_id, expiration)
 
-    def _add(self, letter: Message, target: Destination) -> AddMessage:
-        return AddMessage(letter, self._destinations.dead_letter_queue(target).owners, encode_payload(letter))
+    def _add(self, letter: Message, target: Destination, user: str | None) -> AddMessage:
+        return AddMessage(letter, self._destinations.dead_letter_queue(target, user).owners, encode_payload(letter))
 
     def _bury_in_topic(
-        self, topic: Topic, letter: Message, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None
+        self,
+        topic: Topic,
+        letter: Message,
+        parts: Sequence[AddMessage | RemoveMessage],
+        waiting: ReceiptDue | None,
     ) -> bool:
-        """Durable subscriptions keep it. Without any it is told to who is there, once its original is gone."""
-        parts: list[AddMessage | RemoveMessage] = []
+        """Durable subscriptions keep it. Without any it is told to who is there, once its original is gone. ``parts``
+        are done with it."""
         owners = topic.takers(letter, NOBODY)
         if owners:
             add = AddMessage(letter, owners, encode_payload(letter))
             add.unmatched_acks = unmatched_acks(letter, topic, owners)
-            parts.append(add)
-        if entry.order_key:
-            parts.append(removal(queue, entry))
+            parts = [add, *parts]
         if not parts:
             self._publish(topic, letter, NOBODY)
             return False
@@ -132,7 +152,8 @@ class DeadLetters(Part):
         """A topic's consumer that does not keep up lost ``message``: it becomes a dead letter if it is wanted as one,
         the same one for all of them, and while there is room for that."""
         strategy = self._policies.of(message.destination).dead_letter
-        target = strategy.target(message.destination)
+        maker = self._destinations.maker(message.destination)
+        target = self._place(strategy.target(message.destination), message.destination, maker)
         if (
             target is None
             or target.is_topic
@@ -143,7 +164,30 @@ class DeadLetters(Part):
             return
         cause = "a consumer of its topic did not keep up"
         letter = self._letter(message, message.destination, target, strategy, cause, has_own_id=True)
-        self._bury((self._add(letter, target),), None)
+        self._bury((self._add(letter, target, maker),), None)
+
+    def bury_due(
+        self, message: Message, user: str | None, cause: str, parts: Sequence[AddMessage | RemoveMessage]
+    ) -> Destination | None:
+        """``message``, whose time came, may not go where ``user`` meant it to go: it becomes a dead letter of the first
+        destination that it names, together with ``parts``. Return where it goes; None: the policy keeps no such letter,
+        and only ``parts`` are done."""
+        of = names.split(message.destination)[0]
+        strategy = self._policies.of(of).dead_letter
+        target = self._place(strategy.target(of), of, user)
+        if target is None or not strategy.wants(is_persistent=message.persistent, is_expired=False):
+            self._bury(parts, None)
+            return None
+        letter = self._letter(message, of, target, strategy, cause, has_own_id=False)
+        if target.is_topic:
+            topic = self._destinations.dead_letter_topic(target, user)
+            if topic.takers(letter, NOBODY):
+                self._bury_in_topic(topic, letter, parts, None)
+                return target
+            target = DEFAULT_TARGET  # nobody keeps it there
+            letter = altered(letter, destination=target)
+        self._bury((self._add(letter, target, user), *parts), None)
+        return target
 
     def _bury(
         self,

@@ -141,7 +141,7 @@ class Declarations(Part):
                     ErrorKind.SECURITY,
                 )
             if not client.owns(destination):
-                self._access.check(client.principal, Operation.CREATE, destination)
+                self._access.check(client.principal, Operation.CREATE, destination)  # prove: creating-needs-the-right
             self._destinations.create(destination, client.principal.owner)
         client.send_receipt(command.receipt)
 
@@ -156,11 +156,12 @@ class Declarations(Part):
             client.send_receipt(command.receipt)
             return
         if not client.owns(destination):
-            self._access.check(client.principal, Operation.REMOVE, destination)
-        if not self._destinations.exists(destination):
+            self._access.check(client.principal, Operation.REMOVE, destination)  # prove: deleting-needs-the-right
+        target = self._destinations.existing(destination)
+        if target is None:
+            self._destinations.idle.pop(destination, None)  # prove: deleted-ones-do-not-begin-again
             client.send_receipt(command.receipt)
             return
-        target = self._destinations.route(destination)
         self._check_unused(destination)
         self.remove(target, ReceiptDue(client, command.receipt))
         if not target.owner:

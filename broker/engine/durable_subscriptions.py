@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client, ReceiptDue
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Subscribe, refusal
 from tandemmq.broker.core.delivery import Subscription
@@ -15,6 +14,7 @@ from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, SharedSubscriber, name_of
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
+from tandemmq.broker.engine.client_ids import may_use
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.ports import Then
 from tandemmq.broker.engine.shared import Part, Shared
@@ -72,8 +72,11 @@ class DurableSubscriptions(Part):
                 return durable
             # As JMS wants it: under the same name begins another one.
             durable.check_unused()
+        _check_may_make(client)
+        if durable is None:
+            self._check_room(asked, 1)
+        else:
             yield from self.delete(durable, None)
-        self._check_room(asked, 1)
         self._destinations.add_durable(asked)
         return asked
 
@@ -217,6 +220,8 @@ class DurableSubscriptions(Part):
             is_other = holding is not None and holding.share != share
             if is_other or subscription_key(client_id, name) in self._destinations.durables:
                 raise refusal(f"Client {client_id} has another durable subscription {name}", kind=ErrorKind.STATE)
+            if holding is None:
+                _check_may_make(client)
         return share
 
     def share(
@@ -339,18 +344,12 @@ class DurableSubscriptions(Part):
 
     def check_is_its(self, client: Client, durable: DurableSubscriber) -> None:
         """ClientError for whoever is neither the user it belongs to nor may create and delete its topics."""
-        if durable.user is None or durable.user == client.principal.name:
-            return
-        try:
-            for topic in durable.topics:
-                for operation in (Operation.CREATE, Operation.REMOVE):
-                    self._access.check(client.principal, operation, topic)
-        except ClientError as error:
+        if not may_use(self._access, client.principal, durable):
             raise refusal(
                 f"Durable subscription {durable.name} of client {durable.client_id} belongs to another user",
                 "It is his, also while he is away, and that of those with admin rights on its topics.",
                 ErrorKind.SECURITY,
-            ) from error
+            )
 
     def delete(self, durable: DurableSubscriber, waiting: ReceiptDue | None) -> Work[None]:
         self._destinations.remove_durable(durable)
@@ -370,6 +369,16 @@ class DurableSubscriptions(Part):
         self, durable: DurableSubscriber, topic: Destination, owner: int, waiting: ReceiptDue | None
     ) -> None:
         self._append(RemoveOwner(owner, encode_unsubscribe(topic, durable.client_id, durable.name), waiting))
+
+
+def _check_may_make(client: Client) -> None:
+    """ClientError if that client id is another user's, so that no operator becomes an owner beside that user."""
+    if client.is_guest:  # prove: a-guest-makes-no-durable
+        raise refusal(
+            f"Client id {client.id!r} belongs to another user",
+            "An operator uses and deletes the durable subscriptions under it, and makes none.",
+            ErrorKind.SECURITY,
+        )
 
 
 def _record(durable: DurableSubscriber, topic: Destination, *, is_retroactive: bool = False) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -38,6 +38,7 @@ from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.acknowledge import Acknowledger
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.arrivals import Arrivals
+from tandemmq.broker.engine.client_ids import Sessions
 from tandemmq.broker.engine.clients import Clients, Handler
 from tandemmq.broker.engine.declarations import Declarations
 from tandemmq.broker.engine.dispatch import SAMPLE_SECONDS, Dispatcher
@@ -109,7 +110,7 @@ class Engine:
     """Carries out the commands of all clients over one store, for one term as master. On the loop. ``on_drained`` is
     called when producers, held back while ``is_congested``, may go on; ``advisor`` makes the messages of advisory
     topics (None: there are none); ``destinations`` are those of ``destinations_of``, for this engine alone, where that
-    was done in slices before; ``tracing`` is told of messages."""
+    was done in slices before; ``tracing`` is told of messages, ``of_settings`` as of PrivateAccess."""
 
     def __init__(
         self,
@@ -123,10 +124,12 @@ class Engine:
         advisor: Advisor | None = None,
         destinations: Destinations | None = None,
         tracing: Tracing | None = None,
+        of_settings: Iterable[Principal] = (),
     ) -> None:
         self.store = store
-        guarded = PrivateAccess(access or OpenAccess(is_everywhere=True))
+        guarded = PrivateAccess(access or OpenAccess(is_everywhere=True), of_settings)
         self.check = guarded.check
+        self._guarded = guarded
         self._in_thread = loop.in_thread
         self._start = start = loop.start
         self._start_first = loop.start_first or start
@@ -255,11 +258,21 @@ class Engine:
         client.is_stand_in = True
         client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
 
+    def act_as_now(self, connection: Connection, user: str | None) -> None:
+        """From now on ``connection`` acts with the rights that ``user`` has now. Raises ClientError as Access.identify
+        does."""
+        client: Client = connection.client
+        client.principal = self._guarded.identify(user)
+
     def enter(self, connection: Connection, command: commands.Connect) -> None:
         """Take the client id of ``command`` for a connection that was ``opened_as`` or ``opened_for``. Refused where
         another has it; of one that was ``opened_for`` whoever comes with it himself takes the place."""
         client: Client = connection.client
         self._clients.carry_out(client, command, self._clients.enter)
+
+    def know_sessions(self, sessions: Sessions) -> None:
+        """Ask ``sessions`` whose the client ids of sessions are."""
+        self._clients.client_ids.sessions = sessions
 
     def is_listened_to(self, topic: Destination, prefix: str) -> bool:
         """Whether somebody is there who subscribed to ``topic``, by its name or by a pattern that begins so."""
@@ -281,9 +294,9 @@ class Engine:
         no such queue, or ``principal`` may not delete it."""
         destination = Destination(DestinationKind.QUEUE, name)
         self.check(principal, Operation.REMOVE, destination)
-        if not self._destinations.exists(destination):
+        queue = self._destinations.existing(destination)
+        if not isinstance(queue, Queue):
             raise refusal(f"There is no destination {destination}", kind=ErrorKind.DESTINATION)
-        queue = self._destinations.queue(destination)
         if consumers is not None and consumers != queue.is_paused:
             if consumers:
                 queue.pause()

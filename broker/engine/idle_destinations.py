@@ -59,7 +59,9 @@ class IdleDestinations(Part):
                 since = now
             if room and now - since >= policy.inactive_timeout_before_gc and not self._is_in_doubt():
                 room -= 1
-                self._let_go(target or self._destinations.queue(destination))
+                target = target or self._destinations.existing(destination)
+                assert target is not None, "it has a name"
+                self._let_go(target)
             else:
                 self._idle[destination] = (since, sent)
 
@@ -79,6 +81,7 @@ class IdleDestinations(Part):
     def _end(self, target: Queue | Topic) -> None:
         self.removed += 1
         self._remove(target)
+        self._destinations.remember_idle(target.destination)  # prove: idle-ones-begin-again
 
 
 def _is_unused(target: Queue | Topic) -> bool:

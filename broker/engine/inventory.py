@@ -124,7 +124,7 @@ class Inventory:
         """Durable ones; one of several topics has a row for each."""
         parts = self.destinations.parts()
         return _page(
-            ((f"{each.client_id}:{each.name}:{each.destination.name}", each) for each in parts),
+            ((place_of_part(each.client_id, each.name, each.destination.name), each) for each in parts),
             lambda part: {
                 "client_id": part.client_id,
                 "name": part.name,
@@ -133,6 +133,7 @@ class Inventory:
                 **figures_of(part),
             },
             query,
+            lambda part: f"{part.client_id}:{part.name}:{part.destination.name}",
         )
 
     def gathered(self, client_id: str, name: str) -> int:
@@ -279,14 +280,25 @@ def _branch(key: str, branch: Branch) -> Row:
     }
 
 
-def _page(named: Iterable[tuple[str, Any]], row: Callable[[Any], Row | None], query: Query) -> Work[Found]:
-    """Those of ``query``, the only ones of which rows are made."""
+def place_of_part(client_id: str, name: str, topic: str) -> str:
+    """The place of a durable subscription in the order of all. Each part may contain ":"."""
+    return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in (client_id, name, topic))
+
+
+def _page(
+    named: Iterable[tuple[str, Any]],
+    row: Callable[[Any], Row | None],
+    query: Query,
+    matched: Callable[[Any], str] | None = None,
+) -> Work[Found]:
+    """Those of ``query``, the only ones of which rows are made. ``matched``: what its pattern is for, if not the
+    name."""
     matches = None if query.pattern is None else compile_pattern(translate(query.pattern.lower()))
     chosen: list[tuple[str, int, Any]] = []
     total = number = behind = 0
     for piece in pieces(named):
         for name, thing in piece:
-            if matches is not None and not matches.match(name.lower()):
+            if matches is not None and not matches.match((matched(thing) if matched else name).lower()):
                 continue
             total += 1
             if name > query.after:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from heapq import nlargest
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from tandemmq import log_events
@@ -18,6 +18,7 @@ from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.memory import Holder, Kind, Memory
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Work, pieces
+from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.advisories import name_of
 
 log = logging.getLogger(__name__)
@@ -101,9 +102,8 @@ class MemoryHolders:
             found = _most(found + [_figures(client) for client in largest])
             yield
         destinations = self._destinations
-        queues = [*destinations.by_owner.values(), *(each for each in destinations.queues() if not each.owner)]
-        for some in pieces(queues):
-            held = [queue for queue in some if queue.share.used]
+        for some in pieces(chain(list(destinations.by_name.values()), destinations.parts())):
+            held = [each for each in some if not isinstance(each, Topic) and each.share.used]
             found = _most(found + [_figures_of(queue) for queue in nlargest(LARGEST_SHOWN, held, key=_used)])
             yield
         return found

@@ -34,15 +34,15 @@ class Moving(Part):
         try:
             if self._store.is_full:
                 raise refusal(self._store.full_reason, kind=ErrorKind.RESOURCE)
-            self._sender.router.check_may_send_all(client, command.message.destination)
-            made = yield from self._sender.make(None, (command.message,), None, pace)
+            acting = self._sender.acting(client.principal)
+            made = yield from self._sender.make(acting, (command.message,), None, pace)
+            command.added, volatile = self._sender.settle(acting, made, None)
         except ClientError:
             queue.give_back(entry, is_seen=False)
             self._dispatch(queue)
             raise
         parts = [removal(queue, entry)] if entry.order_key and not queue.is_dropped else []
         queue.settle(entry)
-        command.added, volatile = self._sender.settle(None, made, None)
         commitment = Commitment(self._sender.arrivals, client, command.receipt, volatile)
         yield from self._sender.commit([*command.added, *parts], commitment, pace)
         self._acknowledger.go_on(subscription)

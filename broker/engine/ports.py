@@ -70,6 +70,29 @@ class Completion(Protocol):
         queues is in ``Dispatcher.touched``, and is given out at the end of the step."""
 
 
+class DueSender(Protocol):
+    """What becomes of messages whose time has come."""
+
+    def acting_for(self, user: str | None) -> Client:
+        """Return a client for what is done later for ``user``, with the rights that the user has now. It hears nothing.
+        Raises ClientError as Access.identify does."""
+
+    def check_due(self, client: Client, message: Message) -> None:
+        """ClientError when something that ``message`` would reach is closed to ``client``."""
+
+    def send_due(
+        self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
+    ) -> Work[None]:
+        """Have ``message`` stored where it belongs in one Atomic with ``parts``, and shown once that holds, in steps.
+        ClientError if it cannot be sent; then nothing was handed to the store."""
+
+    def bury_due(
+        self, user: str | None, message: Message, cause: str, parts: Sequence[AddMessage | RemoveMessage]
+    ) -> Destination | None:
+        """Have ``message`` of ``user`` stored as a dead letter in one Atomic with ``parts``. Return where it goes;
+        None: the policy keeps no such letter."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Then:
     """The Completion that calls ``durable``, for ``client`` if somebody waits."""
@@ -92,9 +115,6 @@ class Tracing(Protocol):
 
 # What happened to a message of a destination, and which consumer had to do with it.
 Notify = Callable[[MessageEvent, Message, Destination, Subscription | None], None]
-# (message, parts, pace): has a message stored where it belongs in one Atomic with ``parts``, and shown once that holds,
-# in steps. ClientError if it cannot be sent; then nothing was handed to the store.
-SendDue = Callable[[Message, Sequence[AddMessage | RemoveMessage], Pace], Work[None]]
 # (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` says why.
 AbortConsumer = Callable[[Client, Subscription, ClientError, bool], None]
 # What may have to wait for room.

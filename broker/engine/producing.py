@@ -14,7 +14,7 @@ from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.refusals import MustWait
 from tandemmq.broker.engine.shared import Shared
 from tandemmq.broker.engine.transactions import Transactions
-from tandemmq.store.records.altered import of_user
+from tandemmq.store.records.altered import altered, of_user
 
 
 class Producing:
@@ -32,6 +32,7 @@ class Producing:
         self.flow = FlowControl(shared, sender, transactions, clients, advising, self._carry_out_held)
         self._sender = sender
         self._check_reply_to = sender.router.check_reply_to
+        self._keeps_origin = sender.router.keeps_origin
         self._transactions = transactions
         self._clients = clients
         self._origins = fan_out.origins
@@ -40,6 +41,8 @@ class Producing:
         """SEND."""
         if command.message.user_id != client.user_id:
             command.message = of_user(command.message, client.user_id)
+        if command.message.original_destination is not None and not self._keeps_origin(client, command.message):
+            command.message = altered(command.message, is_original=True)
         reply_to = command.message.reply_to
         if reply_to is not None:
             try:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
-from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.client import Client, Connection
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Send, refusal
 from tandemmq.broker.core.fan_out import Made, Target
+from tandemmq.broker.core.memory import Holder, Memory
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.share import Share
@@ -107,7 +109,7 @@ class Sender(Part):
     def _send_routed(self, client: Client, message: Message, receipt: Receipt | None) -> Work[MustWait | None]:
         pace = Pace()
         routed = yield from self.router.routes(client, message, pace)
-        if len(routed) == 1 and not _is_wide(routed[0][1]):
+        if len(routed) == 1 and not _is_wide(routed[0][1]) and not routed[0][1].is_dropped:
             return self._send_to(client, *routed[0], receipt)
         # Copies of one message: all or none.
         made = Made(client.holder)
@@ -161,17 +163,18 @@ class Sender(Part):
     # ---- later
 
     def scheduled(self, client: Client, message: Message) -> Message:
-        """What is to be stored in the place of a message that is to wait; any other one itself."""
+        """What is to be stored in the place of a message that is to wait; any other one itself. What is done later does
+        not wait again."""
         if message.destination == PENDING:
             raise refusal(
                 f"{PENDING} is the broker's own",
                 "Messages wait there for their time: send to where they belong, with AMQ_SCHEDULED_DELAY.",
                 ErrorKind.DESTINATION,
             )
-        if not may_be_scheduled(message):
+        if client.is_acting or not may_be_scheduled(message):
             return message
-        self.router.check_may_send_all(client, message.destination)
-        self.router.check_size(message, names.count(message.destination))
+        destination = message.destination
+        self.router.check_may_send_all(client, message, destination, fits=True)  # prove: schedule-refused-at-once
         return self._begun_scheduler().take(message, client.principal.owner) or message
 
     def _begun_scheduler(self) -> Scheduler:
@@ -181,7 +184,7 @@ class Sender(Part):
         settings = self._settings
         self.arrivals.scheduler = scheduler = Scheduler(
             self._append,
-            self.send_due,
+            self,
             owner,
             count,
             self._store.epoch,
@@ -201,34 +204,58 @@ class Sender(Part):
             if user is None:
                 raise
         if message.reply_to is not None:
-            # The broker answers there, in nobody's name.
-            self.router.check_may_send_all(client, message.reply_to)
-        self._begun_scheduler().manage(message, user)
+            self.router.check_may_send_all(client, message, message.reply_to)  # prove: reply-refused-at-once
+        self._begun_scheduler().manage(message, user, self.acting(client.principal))
 
-    def send_due(self, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace) -> Work[None]:
-        """The time of ``message`` has come: it goes where it belongs, together with ``parts``. See ports.SendDue."""
-        made = yield from self.make(None, (message,), None, pace)
-        operations, volatile = self.settle(None, made, None)
+    def acting(self, principal: Principal) -> Client:
+        """A client for what the broker does later for ``principal``. It hears nothing."""
+        client = Client(cast("Connection", _Absent(self._memory)))
+        client.is_acting = True
+        client.principal = principal
+        return client
+
+    def acting_for(self, user: str | None) -> Client:
+        """As ports.DueSender says it."""
+        # prove: due-with-the-rights-of-now "self._access.identify(user)" -> "Principal('root', may_everything=True)"
+        client = self.acting(self._access.identify(user))
+        client.is_due = True
+        return client
+
+    def check_due(self, client: Client, message: Message) -> None:
+        """As ports.DueSender says it."""
+        self.router.check_may_send_all(client, message, message.destination)
+
+    def send_due(
+        self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
+    ) -> Work[None]:
+        """As ports.DueSender says it."""
+        made = yield from self.make(client, (message,), None, pace)
+        operations, volatile = self.settle(client, made, None)
         yield from self.commit([*operations, *parts], Commitment(self.arrivals, None, None, volatile), pace)
+
+    def bury_due(
+        self, user: str | None, message: Message, cause: str, parts: Sequence[AddMessage | RemoveMessage]
+    ) -> Destination | None:
+        """As ports.DueSender says it."""
+        return self.arrivals.dispatcher.dead_letters.bury_due(message, user, cause, parts)
 
     # ---- what the store is to do
 
     def make(
-        self, client: Client | None, messages: Iterable[Message], transaction: TransactionId | None, pace: Pace
+        self, client: Client, messages: Iterable[Message], transaction: TransactionId | None, pace: Pace
     ) -> Work[Made]:
         """What becomes of messages, in steps; ``settle`` ends it. ClientError when one may not go where it is to, or
         the copies of one take more memory than the client may hold."""
-        made = Made(None if client is None else client.holder)
+        made = Made(client.holder)
         try:
             for message in messages:
-                target = None if client is None else self.router.known_target(client, message)
+                target = self.router.known_target(client, message)
                 if target is not None and not _is_wide(target):
                     self._make_one(client, message, target, transaction, made)
                     if pace.is_full(1 + message.size // COPIED_BYTES):
                         yield
                     continue
-                if client is not None:
-                    message = self.scheduled(client, message)
+                message = self.scheduled(client, message)
                 routed = yield from self.router.routes(client, message, pace)
                 yield from self._make(client, routed, transaction, pace, made)
         except BaseException:
@@ -238,7 +265,7 @@ class Sender(Part):
 
     def _make(
         self,
-        client: Client | None,
+        client: Client,
         routed: list[tuple[Message, Target]],
         transaction: TransactionId | None,
         pace: Pace,
@@ -259,14 +286,14 @@ class Sender(Part):
                 yield
 
     def _make_one(
-        self, client: Client | None, message: Message, target: Target, transaction: TransactionId | None, made: Made
+        self, client: Client, message: Message, target: Target, transaction: TransactionId | None, made: Made
     ) -> None:
         owners = self._stored_by(message, target, client)
         add = _add(client, message, target, owners, transaction) if owners else None
         made.parts.append((message, target, target.owners, add))
 
     def _add_in_steps(
-        self, client: Client | None, message: Message, topic: Topic, transaction: TransactionId | None, pace: Pace
+        self, client: Client, message: Message, topic: Topic, transaction: TransactionId | None, pace: Pace
     ) -> Work[AddMessage | None]:
         """For very many durable subscriptions."""
         if not message.persistent:
@@ -287,17 +314,23 @@ class Sender(Part):
         return _add(client, message, topic, tuple(owners), transaction, tuple(unmatched))
 
     def settle(
-        self, client: Client | None, made: Made, transaction: TransactionId | None
+        self, client: Client, made: Made, transaction: TransactionId | None
     ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
-        """What the store is to keep of what was made, and what only memory will: without queues that ended meanwhile,
-        and for the durable subscriptions that there are now. To be carried out in the same turn."""
+        """What the store is to keep of what was made, and what only memory will: for the queues and the durable
+        subscriptions that there are now. A queue that ended between the steps begins again, as with a message that
+        comes now. ClientError when it may not. To be carried out in the same turn."""
         made.give_back()
         operations: list[AddMessage] = []
         volatile: list[tuple[Message, Target]] = []
         for message, target, known, add in made.parts:
             if isinstance(target, Queue):
-                if target.is_dropped:
-                    continue
+                if target.is_dropped:  # prove: a-queue-that-ended-begins-again "target.is_dropped" -> "False"
+                    if self._is_over(message):
+                        continue
+                    self.router.check_may_send(client, message.destination)
+                    queue = self._destinations.begin_queue(message.destination, client.principal.owner)
+                    owners = self._stored_by(message, queue, client)
+                    target, add = queue, _add(client, message, queue, owners, transaction) if owners else None
             elif target.owners is not known:
                 owners = self._stored_by_now(message, target, client, known, add)
                 add = _add(client, message, target, owners, transaction) if owners else None
@@ -307,7 +340,15 @@ class Sender(Part):
                 operations.append(add)
         return operations, volatile
 
-    def _stored_by(self, message: Message, target: Target, client: Client | None) -> tuple[int, ...]:
+    def _is_over(self, message: Message) -> bool:
+        """Whether the queue that the message was for, and that ended, is not to begin again: it is temporary, private,
+        or one of a virtual topic's, for which a queue is what a subscription is."""
+        queue, origin = message.destination, message.original_destination
+        if queue.kind > DestinationKind.TOPIC or names.is_private(queue):
+            return True
+        return origin is not None and origin.is_topic and self._destinations.is_fed(queue, origin.name)
+
+    def _stored_by(self, message: Message, target: Target, client: Client) -> tuple[int, ...]:
         """The owners for which the store must keep ``message``; none when it is not to be stored."""
         if target is self.router.pending:
             return target.owners  # whatever is to wait
@@ -331,9 +372,10 @@ class Sender(Part):
         )
 
     def is_stored(self, client: Client, message: Message) -> bool:
-        """Whether the store may have to keep the message, or a copy of it. Where that takes steps to say, it may."""
+        """Whether the store is to keep the message, or a copy of it, as far as that is known at once."""
         return message.persistent and any(
-            self._may_be_stored(message, target, client) for target in self.router.targets(client, message, asks=True)
+            not _is_wide(target) and self._stored_by(message, target, client)
+            for target in self.router.targets(client, message)
         )
 
     def _may_be_stored(self, message: Message, target: Target, client: Client) -> bool:
@@ -398,17 +440,27 @@ def _is_wide(target: Target) -> TypeGuard[Topic]:
     return isinstance(target, Topic) and target.is_wide
 
 
+class _Absent:
+    """The connection of a client that hears nothing."""
+
+    __slots__ = ("holder", "session")
+
+    def __init__(self, memory: Memory) -> None:
+        self.holder = Holder(memory, is_bounded=True)
+        self.session = self
+
+
 def _add(
-    client: Client | None,
+    client: Client,
     message: Message,
     target: Target,
     owners: tuple[int, ...],
     transaction: TransactionId | None = None,
     unmatched: tuple[bytes, ...] | None = None,
 ) -> AddMessage:
-    """What a client sent. It may send it again after a failover, if the id is its own; no client: the id was known when
-    it came, and whoever sent it does not send it again."""
-    is_audited = client is not None and not is_made_by_broker(message.message_id)
+    """What a client sent. It may send it again after a failover, if the id is its own. Of what is done later the id was
+    known when it came, and who sent it does not send it again."""
+    is_audited = not client.is_acting and not is_made_by_broker(message.message_id)
     add = AddMessage(message, owners, encode_payload(message, transaction), is_audited=is_audited)
     if isinstance(target, Topic):
         add.unmatched_acks = unmatched_acks(message, target, owners, transaction) if unmatched is None else unmatched

@@ -16,11 +16,7 @@ Line = tuple[str, Destination | None]
 
 def may(access: PrivateAccess, principal: Principal, operation: Operation, destination: Destination) -> bool:
     """As PrivateAccess.check, without an error."""
-    try:
-        access.check(principal, operation, destination)
-    except ClientError:
-        return False
-    return True
+    return access.may(principal, operation, destination)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client
-from tandemmq.broker.core.commands import ErrorKind, refusal
+from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.memory import SENDER_BYTES, Kind
 from tandemmq.broker.core.policies import DestinationPolicy
@@ -40,9 +40,9 @@ class Router(Part):
         self.pending: Queue | None = None
         self._virtual = shared.settings.virtual_destinations
 
-    def routes(self, client: Client | None, message: Message, pace: Pace) -> Work[list[tuple[Message, Target]]]:
-        """Each queue and topic that gets the message, with the copy that is for it. ClientError when one of them may
-        not. No client: the broker sends what it was given before."""
+    def routes(self, client: Client, message: Message, pace: Pace) -> Work[list[tuple[Message, Target]]]:
+        """Each queue and topic that gets the message, with the copy that is for it. ClientError when one of them is
+        closed to the client."""
         destination = message.destination
         if destination == PENDING:
             assert self.pending is not None, "only the scheduler makes such messages"
@@ -54,7 +54,7 @@ class Router(Part):
             raise refusal(
                 f"{destination} names {len(parts)} destinations", f"1 to {names.COMPOSITE_PARTS_MAX} may be named."
             )
-        if client is not None:
+        if not client.is_due:
             self.check_size(message, len(parts))
         copies = [altered(message, destination=part, original_destination=destination) for part in parts]
         routed = []
@@ -74,22 +74,18 @@ class Router(Part):
             )
 
     def _routes_of_one(
-        self, client: Client | None, message: Message, pace: Pace, forwards: int = 0
+        self, client: Client, message: Message, pace: Pace, forwards: int = 0
     ) -> Work[list[tuple[Message, Target]]]:
         destination = message.destination
         if forwards and names.is_private(destination):
             raise refused_private(destination)
         policy = self._policies.of(destination)
-        if client is not None:
-            self.check_may_send(client, destination)
-        if policy.max_message_size is not None and message.size > policy.max_message_size:
-            raise refusal(
-                f"A message of {message.size} bytes is too large for {destination}",
-                f"max_message_size is {policy.max_message_size} bytes there.",
-                ErrorKind.RESOURCE,
-            )
+        self.check_may_send(client, destination)  # prove: each-copy-needs-the-right
+        if not client.is_due:  # prove: large-ones-stay-accepted "not client.is_due" -> "True"
+            self._check_size_there(message, destination, policy)
         message = self._aged(message, policy)
-        target = self._destinations.route(destination, None if client is None else client.principal.owner)
+        # prove: what-begins-counts "client.principal.owner" -> "None"
+        target = self._destinations.route(destination, client.principal.owner)
         while isinstance(target, Topic) and target.beginning is not None:
             next(target.beginning, None)
             yield
@@ -97,7 +93,6 @@ class Router(Part):
         if composite is None and mirrored is None and not is_virtual:
             if (
                 isinstance(target, Queue)
-                and client is not None
                 and target.owner
                 and _is_plain(policy)
                 and destination not in self._destinations.closed_to_producers
@@ -119,8 +114,16 @@ class Router(Part):
                 yield from self._add_virtual(message, routed, pace)
         return routed
 
+    def _check_size_there(self, message: Message, destination: Destination, policy: DestinationPolicy) -> None:
+        if policy.max_message_size is not None and message.size > policy.max_message_size:
+            raise refusal(
+                f"A message of {message.size} bytes is too large for {destination}",
+                f"max_message_size is {policy.max_message_size} bytes there.",
+                ErrorKind.RESOURCE,
+            )
+
     def _forwarded(
-        self, client: Client | None, message: Message, takers: list[Destination], pace: Pace, forwards: int
+        self, client: Client, message: Message, takers: list[Destination], pace: Pace, forwards: int
     ) -> Work[list[tuple[Message, Target]]]:
         """As ``routes``, of the copies for ``takers``."""
         destination = message.destination
@@ -130,7 +133,8 @@ class Router(Part):
                 "See [[virtual_destinations]] of the broker: they may lead in a circle.",
                 ErrorKind.DESTINATION,
             )
-        if client is not None:
+        # Of what is due it was looked at when the message came.
+        if not client.is_due:  # prove: large-ones-that-wait-are-sent "not client.is_due" -> "True"
             self.check_size(message, 1 + len(takers))
         routed: list[tuple[Message, Target]] = []
         for taker in takers:
@@ -161,10 +165,10 @@ class Router(Part):
                 yield
         return False
 
-    def _is_known_to_be_wanted(self, queue: Queue, message: Message, topic: Destination, *, asks: bool) -> bool:
-        """As ``_is_wanted``, at once: an expensive selector takes nothing unless it ``asks``."""
+    def _is_known_to_be_wanted(self, queue: Queue, message: Message, topic: Destination) -> bool:
+        """As ``_is_wanted``, at once: an expensive selector takes nothing."""
         return not self._destinations.is_selector_aware(queue.destination, topic.name) or any(
-            selector is None or ((selector.is_cheap or asks) and selector.matches(message))
+            selector is None or (selector.is_cheap and selector.matches(message))
             for selector in (each.selector for each in queue.users)
         )
 
@@ -175,33 +179,44 @@ class Router(Part):
         expiration = policy.expiration(message.timestamp, message.expiration)
         return message if expiration == message.expiration else altered(message, expiration=expiration)
 
-    def targets(self, client: Client, message: Message, *, asks: bool = False) -> Iterator[Target]:
-        """As ``routes``, at once and without copies. What only an expensive selector may bring is left out, unless
-        it ``asks`` these, which may take long."""
+    def targets(self, client: Client, message: Message) -> Iterator[Target]:
+        """As ``routes``, at once and without copies: no expensive selector is asked, and what only these may bring is
+        left out."""
         destination = message.destination
         for part in (destination,) if destination == PENDING else names.split(destination):
             if part == PENDING:
                 assert self.pending is not None, "only the scheduler makes such messages"
                 yield self.pending
                 continue
-            yield from self._targets_of_one(client, message, part, 0, asks)
+            yield from self._targets_of_one(client, message, part, 0)
 
     def _targets_of_one(
-        self, client: Client, message: Message, destination: Destination, forwards: int, asks: bool
+        self,
+        client: Client,
+        message: Message,
+        destination: Destination,
+        forwards: int,
+        *,
+        begins: bool = True,
+        fits: bool = False,
     ) -> Iterator[Target]:
+        """Not ``begins``: none, and nothing begins; only the rights are asked for, and whether the message ``fits``."""
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
-        takers, keeps = ([], True) if composite is None else composite.known(message, asks=asks)
+        takers, keeps = ([], True) if composite is None else composite.known(message)
         if mirrored is not None and keeps:
             takers.append(mirrored.topic(destination.name))
+        if fits:  # prove: too-large-later-is-refused-at-once "fits" -> "False"
+            self._check_size_there(message, destination, self._policies.of(destination))
+            self.check_size(message, 1 + len(takers))
         for taker in takers if forwards < FORWARDS_MAX else ():
-            yield from self._targets_of_one(client, message, taker, forwards + 1, asks)
-        if not keeps:
+            yield from self._targets_of_one(client, message, taker, forwards + 1, begins=begins, fits=fits)
+        if not keeps or not begins:
             return
         yield self._destinations.route(destination, client.principal.owner)
         if is_virtual:
             for queue in map(self._destinations.queue, list(self._destinations.virtual_queues(destination.name))):
-                if self._is_known_to_be_wanted(queue, message, destination, asks=asks):
+                if self._is_known_to_be_wanted(queue, message, destination):
                     yield queue
 
     def known_target(self, client: Client, message: Message) -> Target | None:
@@ -226,10 +241,29 @@ class Router(Part):
             self.check_may_send(client, part)
             self._destinations.route(part, client.principal.owner)
 
-    def check_may_send_all(self, client: Client, destination: Destination) -> None:
-        """ClientError when a part of it is closed to the client."""
-        for part in names.split(destination):
-            self.check_may_send(client, part)
+    def check_may_send_all(
+        self, client: Client, message: Message, destination: Destination, *, fits: bool = False
+    ) -> None:
+        """ClientError when a part of ``destination``, or what that sends ``message`` on to, is closed to the client; or
+        ``message``, which is to be there if it ``fits``, is too large for it."""
+        parts = names.split(destination)
+        if fits:
+            self.check_size(message, len(parts))
+        for part in parts:
+            for _ in self._targets_of_one(client, message, part, 0, begins=False, fits=fits):
+                pass
+
+    def keeps_origin(self, client: Client, message: Message) -> bool:
+        """Whether ``message`` may say that it was sent to its original destination before: what becomes of dead
+        letters goes there, so only a client who may send there says so."""
+        origin = message.original_destination
+        if origin is None or client.may_feed(message.destination):
+            return True
+        try:
+            self.check_may_send_all(client, message, origin)
+        except ClientError:
+            return False  # prove: origin-needs-the-right "False" -> "True"
+        return True
 
     def check_reply_to(self, client: Client, reply_to: Destination) -> None:
         """ClientError when others would be asked to answer where the client may not send itself."""
@@ -241,6 +275,9 @@ class Router(Part):
     def check_may_send(self, client: Client, destination: Destination) -> None:
         """Once for each destination and client. ClientError when it may not, or nobody can."""
         if destination in client.may_send:
+            if not client.may_feed(destination):
+                # It may have ended since then.
+                self._check_may_begin(client, destination)  # prove: recreating-needs-the-right
             return
         if client.may_feed(destination):
             self._remember(client, destination)
@@ -257,10 +294,27 @@ class Router(Part):
                 "Clients act on what they hear there; nobody else is to tell them.",
                 ErrorKind.SECURITY,
             )
-        if not self._destinations.exists(destination):
-            self._access.check(client.principal, Operation.CREATE, destination)
-        self._access.check(client.principal, Operation.WRITE, destination)
+        # First: the answer must not tell whether the destination exists.
+        self._access.check(client.principal, Operation.WRITE, destination)  # prove: rights-before-existence-write
+        self._check_may_begin(client, destination)
         self._remember(client, destination)
+
+    def _check_may_begin(self, client: Client, destination: Destination) -> None:
+        """ClientError when ``destination``, where the client may send, is not there and may not begin by that. What was
+        allowed when the client asked for it is not lost because the destination is away when it is done: a topic is
+        only in memory, so it begins again; a queue was deleted, and the message waits until it is there (DESTINATION).
+        """
+        if self._destinations.exists(destination) or destination in self._destinations.idle:
+            return
+        if destination.is_topic and (client.is_due or client.is_stand_in):  # prove: due-topics-begin-again
+            return
+        try:
+            self._access.check(client.principal, Operation.CREATE, destination)
+        except ClientError as error:
+            if client.is_due:
+                # prove: due-waits-for-its-queue "ErrorKind.DESTINATION" -> "error.kind"
+                raise refusal(error.message, "It has to be created.", ErrorKind.DESTINATION) from error
+            raise
 
     def _remember(self, client: Client, destination: Destination) -> None:
         """It may send there."""

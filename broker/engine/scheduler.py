@@ -20,10 +20,12 @@ from dataclasses import dataclass
 
 from sortedcontainers import SortedList
 
+from tandemmq import log_events
 from tandemmq.broker.core import names
+from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tandemmq.broker.core.scheduling.schedule import JOB_ID, REPEAT_MAX, Schedule
+from tandemmq.broker.core.scheduling.schedule import JOB_ID, PROPERTIES, REPEAT_MAX, Schedule
 from tandemmq.broker.core.scheduling.scheduled_message import (
     PENDING,
     Due,
@@ -36,8 +38,9 @@ from tandemmq.broker.core.scheduling.scheduled_message import (
 )
 from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.engine.operations import encode_payload
-from tandemmq.broker.engine.ports import SendDue, Then
+from tandemmq.broker.engine.ports import DueSender, Then
 from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.store.operations import AddMessage, Atomic, Operation, OrderKey, Page, PagedMessage, RemoveMessage
 from tandemmq.store.records.commands import encode_remove
 from tandemmq.store.records.message import Destination, DestinationKind, Message
@@ -56,6 +59,13 @@ PAGE_MESSAGES = 500
 PAGE_BYTES = 2 << 20
 # What could not be sent (its destination cannot be made, say) is tried again after so long.
 PUT_OFF_MS = 60_000
+# What waits until it is known who its user is.
+SOON_MS = 200
+# So long a refused one that has more to follow is tried again before its schedule ends: the right or the user may be
+# away for a moment only, for example while a file is changed in two steps, or in an older copy of it.
+REFUSED_MS = 3_600_000
+# Of a schedule that ends, in the reason.
+SHOWN_CHARACTERS_MAX = 300
 # Requests to ActiveMQ.Scheduler.Management that wait for their turn.
 REQUESTS_MAX = 16
 
@@ -74,7 +84,8 @@ class _Request:
     start: int | None
     end: int | None
     reply_to: Destination | None
-    user: str | None
+    user: str | None  # whose messages are meant; None: everybody's
+    asker: Client
 
     def covers(self, due: Due) -> bool:
         if self.user is not None and due.user != self.user:
@@ -91,7 +102,7 @@ class Scheduler:
     def __init__(
         self,
         append: Callable[[Operation], None],
-        send: SendDue,
+        sender: DueSender,
         owner: int,
         count: int,
         epoch: int,
@@ -105,8 +116,9 @@ class Scheduler:
         self._append = append
         self._call_later = loop.call_later
         self._is_awaited = False  # a timer runs for what is due before the next tick
-        self._send = send
+        self._sender = sender
         self._clock = loop.clock
+        self._since = loop.clock()
         self._zone = loop.zone
         self._repeat_max = repeat_max
         self._producer = broker_producer(f"ID:scheduler-{epoch}")
@@ -115,6 +127,7 @@ class Scheduler:
         self._firing = 0  # are on their way
         # What was tried in vain: when it is tried again, in the place of when it was due.
         self._put_off: dict[OrderKey, int] = {}
+        self._limited = LimitedLog(log)
         self._requests: deque[_Request] = deque()
         self._is_request_begun = False
         self._unread = count
@@ -156,9 +169,9 @@ class Scheduler:
         time = schedule.first(self._clock(), self._zone)
         return pending(message, Due(time, schedule.repeat, message.message_id, user))
 
-    def manage(self, message: Message, user: str | None) -> None:
+    def manage(self, message: Message, user: str | None, asker: Client) -> None:
         """Do what a message to MANAGEMENT asks for, with what is that user's alone (None: with everybody's). It is not
-        given on to anybody.
+        given on to anybody; ``asker`` sends the copies that are asked for.
 
         BROWSE sends a copy of each pending message to its reply-to, REMOVE (of the job that the property scheduledJobId
         names) and REMOVEALL remove; the properties ACTION_START_TIME and ACTION_END_TIME say which, by their times.
@@ -182,6 +195,7 @@ class Scheduler:
                 end=_time(END_TIME, properties.get(END_TIME)),
                 reply_to=message.reply_to,
                 user=user,
+                asker=asker,
             )
         )
         self._begin_request()
@@ -226,12 +240,13 @@ class Scheduler:
         self._dues.update(left)
         self._firing -= len(left)
         pace = Pace()
+        acting: dict[str | None, Client] = {}
         for order_key in dues:
             if order_key > behind:
                 continue
             # Not there: it was removed while it was asked for.
             if order_key in found:
-                yield from self._fire(found[order_key], pace)
+                yield from self._fire(found[order_key], acting, pace)
             self._firing -= 1
             if pace.is_full(_FIRED):
                 yield
@@ -280,8 +295,9 @@ class Scheduler:
     def _ask(self, after: OrderKey, completion: Then) -> None:
         self._append(Page(self.owner, after, PAGE_MESSAGES, PAGE_BYTES, completion))
 
-    def _fire(self, found: PagedMessage, pace: Pace) -> Work[None]:
-        """One pending message goes where it belongs, and its next copy into its place."""
+    def _fire(self, found: PagedMessage, acting: dict[str | None, Client], pace: Pace) -> Work[None]:
+        """One pending message goes where it belongs, and its next copy into its place. ``acting``: who acts for the
+        users of this page."""
         now = self._clock()
         waiting = found.message
         due = due_of(waiting)
@@ -290,40 +306,78 @@ class Scheduler:
         except ClientError:  # taken by a broker that allowed more: it comes this once
             schedule = None
         try:
-            parts: list[AddMessage | RemoveMessage] = [self._removal(found)]
-            run = None if schedule is None else schedule.run
+            if waiting.original_destination is None:
+                log.error("%s waits for nothing: nobody said where it is to go, and it is removed", due.job)
+                self._append(self._removal(found))
+            else:
+                yield from self._send(found, due, schedule, now, acting, pace)
+        except ClientError as error:
+            if error.kind is ErrorKind.TIMEOUT:
+                self._try_later(found, now + SOON_MS)
+                return
+            text = f"scheduled message {due.job} for {waiting.original_destination} cannot be sent now, and is tried"
+            text += f" again in {PUT_OFF_MS // 1000} s: {error.message}"
+            event = log_events.DENIED if error.kind is ErrorKind.SECURITY else None
+            self._limited.warning("scheduler", error.kind.name, text, event)
+            self._try_later(found, now + PUT_OFF_MS)
+        except Exception:  # those behind it are due as well
+            log.exception("scheduled message %s for %s %s", due.job, waiting.original_destination, ERROR_OF_BROKER)
+            self._try_later(found, now + PUT_OFF_MS)
+        else:
+            self._put_off.pop(found.order_key, None)
+
+    def _send(
+        self,
+        found: PagedMessage,
+        due: Due,
+        schedule: Schedule | None,
+        now: int,
+        acting: dict[str | None, Client],
+        pace: Pace,
+    ) -> Work[None]:
+        """It goes there for its user, with the rights that the user has now. Without the user or the right to write it
+        is a dead letter, and what was to follow ends when that has lasted for REFUSED_MS: else it would be refused
+        again and again. For any other reason it waits."""
+        waiting = found.message
+        parts: list[AddMessage | RemoveMessage] = [self._removal(found)]
+        message = occurrence(waiting, schedule, now, self._new_id())
+        run = None if schedule is None else schedule.run
+        following = None if schedule is None else schedule.next(due.time, now, due.left, self._zone)
+        try:
+            client = acting.get(due.user)
+            if client is None:
+                client = acting[due.user] = self._sender.acting_for(due.user)
             if run is not None:
+                self._sender.check_due(client, message)
                 first = Due(run.first(due.time, self._zone), run.repeat, due.job, due.user)
                 parts.append(self._addition(run_of(waiting, first, self._new_id())))
-            following = None if schedule is None else schedule.next(due.time, now, due.left, self._zone)
             if following is not None:
                 parts.append(self._addition(again(waiting, Due(*following, due.job, due.user), self._new_id())))
             if run is not None:
                 self._append(Atomic(parts, None, Then(None, self._both_pending)))
-            elif waiting.original_destination is None:
-                log.error("%s waits for nothing: nobody said where it is to go, and it is removed", due.job)
-                self._append(parts[0])
             else:
-                yield from self._send(occurrence(waiting, schedule, now, self._new_id()), parts, pace)
+                yield from self._sender.send_due(client, message, parts, pace)
                 self.sent += 1
         except ClientError as error:
-            log.warning(
-                "scheduled message %s for %s cannot be sent now, and is tried again in %d s: %s",
-                due.job,
-                waiting.original_destination,
-                PUT_OFF_MS // 1000,
-                error.message,
-            )
-            self._try_later(found, now)
-        except Exception:  # those behind it are due as well
-            log.exception("scheduled message %s for %s %s", due.job, waiting.original_destination, ERROR_OF_BROKER)
-            self._try_later(found, now)
-        else:
-            self._put_off.pop(found.order_key, None)
+            if error.kind is not ErrorKind.SECURITY:
+                raise
+            has_more = run is not None or following is not None
+            # prove: schedules-outlast-a-moment "REFUSED_MS" -> "0"
+            if has_more and now - max(due.time, self._since) < REFUSED_MS:
+                raise
+            cause = f"not sent when its time came, {_end_of(waiting, schedule)}: "
+            # Others may read the letter: what its user may not do, and where, is in the log.
+            shown = cause + "its user is unknown, or has no right to write to all that it reaches. See the log."
+            place = self._sender.bury_due(due.user, message, shown, parts[:1])  # prove: refused-when-due-is-kept
+            text = f"scheduled message {due.job} for {message.destination}: {cause}{error.message}"
+            if place is None:
+                log.warning("%s (no dead letter is kept of it)", text, extra=log_events.DENIED)
+            else:  # which says the same
+                self._limited.warning("scheduler", "refused", f"{text} (dead letter in {place})", log_events.DENIED)
 
-    def _try_later(self, found: PagedMessage, now: int) -> None:
-        self._put_off[found.order_key] = now + PUT_OFF_MS
-        self._dues.add((now + PUT_OFF_MS, found.order_key))
+    def _try_later(self, found: PagedMessage, time: int) -> None:
+        self._put_off[found.order_key] = time
+        self._dues.add((time, found.order_key))
 
     def _new_id(self) -> str:
         self._sequence += 1
@@ -361,7 +415,8 @@ class Scheduler:
                 self._forget(found, due.time)
             elif request.reply_to is not None:
                 try:
-                    yield from self._send(shown(found.message, request.reply_to, self._new_id()), (), pace)
+                    copy = shown(found.message, request.reply_to, self._new_id())
+                    yield from self._sender.send_due(request.asker, copy, (), pace)
                 except ClientError as error:
                     log.warning("what is pending cannot be shown to %s: %s", request.reply_to, error.message)
                     page.is_end = True
@@ -379,6 +434,15 @@ class Scheduler:
         if place in self._dues:  # else it is being sent at this moment, or was
             self._dues.remove(place)
             self._append(self._removal(found))
+
+
+def _end_of(waiting: Message, schedule: Schedule | None) -> str:
+    """What ends with a message that is refused, so that it can be scheduled again."""
+    if schedule is None or (schedule.cron is None and not schedule.repeat):
+        return "and it was to come once"
+    properties = waiting.properties or {}
+    asked = ", ".join(f"{name}={properties[name]!r}" for name in PROPERTIES if name in properties)
+    return f"and its schedule ends ({asked[:SHOWN_CHARACTERS_MAX]})"
 
 
 def may_be_scheduled(message: Message) -> bool:

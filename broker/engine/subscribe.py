@@ -73,7 +73,7 @@ class Subscriber(Part):
                     "A consumer has the one or the other.",
                     ErrorKind.DESTINATION,
                 )
-            self._check_may_read(client, part)
+            self._check_may_read(client, part)  # prove: reading-needs-the-right
         selector = None if command.selector is None else compile_selector(command.selector)
         if command.share is not None:
             yield from self._subscribe_shared(client, command, command.share, parts)
@@ -97,11 +97,12 @@ class Subscriber(Part):
                 "A temporary destination is read by the connection that made it.",
                 ErrorKind.DESTINATION,
             )
+        # First: the answer must not tell whether the destination exists.
+        self._access.check(client.principal, Operation.READ, part)  # prove: rights-before-existence-read
         if (not names.is_wildcard(part.name) or self._destinations.needs_queue(part)) and not self._destinations.exists(
             part
         ):
             self._access.check(client.principal, Operation.CREATE, part)
-        self._access.check(client.principal, Operation.READ, part)
 
     def _may_read(self, client: Client, destination: Destination) -> bool:
         """Of what a pattern comes to, what is closed to its client is left out (AbstractRegion), and for everybody what
@@ -161,6 +162,8 @@ class Subscriber(Part):
             items = 1
             if topic.kept is None or destination.kind is not parts[0].kind:
                 continue
+            if self._access.has_rights and names.is_advisory(destination):
+                continue  # prove: kept-advisories-are-not-for-all "continue" -> "pass"
             is_asked = command.is_retroactive or self._policies.of(destination).always_retroactive
             items += len(patterns) // _MATCHED
             if not is_asked or not any(each.matches(destination.name) for each in patterns):
@@ -200,10 +203,10 @@ class Subscriber(Part):
         )
         subscription.has_extension = policy.use_prefetch_extension
         user = client.principal.owner
-        queues = [self._destinations.queue(part, user) for part in parts if not names.is_wildcard(part.name)]
+        queues = [self._destinations.begin_queue(part, user) for part in parts if not names.is_wildcard(part.name)]
         for part in parts:
             if self._destinations.needs_queue(part) and not command.is_browser:
-                self._destinations.queue(part, user)  # where its messages wait while it is away
+                self._destinations.begin_queue(part, user)  # where its messages wait while it is away
         if command.is_browser:
             self._dispatcher.browsing.check_room(subscription, queues)
         _enter(client, command, subscription, parts)
@@ -242,6 +245,7 @@ class Subscriber(Part):
     def _subscribe_durable(
         self, client: Client, command: Subscribe, name: str, parts: tuple[Destination, ...]
     ) -> Work[None]:
+        self._begin_topics(client, parts)
         durable = yield from self._durables.of(client, command, name, parts)
         prefetch_now = self._prefetch(client, command, parts[0], is_topic=True, is_durable=True)
         subscription = Subscription(
@@ -251,7 +255,7 @@ class Subscriber(Part):
         subscription.has_extension = self._policies.of(parts[0]).use_prefetch_extension
         may_read = partial(self._may_read, client)
         durable.reserve(subscription, may_read)
-        if durable.user is None:
+        if durable.user is None and not client.is_guest:  # prove: a-guest-claims-nothing " and not client.is_guest"
             durable.user = client.principal.owner
         self._durables.claim(durable)
         _enter(client, command, subscription, parts)
@@ -267,6 +271,7 @@ class Subscriber(Part):
         self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]
     ) -> Work[None]:
         share = self._durables.shared(client, command, group, parts)
+        self._begin_topics(client, parts)
         prefetch_now = self._prefetch(client, command, parts[0], is_topic=True, is_durable=True)
         subscription = Subscription(command.id, client.connection, command.ack, prefetch_now())
         subscription.prefetch_now = prefetch_now
@@ -278,6 +283,13 @@ class Subscriber(Part):
         except ClientError:
             yield from self._take_back(client, subscription)
             raise
+
+    def _begin_topics(self, client: Client, parts: tuple[Destination, ...]) -> None:
+        """The topics that are named begin, and count for the client's user, as those of other subscriptions do."""
+        for part in parts:
+            if part.kind is DestinationKind.TOPIC and not names.is_wildcard(part.name):
+                # prove: durable-topics-count "client.principal.owner" -> "None"
+                self._destinations.topic(part, client.principal.owner)
 
     def _prefetch(
         self, client: Client, command: Subscribe, destination: Destination, **kind: bool

@@ -56,7 +56,7 @@ class Transactions(Part):
         try:
             # A schedule that cannot be kept is told now; its delay begins with the commit (SchedulerBroker).
             if self._router.known_target(client, message) is None and sender.scheduled(client, message) is message:
-                self._router.check_may_send_all(client, message.destination)
+                self._router.check_may_send_all(client, message, message.destination)
         except ClientError as error:
             transaction.rollback_reason = transaction.rollback_reason or error.message
             raise
@@ -168,16 +168,25 @@ class Transactions(Part):
         return other
 
     def must_wait(self, client: Client, name: str) -> MustWait | None:
-        """Why what was sent in a transaction cannot be taken now."""
+        """Why what was sent in a transaction cannot be taken now: exactly, once it was made ready; before, as far as
+        that is known at once (``Router.targets``)."""
+        if not (self._store.is_full or self._destinations.closed_to_producers):
+            return None
+        messages = self._to_be_stored(client, name)
+        made = self._open(client, name).made if messages else None
+        if made is not None:  # no selector is asked twice, and none in one piece with all others
+            adds = [add.message.destination for *_, add in made.parts if add is not None] if self._store.is_full else ()
+            for destination in adds:
+                if not client.owns(destination):
+                    return store_full(self._store.full_reason, destination, len(messages))
+            return self._sender.closed(target.destination for _, target, *_ in made.parts)
         if self._store.is_full:
-            messages = self._to_be_stored(client, name)
             for message in messages:
                 if self._needs_room(client, message):
                     return store_full(self._store.full_reason, message.destination, len(messages))
         if self._destinations.closed_to_producers:
-            for message in self._to_be_stored(client, name):
-                targets = self._router.targets(client, message, asks=True)
-                closed = self._sender.closed(each.destination for each in targets)
+            for message in messages:
+                closed = self._sender.closed(each.destination for each in self._router.targets(client, message))
                 if closed is not None:
                     return closed
         return None

@@ -55,6 +55,7 @@ class MqttClients:
         self._sent_ids = SentIdsOfClients()
         self._retaining = self._new_retaining(engine)
         self._endings = Endings(engine, self._name, self._clock, self.may_retain)
+        engine.know_sessions(self._endings)
         self._sys_topics = SysTopics(
             engine, self._name, self._sys_interval_ms, self._started, self._clock, self._sys_figures
         )

@@ -15,8 +15,8 @@ dies between. What is not stored ends with the broker: the wills of such session
 What it takes in memory counts in the broker's (broker.core.memory). A will counts for its user, from CONNECT until it
 is published or dropped, and nobody's wills have more than what is left: one more is refused with its CONNECT.
 
-It all is done as the client itself would do it, with the rights of its owner, and its place is given up to the client
-when that comes.
+It all is done as the client itself would do it, and its place is given up to the client when that comes. A will is
+published with the rights that its user has then.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ log = logging.getLogger(__name__)
 GRACE_SECONDS: Final = 10.0
 #: After the engine had no room for a will, or for the end of a session.
 AGAIN_SECONDS: Final = 10.0
+#: Until it is known who the user of a will is.
+SOON_SECONDS: Final = 0.2
 #: So much of it is under way at the same time.
 WORKERS: Final = 16
 #: What a client that is away takes in memory beside its will, with the times that it waits for.
@@ -144,11 +146,14 @@ class Endings:
         self._producer = broker_producer(self._connection_id)
         self.wills_published = 0
         self.sessions_ended = 0
+        self._asked: set[asyncio.Task[None]] = set()  # whose sessions are
         self._task = self._loop.create_task(self._run(), name="mqtt-endings")
 
     def end(self) -> None:
         """The term is over."""
         self._task.cancel()
+        for each in self._asked:
+            each.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -159,6 +164,29 @@ class Endings:
     def connected(self) -> int:
         """Clients that are there."""
         return len(self._there)
+
+    # ---- whose a session is
+
+    def find_user(self, client_id: str, then: Callable[[str | ClientError | None], None]) -> None:
+        """As broker.engine.client_ids.Sessions has it."""
+        queue = queue_of(client_id)
+        if self._engine.waiting_in(queue) is None:
+            then(None)
+            return
+        task = self._loop.create_task(self._find_user(queue, then), name="mqtt-session-user")
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+
+    async def _find_user(self, queue: Destination, then: Callable[[str | ClientError | None], None]) -> None:
+        found: str | ClientError | None = None
+        try:
+            kept = await self._read(queue)
+            found = None if kept is None else kept.user
+        except RecordUnreadable:
+            pass  # its client begins anew
+        except ClientError as error:
+            found = error
+        then(found)
 
     # ---- what sessions tell
 
@@ -327,10 +355,13 @@ class Endings:
         """Its will, and that it has been published."""
         client = self._client(away, "will")
         try:
-            # prove: will-ends-with-its-record ", *self._record_without_will(away)"
-            error = await self._send(client, [*self._messages(will), *self._record_without_will(away)])
+            error = self._take_rights_of_now(client, away)
+            if error is None:
+                # prove: will-ends-with-its-record ", *self._record_without_will(away)"
+                error = await self._send(client, [*self._messages(will), *self._record_without_will(away)])
             if error is not None and error.kind not in _REFUSED:
-                self._at(AGAIN_SECONDS, away, lambda away: self._jobs.put_nowait(lambda: self._publish(away, will)))
+                seconds = SOON_SECONDS if error.kind is ErrorKind.TIMEOUT else AGAIN_SECONDS
+                self._at(seconds, away, lambda away: self._jobs.put_nowait(lambda: self._publish(away, will)))
                 return
             if error is None:
                 self.wills_published += 1
@@ -351,6 +382,14 @@ class Endings:
             self._forget(away)
         elif away.is_over:
             self._end_soon(away)
+
+    def _take_rights_of_now(self, client: InProcessClient, away: _Away) -> ClientError | None:
+        """Those of its user; why there are none."""
+        try:
+            self._engine.act_as_now(client, away.user)  # prove: wills-with-the-rights-of-now
+        except ClientError as error:
+            return error
+        return None
 
     def _messages(self, will: Will) -> list[Message]:
         topic, now = destination_of(will.topic), self._clock()

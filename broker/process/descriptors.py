@@ -8,8 +8,8 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-# For journals, indexes, the lock, logs and the admin server: a quarter, or so many.
-RESERVE_MIN: Final = 128
+# For journals, indexes, the lock, logs and the admin server (128 places): a quarter, or so many.
+RESERVE_MIN: Final = 192
 RESERVE_SHARE: Final = 4
 CONNECTIONS_MIN: Final = 16
 # A hard limit may be a thousand million, which no process needs.

@@ -52,6 +52,7 @@ HANDSHAKE_BYTES_MAX: Final = 16 << 10
 LONG_FRAME_BYTES_MIN: Final = 64 << 10
 NONCE_BYTES: Final = 32
 HMAC_BYTES: Final = 32
+CHALLENGE_TYPE: Final = 4
 
 _PREFIX: Final = struct.Struct(">II")
 _TYPE_BYTES: Final = 1
@@ -89,6 +90,13 @@ class Refused:
     """The link ends."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """A number drawn for this connection alone, before anything is named."""
+
+    nonce: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +298,7 @@ Message = (
     Hello
     | Proof
     | Refused
+    | Challenge
     | Would
     | WouldAnswer
     | Promise
@@ -334,6 +343,7 @@ _TABLE: Final[tuple[tuple[int, str, type[Message], dict[str, Check]], ...]] = (
     ),
     (2, "PROOF", Proof, {"hmac": hex_of(HMAC_BYTES)}),
     (3, "REFUSED", Refused, {"reason": reason}),
+    (CHALLENGE_TYPE, "CHALLENGE", Challenge, {"nonce": hex_of(NONCE_BYTES)}),
     (
         10,
         "WOULD",

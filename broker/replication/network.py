@@ -67,6 +67,10 @@ class Listener(Protocol):
         """What this node says of itself now: set, life and address may change. The nonce is drawn by the network."""
         ...
 
+    def knows(self, store: str) -> bool:
+        """Whether a node with that store is, or was, a member as far as this one knows."""
+        ...
+
     def admits(self, hello: Hello, is_proved: bool) -> str | None:
         """Why this member is refused. None: it is not. ``is_proved``: it knows the token, and completes a handshake;
         else it only says this of itself, and nothing is noted."""

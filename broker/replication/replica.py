@@ -253,6 +253,11 @@ class Replica:
             nonce="",
         )
 
+    def knows(self, store: str) -> bool:
+        voters = self.state.voters
+        is_voter = voters is not None and store in voters.ids
+        return is_voter or any(each.store == store for each in self._links.entries())
+
     def admits(self, hello: Hello, is_proved: bool) -> str | None:
         header = self.state.header
         if header is not None and hello.set is not None and hello.set != header.id:

@@ -24,9 +24,11 @@ from typing import Any, Final
 
 from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX, Handshake
+from tandemmq.broker.replication.introduction import Introduction
 from tandemmq.broker.replication.messages import (
     FRAME_BYTES_MAX,
     NONCE_BYTES,
+    Challenge,
     FrameError,
     Hello,
     Message,
@@ -90,6 +92,7 @@ class _Target:
         self.failures = 0
         self.next_at = 0.0
         self.trouble = ""  # told last
+        self.is_former = False  # it refused CHALLENGE: the next attempt begins with HELLO
 
     def is_due(self, now: float) -> bool:
         return self.needs_link and self.next_at <= now
@@ -386,9 +389,29 @@ class TcpNetwork:
     def _greet(self, link: TcpLink) -> None:
         link.stage = Stage.GREETING
         hello = replace(self._listener.hello(), nonce=os.urandom(NONCE_BYTES).hex(), as_sent=None)
-        link.handshake = Handshake(hello, self._settings.token, link.is_ours, partial(self._admits, link))
+        token, target = self._settings.token, self._targets.get(link.target or "")
+        link.handshake = Introduction(
+            Handshake(hello, token, link.is_ours, partial(self._admits, link)),
+            os.urandom(NONCE_BYTES).hex(),
+            token,
+            link.is_ours,
+            begins_plain=target is not None and target.is_former,
+            may_be_plain=self._may_be_plain,
+        )
         for message in link.handshake.start():
             link.send(message)
+
+    def _may_be_plain(self, store: str) -> bool:
+        """Whether a node of that store may be of a former version, which begins with HELLO. Without a token, anybody
+        may join, and learns names anyway."""
+        if not self._settings.token:
+            return True
+        return self._listener.knows(store) and not self._is_introduced(store)
+
+    def _is_introduced(self, store: str) -> bool:
+        """Whether a link to it is up that began with an introduction: it runs this version, or a later one."""
+        links = (self._up.get((store, is_ours)) for is_ours in (True, False))
+        return any(each is not None and each.handshake is not None and each.handshake.is_introduced for each in links)
 
     def _admits(self, link: TcpLink, hello: Hello, is_proved: bool) -> str | None:
         if link.target not in (None, hello.store):
@@ -414,7 +437,7 @@ class TcpNetwork:
                 self._shake_hands(link, message)
             elif isinstance(message, Refused):
                 self._finish(link, f"refused by the other side: {message.reason}")
-            elif isinstance(message, Hello | Proof):
+            elif isinstance(message, Challenge | Hello | Proof):
                 raise FrameError(f"{name_of(message)} after the handshake")
             else:
                 self._listener.received(link, message)
@@ -451,6 +474,9 @@ class TcpNetwork:
         link.shut(reason)
         del self._links[link]
         target = self._targets.get(link.target or "")
+        if target is not None and link in (target.attempt, target.link):
+            is_former = link.handshake is not None and link.handshake.is_former
+            target.is_former = is_former and not self._is_introduced(target.store)
         if target is not None and target.attempt is link:
             target.attempt = None
             self._failed(target, reason)

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Final
 
-from tandemmq.broker.replication.handshake import Handshake
+from tandemmq.broker.replication.introduction import Introduction
 from tandemmq.broker.replication.messages import HANDSHAKE_BYTES_MAX, FrameReader, Message, encode_parts
 from tandemmq.broker.replication.network import Member
 
@@ -54,7 +54,7 @@ class TcpLink:
         self.stage = Stage.CONNECTING
         self.deadline: float | None = None  # it is up by then
         self.up_at = 0.0
-        self.handshake: Handshake | None = None
+        self.handshake: Introduction | None = None
         self.reader = FrameReader(HANDSHAKE_BYTES_MAX)
         self.ended_by: str | None = None  # why: somebody closed it, or the socket failed
         self._attend = attend

@@ -1,15 +1,17 @@
 """Which names logged in, and from which addresses: the next master knows it, too, while guessers keep it busy.
 
-The file `known-logins` is in the directory of the store: a line for each, 16 bytes of BLAKE2b in hexadecimal, the
-latest last. It is a hint: a client that is in it still has to know the password. So it is never synced, and a file that
-cannot be read or written is none. Only a master has logins, so only a master writes it. In a set each node has what it
-saw itself.
+The file `known-logins` is in the directory of the store: a line for each name at an address, 8 bytes of BLAKE2b for the
+name and 8 for both, in hexadecimal, the latest last. It is a hint: a client that is in it still has to know the
+password. So it is never synced, and a file that cannot be read or written is none. A broker reads what another one
+wrote before it writes: users log in at the admin server of a standby, too. In a set each node has what it saw itself.
 
 The volume may hang, so a thread of its own reads and writes, and nobody waits for it, not at the end either.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -18,14 +20,19 @@ from hashlib import blake2b
 from typing import Final
 
 from tandemmq.broker.security.login_throttle import network
-from tandemmq.disk import opened, read_fully, write_fully
+from tandemmq.disk import NotRegular, kind_of, opened, read_fully, write_fully
+
+log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "known-logins"
-#: Names, and names at addresses, that are remembered; the one that logged in longest ago is forgotten first.
+#: Names at addresses that are remembered; of the name that logged in longest ago one is forgotten first.
 REMEMBERED_MAX: Final = 20_000
+#: Of one name: whoever has an account, and very many addresses, pushes out no other's.
+ADDRESSES_MAX: Final = 64
 #: Between two looks at the file. A standby that takes over knows what its master wrote before.
 LOOK_SECONDS: Final = 2.0
-_LINE_BYTES: Final = 33
+_DIGEST_CHARACTERS: Final = 16
+_LINE_BYTES: Final = 2 * _DIGEST_CHARACTERS + 1
 
 
 class KnownLogins:
@@ -33,8 +40,11 @@ class KnownLogins:
 
     def __init__(self, path: str | None) -> None:
         self._path = path
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._known: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()  # name -> addresses
+        self._count = 0
+        self._lock = threading.Lock()  # for one entry at a time
         self._unsaved = False
+        self._problem = ""
         self._seen: tuple[int, int] | None = None  # inode and time of the file
         self._ends = threading.Event()
         if path is not None:
@@ -44,15 +54,32 @@ class KnownLogins:
         return _digest(login, "") in self._known
 
     def knows(self, login: str, host: str) -> bool:
-        return _digest(login, network(host)) in self._known
+        return _digest(login, network(host)) in self._known.get(_digest(login, ""), ())
 
     def add(self, login: str, host: str) -> None:
-        for each in (_digest(login, ""), _digest(login, network(host))):
-            self._unsaved = self._unsaved or each not in self._known
-            self._known[each] = None
-            self._known.move_to_end(each)
-        while len(self._known) > REMEMBERED_MAX:
-            self._known.popitem(last=False)
+        if self._add(_digest(login, ""), _digest(login, network(host))):
+            self._unsaved = True
+
+    def _add(self, name: str, address: str) -> bool:
+        """The latest from now on. Whether it is new. On either thread."""
+        with self._lock:
+            addresses = self._known.setdefault(name, OrderedDict())
+            self._known.move_to_end(name)
+            is_new = address not in addresses
+            addresses[address] = None
+            addresses.move_to_end(address)
+            self._count += is_new
+            if len(addresses) > ADDRESSES_MAX:  # prove: a-name-pushes-out-its-own
+                self._forget(name)
+            if self._count > REMEMBERED_MAX:
+                self._forget(next(iter(self._known)))
+            return is_new
+
+    def _forget(self, name: str) -> None:
+        self._known[name].popitem(last=False)
+        self._count -= 1
+        if not self._known[name]:
+            del self._known[name]
 
     def close(self) -> None:
         self._ends.set()
@@ -69,20 +96,26 @@ class KnownLogins:
             self._ends.wait(LOOK_SECONDS)
 
     def look(self, path: str) -> None:
-        """Write what is new, or read what another broker wrote."""
+        """Read what another broker wrote, and write what is new."""
+        with suppress(OSError):
+            self._read(path)  # prove: what-others-wrote-stays
         if not self._unsaved:
-            with suppress(OSError):
-                self._read(path)
             return
         self._unsaved = False  # before it is copied: what comes from now on is written the next time
         try:
             self._write(path)
-        except OSError:
+            self._problem = ""
+        except OSError as error:
             self._unsaved = True
+            if isinstance(error, NotRegular | FileExistsError) and str(error) != self._problem:
+                self._problem = str(error)
+                log.warning("names and addresses that logged in are not kept for the next master: %s", error)
 
     def _write(self, path: str) -> None:
-        content = "".join(f"{each}\n" for each in self._known.copy()).encode()
-        with opened(os, f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600) as descriptor:
+        lines = [f"{name}{each}\n" for name, addresses in list(self._known.items()) for each in list(addresses)]
+        content = "".join(lines).encode()
+        _remove_left_over(f"{path}.new")
+        with opened(os, f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600) as descriptor:
             write_fully(os, descriptor, content, 0)
             status = os.fstat(descriptor)
         os.replace(f"{path}.new", path)
@@ -97,10 +130,25 @@ class KnownLogins:
             content = read_fully(os, descriptor, REMEMBERED_MAX * _LINE_BYTES, 0)
         for line in content.decode("ascii", "replace").split("\n"):
             if len(line) == _LINE_BYTES - 1:
-                self._known.setdefault(line)
+                name, address = line[:_DIGEST_CHARACTERS], line[_DIGEST_CHARACTERS:]
+                if address not in self._known.get(name, ()):
+                    self._add(name, address)
         self._seen = status.st_ino, status.st_mtime_ns
+
+
+def _remove_left_over(path: str) -> None:
+    """Of a broker that ended while it wrote. Raises NotRegular, and FileExistsError for a file of another program."""
+    if (kind := kind_of(path)) is not None:
+        raise NotRegular(path, kind)
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if status.st_nlink > 1 or status.st_uid != os.geteuid():
+        raise FileExistsError(errno.EEXIST, "it is not this broker's file", path)
+    os.unlink(path)
 
 
 def _digest(login: str, address: str) -> str:
     data = b"%b\0%b" % (address.encode("utf-8", "surrogatepass"), login.encode("utf-8", "surrogatepass"))
-    return blake2b(data, digest_size=16).hexdigest()
+    return blake2b(data, digest_size=_DIGEST_CHARACTERS // 2).hexdigest()

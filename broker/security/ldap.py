@@ -68,6 +68,14 @@ class LdapDirectory:
         except (self._error, OSError) as error:
             raise DirectoryError(f"{self._plan.connection_url}: {error}") from error
 
+    def named(self, login: str) -> Principal | None:
+        try:
+            with self._bound(self._plan.connection_username, self._plan.connection_password) as asking:
+                name = self._name(asking, login)
+                return None if name is None else Principal(login, self._groups(asking, name, login))
+        except (self._error, OSError) as error:
+            raise DirectoryError(f"{self._plan.connection_url}: {error}") from error
+
     def _connection(self, name: str, password: str) -> Connection:
         plan = self._plan
         made = self._ldap3.Connection(

@@ -1,9 +1,14 @@
 """Passwords that wait for a thread, in lanes: a guesser fills its own lane, and others go past it.
 
 Known are names that logged in from that address before; users have a name that is in the file or logged in before, and
-did not fail from there lately; all others share a lane. Known logins have threads of their own. The others' threads
-yield the CPU to the rest of the broker. Within a lane names take turns, and in the last one addresses, whose names may
-be made up. If a lane is full, the name or address with most tries in it loses its latest.
+were not tried from there lately; all others share a lane. Known logins have threads of their own. The others' threads
+yield the CPU to the rest of the broker, and take three of four from the lane of users. Within a lane names take turns,
+and in the last one addresses, whose names may be made up. If a name or address has too many tries, or the lane is full
+and it has the most, it loses one by chance, which waits in the last lane then; its latest is looked into first. What
+nobody waits for any more is dropped.
+
+So an address has one try a minute among those of a user's name. While N addresses guess that user's password, a login
+from an address that the user never used is looked into if the threads do N / 60 hashes a second, else by chance.
 
 A queue and not a semaphore of asyncio: whose turn it is depends on who waits. All on the loop's thread.
 """
@@ -14,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -29,6 +35,12 @@ THREADS: Final = 2
 WAITING_MAX: Final = 1_000
 #: By so much the threads of unknown logins are nicer: ten of them get as much of a CPU as the loop.
 NICE: Final = 10
+#: Of one name, or address, that wait in a lane.
+TRIES_OF_ONE_MAX: Final = 20
+
+
+#: Tries of this lane for each one of the last lane.
+USERS_SHARE: Final = 3
 
 
 class Lane(Enum):
@@ -40,11 +52,12 @@ class Lane(Enum):
 @dataclass(eq=False, slots=True)
 class Try:
     """It counts for ``who``. ``work`` runs on a thread; ``then`` is called with its result, or with None if the try was
-    given up."""
+    given up. ``is_wanted``: whether the client is still there."""
 
     who: str
     work: Callable[[], Any]
     then: Callable[[asyncio.Future[Any] | None], object]
+    is_wanted: Callable[[], bool] = lambda: True
 
 
 class Turns:
@@ -56,14 +69,21 @@ class Turns:
 
     def put(self, one: Try) -> Try | None:
         """Return the try that is given up for this one; None: there was room."""
-        self._waiting.setdefault(one.who, deque()).append(one)
+        longest = self._waiting.setdefault(one.who, deque())
+        longest.append(one)
         self._count += 1
-        if self._count <= WAITING_MAX:
+        if self._count > WAITING_MAX:
+            # prove: the-longest-loses "max(self._waiting.values(), key=len)" -> "longest"
+            longest = max(self._waiting.values(), key=len)
+        elif len(longest) <= TRIES_OF_ONE_MAX:
             return None
-        # prove: the-longest-loses "max(self._waiting.values(), key=len)" -> "self._waiting[one.who]"
-        longest = max(self._waiting.values(), key=len)
+        gone = (number for number, each in enumerate(longest) if not each.is_wanted())
+        chosen = next(gone, None)
+        # prove: all-of-a-name-have-a-chance "secrets.randbelow(len(longest))" -> "len(longest) - 1"
+        number = secrets.randbelow(len(longest)) if chosen is None else chosen
         self._count -= 1
-        lost = longest.pop()
+        lost = longest[number]
+        del longest[number]
         if not longest:
             del self._waiting[lost.who]
         return lost
@@ -72,7 +92,7 @@ class Turns:
         if not self._waiting:
             return None
         who, tries = next(iter(self._waiting.items()))
-        one = tries.popleft()
+        one = tries.pop()
         self._count -= 1
         del self._waiting[who]
         if tries:
@@ -85,13 +105,17 @@ class _Threads:
     """Serves its lanes by turns."""
 
     pool: ThreadPoolExecutor
+    count: int
     lanes: deque[Turns] = field(default_factory=deque)
     busy: int = 0
 
     def start(self) -> None:
-        while self.busy < THREADS and (one := self._next()) is not None:
-            self.busy += 1
+        while self.busy < self.count and (one := self._next()) is not None:
+            if not one.is_wanted():  # prove: what-nobody-waits-for-is-dropped
+                one.then(None)
+                continue
             future = asyncio.get_running_loop().run_in_executor(self.pool, one.work)
+            self.busy += 1
             future.add_done_callback(partial(self._done, one))
 
     def _next(self) -> Try | None:
@@ -109,16 +133,16 @@ class _Threads:
 
 
 class LoginLanes:
-    """``close`` at the end: what waits is not answered."""
+    """``threads``: of known logins, and of all others. ``close`` at the end: what waits is not answered."""
 
-    def __init__(self) -> None:
-        known = _Threads(ThreadPoolExecutor(THREADS, "tandemmq-login-known"))
-        others = _Threads(ThreadPoolExecutor(THREADS, "tandemmq-login", initializer=_yield_the_cpu))
+    def __init__(self, threads: int = THREADS) -> None:
+        known = _Threads(ThreadPoolExecutor(threads, "tandemmq-login-known"), threads)
+        others = _Threads(ThreadPoolExecutor(threads, "tandemmq-login", initializer=_yield_the_cpu), threads)
         self._turns = {lane: Turns() for lane in Lane}
         # prove: known-logins-have-threads "known" -> "others"
         self._threads = {lane: known if lane is Lane.KNOWN else others for lane in Lane}
-        for lane, threads in self._threads.items():
-            threads.lanes.append(self._turns[lane])
+        for lane, serving in self._threads.items():
+            serving.lanes.extend([self._turns[lane]] * (USERS_SHARE if lane is Lane.USERS else 1))
 
     def put(self, lane: Lane, one: Try) -> None:
         lost = self._turns[lane].put(one)
@@ -127,8 +151,8 @@ class LoginLanes:
         self._threads[lane].start()
 
     def close(self) -> None:
-        for threads in self._threads.values():
-            threads.pool.shutdown(wait=False, cancel_futures=True)
+        for serving in self._threads.values():
+            serving.pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _yield_the_cpu() -> None:

@@ -31,20 +31,37 @@ class LoginThrottle:
         self._failures_max = failures_max
         self._failures: OrderedDict[_Place, deque[float]] = OrderedDict()
         self._tries: dict[_Place, int] = {}
+        self._given_up: OrderedDict[_Place, float] = OrderedDict()
 
-    def holds(self, host: str, login: str, now: float) -> bool:
-        """Whether logins of that name from there are refused unread."""
+    def holds(self, host: str, login: str, now: float, *, is_known: bool = False) -> bool:
+        """Whether logins of that name from there are refused unread. ``is_known``: it logged in from there before, so
+        that tries of other names there do not count."""
         for place in _places(host, login):
             is_name = place[1] is not None
+            if is_known and not is_name:  # prove: others-there-hold-back-no-known-login
+                continue
             if self._tries.get(place, 0) >= (TRIES_OF_NAME_MAX if is_name else TRIES_MAX):
                 return True
             if self._failed_lately(place, now) >= self._failures_max * (1 if is_name else NAMES_FACTOR):
                 return True
         return False
 
-    def has_failed(self, host: str, login: str, now: float) -> bool:
-        """Whether a login of this name from this host failed in the last WINDOW_SECONDS."""
-        return self._failed_lately(_places(host, login)[0], now) > 0
+    def has_tried(self, host: str, login: str, now: float) -> bool:
+        """Whether a login of this name from this host is looked into, or failed or was given up in the last
+        WINDOW_SECONDS."""
+        place = _places(host, login)[0]
+        given_up = self._given_up.get(place)
+        # prove: who-was-given-up-waits-with-others " or (given_up is not None and now - given_up < WINDOW_SECONDS)"
+        is_given_up = place in self._tries or (given_up is not None and now - given_up < WINDOW_SECONDS)
+        return is_given_up or self._failed_lately(place, now) > 0
+
+    def given_up(self, host: str, login: str, now: float) -> None:
+        """A login from there was not looked into."""
+        place = _places(host, login)[0]
+        self._given_up[place] = now
+        self._given_up.move_to_end(place)
+        if len(self._given_up) > REMEMBERED_MAX:
+            self._given_up.popitem(last=False)
 
     def _failed_lately(self, place: _Place, now: float) -> int:
         failures = self._failures.get(place)

@@ -19,13 +19,16 @@ from functools import partial
 from typing import Final, Protocol
 
 from tandemmq import log_events
-from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, refused_login
+from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, Undecided, refused_login
 from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.broker.security import users
 from tandemmq.broker.security.file_changes import Watched
+from tandemmq.broker.security.identities import Identities, unknown_user
 from tandemmq.broker.security.known_logins import KnownLogins
-from tandemmq.broker.security.login_lanes import WAITING_MAX, Lane, LoginLanes, Try
+from tandemmq.broker.security.login_lanes import Lane, LoginLanes, Try
 from tandemmq.broker.security.login_throttle import LoginThrottle, network
 from tandemmq.broker.security.passwords import NOBODY, PASSWORD_BYTES_MAX
 from tandemmq.broker.security.rights import Rights
@@ -39,6 +42,10 @@ REMEMBERED_MAX: Final = 10_000
 NAME_CHARACTERS_MAX: Final = 1_024
 #: So long a directory's word holds: who was removed there may come again meanwhile.
 DIRECTORY_SECONDS: Final = 60.0
+#: Of known logins, and of all others, that wait for the directory: users of the file do not wait for it.
+DIRECTORY_THREADS: Final = 4
+#: A login that is not decided after this time is refused, and not counted as failed.
+UNDECIDED_SECONDS_MAX: Final = 30.0
 _KEY_BYTES: Final = 32
 
 
@@ -51,6 +58,9 @@ class Directory(Protocol):
 
     def find(self, login: str, passcode: str) -> Principal | None:
         """Who that is, if the password is right. Blocks, on any thread. Raises DirectoryError."""
+
+    def named(self, login: str) -> Principal | None:
+        """As ``find``, of a user who proved it before. None: there is no such user."""
 
 
 ANONYMOUS: Final = Principal("anonymous", frozenset({"anonymous"}))
@@ -95,8 +105,11 @@ class Logins:
     _key: bytes = field(default_factory=partial(secrets.token_bytes, _KEY_BYTES), init=False)
     _remembered: OrderedDict[bytes, tuple[Principal, float]] = field(default_factory=OrderedDict, init=False)
     _waiting: dict[tuple[Lane, bytes], list[tuple[Credentials, Known]]] = field(default_factory=dict, init=False)
+    _identities: Identities | None = field(default=None, init=False)
     _epoch: int = field(default=0, init=False)
     _lanes: LoginLanes = field(default_factory=LoginLanes, init=False)
+    _directory_lanes: LoginLanes = field(default_factory=partial(LoginLanes, DIRECTORY_THREADS), init=False)
+    _limited: LimitedLog = field(default_factory=lambda: LimitedLog(log), init=False)
     _known: KnownLogins = field(init=False)
 
     def __post_init__(self, failed_logins_max: int, known_file: str | None) -> None:
@@ -106,18 +119,36 @@ class Logins:
         if self.users_file is not None:
             self._file = Watched([self.users_file])
             self._users = users.load(self.users_file)
+        if self.directory is not None:
+            self._identities = Identities(self.directory)
 
     # ---- broker.core.access.Access
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         self.rights.check(principal, operation, destination)
 
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        return self.rights.is_granted(principal, operation, destination)
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        return self.rights.may(principal, operation, destination)
 
     @property
     def has_rights(self) -> bool:
         return self.rights.has_rights
+
+    def identify(self, user: str | None) -> Principal:
+        anonymous = self.anonymous
+        is_anonymous = user is None or user == anonymous.principal.name
+        if is_anonymous or (self.users_file is None and self.directory is None):
+            if not (anonymous.is_local or anonymous.is_remote):
+                raise unknown_user(user)  # prove: nobody-acts-without-a-name "raise unknown_user(user)" -> "pass"
+            return anonymous.principal
+        assert user is not None, "it is no anonymous client's"
+        found = self._users.by_name.get(user)
+        if found is not None:
+            return found.principal
+        if self._identities is None:
+            # prove: removed-users-act-no-more "unknown_user(user)" -> "ClientError('?')"
+            raise unknown_user(user)
+        return self._identities.identify(user)
 
     def connect(self, credentials: Credentials, then: Known) -> None:
         login, passcode = credentials.login, credentials.passcode
@@ -144,33 +175,40 @@ class Logins:
             self._known.add(login, credentials.host)
             then(known)
             return
-        if self._throttle.holds(credentials.host, login, loop.time()):
+        is_known = self._known.knows(login, credentials.host)
+        if self._throttle.holds(credentials.host, login, loop.time(), is_known=is_known):
             log.warning(
                 "login %r from %s refused unread: too many have failed",
                 login[:LOGIN_SHOWN_MAX],
                 credentials.peer,
                 extra=log_events.LOGIN_THROTTLED,
             )
-            then(_busy("Too many logins of this name or address have failed.", "Try again in a minute."))
+            refused = "Too many logins of this name or address have failed."
+            self._answer_late(then, ClientError(refused, "Try again in a minute.", kind=ErrorKind.SECURITY))
             return
-        self._throttle.begun(credentials.host, login)
         lane = self._lane(credentials.host, login, loop.time())
+        self._throttle.begun(credentials.host, login)
+        for each in Lane:  # the same password may wait in a lane before this one
+            if each.value <= lane.value and (each, digest) in self._waiting:
+                self._waiting[each, digest].append((credentials, then))
+                return
         place = lane, digest
-        if place in self._waiting:
-            self._waiting[place].append((credentials, then))
-            return
-        self._waiting[place] = [(credentials, then)]
+        waiting = self._waiting[place] = [(credentials, then)]
         user = self._users.by_name.get(login)
         work = partial(_find, user, self.directory, login, passcode)
         who = network(credentials.host) if lane is Lane.OTHERS else login
-        self._lanes.put(lane, Try(who, work, partial(self._found, place, user, self._epoch)))
+        timer = loop.call_later(UNDECIDED_SECONDS_MAX, self._undecided, place)
+        found = partial(self._found, place, waiting, timer, user, self._epoch)
+        # prove: the-directory-has-threads "self._directory_lanes" -> "self._lanes"
+        lanes = self._lanes if user is not None or self.directory is None else self._directory_lanes
+        lanes.put(lane, Try(who, work, found, lambda: any(each.is_wanted() for each, _ in waiting)))
 
     def _lane(self, host: str, login: str, now: float) -> Lane:
         if self._known.knows(login, host):  # prove: who-logged-in-has-a-lane
             return Lane.KNOWN
         is_user = login in self._users.by_name or self._known.knows_name(login)
-        # prove: who-failed-waits-with-others " and not self._throttle.has_failed(host, login, now)"
-        if is_user and not self._throttle.has_failed(host, login, now):
+        # prove: who-failed-waits-with-others " and not self._throttle.has_tried(host, login, now)"
+        if is_user and not self._throttle.has_tried(host, login, now):
             return Lane.USERS
         return Lane.OTHERS
 
@@ -192,30 +230,34 @@ class Logins:
     def _found(
         self,
         place: tuple[Lane, bytes],
+        waiting: list[tuple[Credentials, Known]],
+        timer: asyncio.TimerHandle,
         user: User | None,
         epoch: int,
         future: asyncio.Future[tuple[Principal | None, bool]] | None,
     ) -> None:
-        waiting = self._waiting.pop(place)
-        for credentials, _ in waiting:
-            self._throttle.ended(credentials.host, credentials.login or "")
+        timer.cancel()
+        error = None if future is None or future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, DirectoryError):
+            log.error("a login could not be looked into", exc_info=error)
+        elif error is not None:
+            text = f"the directory of users: {error}"
+            self._limited.warning("logins", "directory", text, log_events.DIRECTORY_FAILED, level=logging.ERROR)
+        if self._waiting.get(place) is not waiting:
+            return  # it took too long
         if future is None:
-            for _, then in waiting:
-                then(_busy("Too many logins at once.", f"{WAITING_MAX} like this one are being looked into."))
+            self._give_up(place)
             return
-        error = None if future.cancelled() else future.exception()
         if future.cancelled() or error is not None:
-            if error is not None and not isinstance(error, DirectoryError):
-                log.error("a login could not be looked into", exc_info=error)
-            elif error is not None:
-                log.error("the directory of users: %s", error, extra=log_events.DIRECTORY_FAILED)
-            for _, then in waiting:
-                then(_busy("Nobody can be logged in now.", "The directory of users does not answer; see the log."))
+            answer = _busy("Nobody can be logged in now.", "The directory of users does not answer; see the log.")
+            for _, then in self._end(place):
+                _tell(then, answer)
             return
+        self._end(place)
         principal, is_directorys = future.result()
-        if principal is not None and user is not None and self._users.by_name.get(user.name) != user:
+        if self._users.by_name.get(waiting[0][0].login or "") != user:  # prove: a-changed-user-is-tried-again
             for credentials, then in waiting:  # by the file as it is now
-                self.connect(credentials, then)
+                self.connect(credentials, partial(_tell, then))
             return
         if principal is not None:
             # What the file said before it changed is not remembered.
@@ -226,10 +268,39 @@ class Logins:
                     self._remembered.popitem(last=False)
             for credentials, then in waiting:
                 self._known.add(credentials.login or "", credentials.host)
-                then(principal)
+                _tell(then, principal)
             return
         for credentials, then in waiting:
             self._failed(credentials, then)
+
+    def _undecided(self, place: tuple[Lane, bytes]) -> None:
+        message = f"The login was not decided within {UNDECIDED_SECONDS_MAX:g} seconds."
+        answer = _busy(message, "Other logins, or the directory of users, take too long. Try again.")
+        for _, then in self._end(place):
+            _tell(then, answer)
+
+    def _give_up(self, place: tuple[Lane, bytes]) -> None:
+        """There is no room for those that wait there. Those of the lane of users wait on in the last lane: guessers
+        that wait do nothing else. None counts as failed."""
+        now = asyncio.get_running_loop().time()
+        answer = _busy("Too many logins at once.", "Too many like this one are being looked into.")
+        for credentials, then in self._end(place):
+            self._throttle.given_up(credentials.host, credentials.login or "", now)
+            if place[0] is Lane.USERS and credentials.is_wanted():
+                self.connect(credentials, then)
+            else:
+                self._answer_late(then, answer)
+
+    def _answer_late(self, then: Known, answer: ClientError) -> None:
+        """As late as a wrong password: or guessers come again at once, and keep the loop busy."""
+        asyncio.get_running_loop().call_later(self.failed_login_delay_seconds, then, answer)
+
+    def _end(self, place: tuple[Lane, bytes]) -> list[tuple[Credentials, Known]]:
+        """Those that waited there, whose tries are not under way any more."""
+        waiting = self._waiting.pop(place)
+        for credentials, _ in waiting:
+            self._throttle.ended(credentials.host, credentials.login or "")
+        return waiting
 
     def _failed(self, credentials: Credentials, then: Known) -> None:
         loop = asyncio.get_running_loop()
@@ -240,7 +311,7 @@ class Logins:
             extra=log_events.LOGIN_FAILED,
         )
         self._throttle.failed(credentials.host, credentials.login or "", loop.time())
-        loop.call_later(self.failed_login_delay_seconds, then, refused_login(credentials.login))
+        self._answer_late(then, refused_login(credentials.login))
 
     # ---- what changes
 
@@ -268,6 +339,8 @@ class Logins:
         self.problem = None
         self._epoch += 1
         self._remembered.clear()
+        if self._identities is not None:
+            self._identities.forget()
         log.info("%s: %d users", self.users_file, len(self._users.by_name), extra=log_events.USERS_READ)
         changed = frozenset(name for name, user in former.items() if self._users.by_name.get(name) != user)
         if changed and self.on_changed is not None:
@@ -279,7 +352,10 @@ class Logins:
     def close(self) -> None:
         """No login is answered any more; those under way are not waited for."""
         self._lanes.close()
+        self._directory_lanes.close()
         self._known.close()
+        if self._identities is not None:
+            self._identities.close()
 
 
 def _find(user: User | None, directory: Directory | None, login: str, passcode: str) -> tuple[Principal | None, bool]:
@@ -292,5 +368,13 @@ def _find(user: User | None, directory: Directory | None, login: str, passcode: 
     return (user.principal if is_right and user is not None and user.hash is not None else None), False
 
 
+def _tell(then: Known, answer: Principal | ClientError) -> None:
+    """An error in one of those that wait is not the others'."""
+    try:
+        then(answer)
+    except Exception:
+        log.exception("the answer to a login %s", ERROR_OF_BROKER)
+
+
 def _busy(message: str, detail: str) -> ClientError:
-    return ClientError(message, detail, kind=ErrorKind.SECURITY)
+    return Undecided(message, detail, kind=ErrorKind.SECURITY)

@@ -22,17 +22,20 @@ REMEMBERED_MAX: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What groups may do with destinations of one kind, by a pattern."""
+    """What groups may do with destinations of one kind, by a pattern. ``network``: groups of other brokers."""
 
     kind: DestinationKind
     pattern: str
     read: frozenset[str] = frozenset()
     write: frozenset[str] = frozenset()
     admin: frozenset[str] = frozenset()
+    network: frozenset[str] = frozenset()
 
     def groups(self, operation: Operation) -> frozenset[str]:
-        if operation is Operation.READ:
+        if operation in (Operation.READ, Operation.READ_ALL):
             return self.read
+        if operation is Operation.NETWORK:
+            return self.network
         return self.write if operation is Operation.WRITE else self.admin
 
 
@@ -43,40 +46,45 @@ class Rights:
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         """As `broker.core.access.Access` has it."""
+        if not self.may(principal, operation, destination):
+            raise refused_operation(principal, operation, destination)
+
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        """As `broker.core.access.Access` has it."""
         if not self._grants or principal.may_everything:
-            return
+            return True
         key = (principal.groups, operation, destination)
         may = self._remembered.get(key)
         if may is None:
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
             may = self._remembered[key] = self._may(*key)
-        if not may:
-            raise refused_operation(principal, operation, destination)
+        return may
 
     @property
     def has_rights(self) -> bool:
         """As `broker.core.access.Access` has it."""
         return bool(self._grants)
 
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        """As `broker.core.access.Access` has it. Reads all grants."""
-        if not self._grants or principal.may_everything:
-            return True
-        return self._is_granted(principal.groups, operation, destination)
-
     def _may(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:
         if is_for_everybody(operation, destination) or self._is_granted(groups, operation, destination):
             return True
         of = used(destination) if operation is Operation.READ else None
-        return of is not None and any(self._is_granted(groups, each, of) for each in (Operation.READ, Operation.WRITE))
+        return of is not None and self._is_granted(groups, Operation.READ, of)
 
     def _is_granted(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:
         kind, name = destination
-        # Who subscribes to a pattern is refused when nothing that it can come to is for him; else each is asked for.
-        asked = Pattern(name) if operation is Operation.READ and is_wildcard(name) else None
+        asked = Pattern(name) if is_wildcard(name) else None
         for of, pattern, grant in self._grants:
-            if of is kind and (pattern.matches(name) if asked is None else pattern.meets(asked)):
+            if asked is None:
+                is_meant = pattern.matches(name)
+            elif operation is Operation.READ:
+                # A client that subscribes to a pattern is refused if nothing of it is for that client; else each
+                # destination that it comes to is asked for.
+                is_meant = pattern.meets(asked)
+            else:
+                is_meant = pattern.covers(asked)  # prove: a-right-to-all-covers-all "covers(asked)" -> "matches(name)"
+            if of is kind and is_meant:
                 granted = grant.groups(operation)
                 if EVERYBODY in granted or not granted.isdisjoint(groups):
                     return True

@@ -70,7 +70,7 @@ def _grants(options: SecuritySettings) -> list[Grant]:
     grants = []
     for entry in options.authorization:
         kind, pattern = entry.subject
-        groups = (frozenset(names) for names in (entry.read, entry.write, entry.admin))
+        groups = (frozenset(names) for names in (entry.read, entry.write, entry.admin, entry.network))
         grants.append(Grant(DestinationKind[kind.upper()], pattern, *groups))
     return grants
 
@@ -164,6 +164,7 @@ def users_and_rights(options: SecuritySettings) -> dict[str, Any]:
                 "read": list(entry.read),
                 "write": list(entry.write),
                 "admin": list(entry.admin),
+                "network": list(entry.network),
             }
             for entry in options.authorization
             for kind, pattern in (entry.subject,)

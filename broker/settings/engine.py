@@ -19,6 +19,7 @@ ENGINE: Final = SettingsCopy(
     computed={
         "memory_limit": "its default depends on the machine",
         "virtual_destinations": "they are tables of their own",
+        "client_id_begins_with_user": "it stands in [security]",
     },
     constant=(
         "prefetch_max",
@@ -44,6 +45,7 @@ def engine_settings(settings: Settings) -> EngineSettings:
         settings.broker,
         memory_limit=memory_limit(settings),
         virtual_destinations=virtual_destinations(settings.virtual_destinations),
+        client_id_begins_with_user=settings.security.client_id_begins_with_user,
     )
 
 

@@ -5,6 +5,7 @@
     | 'C' chunk u32                                   | a piece of the JSON list of connection ids' users       |
     | 'E' owner u32                                   | as 'O', of an owner that ended: what is left of it      |
     | 'F' file u32, chunk u16                         | live bytes u64, pinned file u32 ...                     |
+    | 'G' chunk u32                                   | a piece of the JSON of files that went: given up, passed |
     | 'H' file u32, owner u32                         | live u64, bytes u64: what the owner has in the file     |
     | 'I' owner u32, producer, 00, sequence u64       | order key (12 bytes)                                    |
     | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message stands in that file, not in its key's  |
@@ -49,6 +50,7 @@ AUDIT = b"A"
 CONNECTIONS = b"C"
 ENDED = b"E"
 FILE = b"F"
+GONE = b"G"
 HOLDER = b"H"
 ID = b"I"
 DISPLACED = b"L"

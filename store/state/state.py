@@ -95,6 +95,8 @@ class State:
         # Files that a header names and that were not there when what stands behind them was read. Nothing of them is
         # known here.
         self.passed: set[int] = set()
+        self._gone_chunks = 0
+        self._gone_saved = b""  # what the index has of both
         self._load(meta)
 
     def _load(self, meta: bytes) -> None:
@@ -105,8 +107,13 @@ class State:
             raise OtherNumbering(f"its owners begin at {body['first_owner']}, not at {self.first_owner}")
         self.position = Position(*body["position"])
         self.epoch = body["epoch"]
-        self.given_up.update(body.get("given_up", ()))
-        self.passed.update(body.get("passed", ()))
+        gone = body  # a version that could not keep many of them had them here
+        self._gone_chunks = body.get("gone_chunks", 0)
+        if blob := self._chunks(keys.GONE, self._gone_chunks):
+            gone = json.loads(blob)
+        self._gone_saved = blob
+        self.given_up.update(gone.get("given_up", ()))
+        self.passed.update(gone.get("passed", ()))
         self.knows_ranks = body.get("ranks", False)
         self.next_owner = body["next_owner"]
         self.transaction_chunks = body["transaction_chunks"]
@@ -805,13 +812,15 @@ class State:
             self._connections_saved = self.connections.revision
             blob = encode_pairs(self.connections.pairs()).encode()
             self._connection_chunks = _put_chunks(small, keys.CONNECTIONS, blob, self._connection_chunks)
+        if (blob := self._encode_gone()) != self._gone_saved:
+            self._gone_saved = blob
+            self._gone_chunks = _put_chunks(small, keys.GONE, blob, self._gone_chunks)  # prove: gone-files-fit
         meta = json.dumps(
             {
                 "position": list(self.position),
                 "epoch": self.epoch,
                 "first_owner": self.first_owner,
-                "given_up": sorted(self.given_up),
-                "passed": sorted(self.passed),
+                "gone_chunks": self._gone_chunks,
                 "ranks": True,
                 "later_records": True,
                 "users": True,
@@ -830,6 +839,12 @@ class State:
         owners = [(id, _record(self.owners.get(id))) for id in tail.touched_owners]
         ended = [(id, _record(self.ended.get(id))) for id in tail.touched_ended]
         return Frozen(tail, small, owners, ended, meta, self.position, reclaimable)
+
+    def _encode_gone(self) -> bytes:
+        if not self.given_up and not self.passed:
+            return b""
+        gone = {"given_up": sorted(self.given_up), "passed": sorted(self.passed)}
+        return json.dumps(gone, separators=(",", ":")).encode()
 
     def _later_record_changes(self, owner: int) -> Iterator[tuple[bytes, bytes | None]]:
         state = self.owners.get(owner)

@@ -149,6 +149,42 @@ def test_a_handover_is_for_who_may(guarded: BrokerProcess) -> None:
         guarded.wait_role("master")
 
 
+@pytest.mark.promise("admin-rights")
+@pytest.mark.parametrize(
+    ("login", "environment", "has_token", "sees"),
+    [
+        ((), {}, True, True),  # the file of the token is found, and may be read
+        ((), {"TANDEMMQ_ADMIN_TOKEN": "wrong"}, True, None),
+        (("--login", "ann"), {"TANDEMMQ_PASSCODE": "secret"}, False, True),
+        (("--login", "ann"), {"TANDEMMQ_PASSCODE": "wrong"}, True, None),
+        # A user without a role sees what is seen without a login.
+        (("--login", "bob"), {"TANDEMMQ_PASSCODE": "secret"}, True, True),
+        (("--login", "bob"), {"TANDEMMQ_PASSCODE": "secret"}, False, False),
+        ((), {}, False, False),
+    ],
+)
+def test_status_is_whole_for_viewers_and_short_for_others(
+    guarded: BrokerProcess, login: tuple[str, ...], environment: dict[str, str], has_token: bool, sees: bool | None
+) -> None:
+    """``sees`` None: a login that is shown and wrong is refused."""
+    if not has_token:
+        Path(guarded.data, "index", "a.admin-token").write_text("no token\n")
+    command = ["status", "--json", "--admin", f"http://127.0.0.1:{guarded.admin}", *login]
+    done = CliRunner().invoke(main, command, env=environment)
+    if sees is None:
+        assert done.exit_code == 1
+        assert "log in as a user with the role viewer" in done.output
+        return
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.output)
+    assert answer["role"] == "master"
+    assert (answer.keys() == {"role", "epoch", "version", "live", "ready"}) is not sees
+    done = CliRunner().invoke(main, ["lock", "status", *command[2:]], env=environment)
+    assert done.exit_code == (0 if sees else 3), done.output
+    if login and not sees:
+        assert "bob has no role; this needs viewer" in done.output
+
+
 def test_another_user_of_the_host_is_told_what_he_lacks(guarded: BrokerProcess) -> None:
     token = Path(guarded.data, "index", "a.admin-token")
     under = ()

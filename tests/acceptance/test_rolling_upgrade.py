@@ -15,10 +15,14 @@ import pytest
 
 from tests.support.acceptance.broker_process import ROOT, BrokerProcess, serving
 from tests.support.acceptance.load import Books
+from tests.support.acceptance.set_of_brokers import SetOfBrokers
 from tests.support.acceptance.under_load import demand_kept, under_load
+from tests.support.services.zookeeper import zookeeper
 
 #: The last commit before standbys were warm, the lock could be a lease, and a master could hand over by command.
 EARLIER = "22226704481c"
+#: The last commit whose members began a link with HELLO.
+NO_INTRODUCTION = "b392537"
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
@@ -33,18 +37,24 @@ def installed(tree: Path, place: Path) -> Path:
     return place / "site"
 
 
+def archived(commit: str) -> bytes:
+    """A tar of that commit."""
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], capture_output=True, check=False)
+    if archive.returncode != 0:
+        pytest.skip(f"commit {commit} is not here: this is no clone, or a shallow one")
+    return archive.stdout
+
+
 @pytest.fixture(scope="module")
 def versions(
     tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]
 ) -> dict[str, Path]:
     """Where the earlier version is installed, and where this one."""
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", EARLIER], capture_output=True, check=False)
-    if archive.returncode != 0:
-        pytest.skip(f"commit {EARLIER} is not here: this is no clone, or a shallow one")
+    archive = archived(EARLIER)
     place = tmp_path_factory.mktemp("versions")
     for name in ("old-tree", "new-tree"):
         (place / name).mkdir()
-    subprocess.run(["tar", "-x", "-C", str(place / "old-tree")], input=archive.stdout, check=True)
+    subprocess.run(["tar", "-x", "-C", str(place / "old-tree")], input=archive, check=True)
     return {"old": installed(place / "old-tree", place / "old"), "new": installed(ROOT, place / "new")}
 
 
@@ -117,3 +127,40 @@ def test_a_pair_is_upgraded_broker_by_broker_and_back_and_nothing_is_lost(
     books, outages = under_load([a.stomp, b.stomp], upgrade_the_standby, upgrade_the_master, hand_back, go_back)
     print("without a receipt:", ", ".join(f"{seconds:.3f} s" for seconds in outages))
     demand_kept(books)
+
+
+@pytest.mark.promise("upgrade-loses-nothing")
+@pytest.mark.thorough
+def test_a_set_is_upgraded_node_by_node_and_back_and_nothing_is_lost(
+    tmp_path: Path, require_service: Callable[[object, str], None]
+) -> None:
+    """From members that begin a link with HELLO to those that prove the token before. Both versions elect together."""
+    old = tmp_path / "old"
+    old.mkdir()
+    subprocess.run(["tar", "-x", "-C", str(old)], input=archived(NO_INTRODUCTION), check=True)
+    assert not (old / "broker" / "replication" / "introduction.py").exists()
+    site = installed(old, tmp_path / "installed")
+    former = {"PYTHONPATH": str(site), "PYTHONSAFEPATH": "1"}
+    with zookeeper(require_service) as server:
+        whole = SetOfBrokers(tmp_path / "set", zookeepers=[server])
+        for member in whole.members:
+            member.environment = former
+        try:
+            whole.start()
+
+            def move(environment: dict[str, str]) -> Callable[[Books], None]:
+                def restart(books: Books) -> None:
+                    master, followers = whole.settled()
+                    for each in (*followers, master):
+                        assert each.terminate() == 0
+                        each.environment = environment
+                        each.start()
+                        whole.settled()
+
+                return restart
+
+            books, _ = under_load([member.stomp for member in whole.members], move({}), move(former))
+            demand_kept(books)
+            assert not whole.problems()
+        finally:
+            whole.stop()

@@ -249,7 +249,7 @@ def test_a_client_id_that_is_in_use_is_its_users(broker: Secured) -> None:
     with broker.login("alice", "till-1", lasts=True) as alice, Mqtt(broker.plain) as eve:
         for lasts in (False, True):
             with Mqtt(broker.plain) as eve:
-                assert eve.connect("till-1", "eve", "eve secret", lasts=lasts) == [0x85]
+                assert eve.connect("till-1", "eve", "eve secret", lasts=lasts) == [NOT_AUTHORIZED]
                 assert eve.is_closed()
         assert alice.publish("OPEN/till") == 0
     client = OpenWire(broker.openwire)
@@ -277,23 +277,47 @@ def test_a_session_is_its_users_after_a_crash(broker: Secured) -> None:
         assert heard.payload == b"for alice"
 
 
-async def test_what_gathers_for_a_session_is_not_taken_by_another_protocol(broker: Secured) -> None:
-    with broker.login("alice", "till-3", lasts=True) as alice:
-        assert alice.subscribe("NEWS/for-till-3", qos=1) == [1]
-    headers = {"activemq.subscriptionName": "AT_LEAST_ONCE:NEWS/for-till-3", "receipt": "r", "id": "0"}
-    for command in ("SUBSCRIBE", "UNSUBSCRIBE"):
-        options = {"login": "eve", "passcode": "eve secret", "client-id": "till-3"}
-        wire = await Wire.open(broker.stomp, **options)
-        wire.send(command, {"destination": "/topic/NEWS.for-till-3", **headers})
-        answer = await wire.read()
-        assert "belongs to another user" in answer.headers.get("message", ""), (command, answer)
-        wire.send("DISCONNECT", {"receipt": "bye"})
-        assert (await wire.read()).headers["receipt-id"] == "bye"
-        wire.close()
+@pytest.mark.promise("ids-have-owners")
+@pytest.mark.parametrize("way", ["mqtt", "websocket", "stomp", "openwire"])
+async def test_the_client_id_of_a_session_is_its_users_in_every_protocol(broker: Secured, way: str) -> None:
+    """Also after a crash; and alice comes in while eve tries."""
+    client_id = f"till-by-{way}"
+    with broker.login("alice", client_id, lasts=True) as alice:
+        assert alice.subscribe(f"NEWS/{client_id}", qos=1) == [1]
+    for is_restarted in (False, True):
+        if is_restarted:
+            broker.kill()
+            broker.start().wait_role("master")
+        assert "belongs to another user" in await refusal(broker, way, client_id)
+        with broker.login("alice", client_id, lasts=True) as alice, broker.login("bob") as bob:
+            assert bob.publish(f"NEWS/{client_id}", b"still") == 0
+            heard = alice.hear()
+            assert heard is not None
+            assert heard.payload == b"still"
     with pytest.raises((Refused, ConnectionError)):
         OpenWire(broker.openwire).connect("eve", "eve secret", client_id="$share")
-    with broker.login("alice", "till-3", lasts=True) as alice, broker.login("bob") as bob:
-        assert bob.publish("NEWS/for-till-3", b"still") == 0
-        heard = alice.hear()
-        assert heard is not None
-        assert heard.payload == b"still"
+
+
+async def refusal(broker: Secured, way: str, client_id: str) -> str:
+    """What eve is told who comes with that client id."""
+    if way == "stomp":
+        with pytest.raises(ConnectionError) as refused:
+            await Wire.open(broker.stomp, login="eve", passcode="eve secret", **{"client-id": client_id})
+        return str(refused.value)
+    if way == "openwire":
+        with pytest.raises(Refused) as said:
+            OpenWire(broker.openwire).connect("eve", "eve secret", client_id=client_id)
+        return str(said.value)
+    if way == "websocket":
+        context = broker.context(broker.authority.certificate("orders"))
+        with pytest.raises(aiomqtt.MqttError, match="Not authorized") as failed:
+            async with aiomqtt.Client(
+                "127.0.0.1", broker.wss, transport="websockets", tls_context=context, identifier=client_id,
+                protocol=aiomqtt.ProtocolVersion.V5, timeout=20,
+            ):  # fmt: skip
+                pass
+        return f"belongs to another user ({failed.value})"
+    with Mqtt(broker.plain) as eve:
+        assert eve.connect(client_id, "eve", "eve secret") == [NOT_AUTHORIZED]
+        assert eve.is_closed()
+    return "belongs to another user"

@@ -304,13 +304,13 @@ def test_nobody_spends_anothers_ids_between_a_crash_and_her_coming_back(broker: 
 @pytest.mark.promise("ids-have-owners")
 def test_a_durable_subscription_is_its_users_after_a_crash(broker: Secured) -> None:
     for name in ("alice", "eve", "alice"):
-        client = broker.login(name, client_id="shop-of-alice")
         if name == "eve":
             with pytest.raises(Refused, match="belongs to another user"):
-                client.consume(topic("NEWS"), subscription_name="all")
+                broker.login(name, client_id="shop-of-alice")
         else:
+            client = broker.login(name, client_id="shop-of-alice")
             client.consume(topic("NEWS"), subscription_name="all")
-        client.close()
+            client.close()
         broker.kill()
         broker.start().wait_role("master")
 
@@ -387,14 +387,14 @@ def test_nobody_forges_an_advisory(broker: Secured) -> None:
 def test_an_advisory_names_who_connects_and_not_his_password(broker: Secured) -> None:
     alice = broker.login("alice")
     alice.consume(topic("ActiveMQ.Advisory.Connection"))
-    eve = broker.login("eve")
+    eve, other = broker.login("eve"), broker.login("alice")
     while True:
         told = alice.next_message().data_structure
         assert isinstance(told, schema.ConnectionInfo)
-        assert told.password is None
-        if told.user_name == "eve" and told.client_id == eve.id:
+        assert (told.user_name, told.password) == ("alice", None), "those of others are not for her"
+        if told.client_id == other.id:
             break
-    for each in (alice, eve):
+    for each in (alice, eve, other):
         each.close()
 
 

@@ -132,7 +132,8 @@ def test_a_certificate_that_expires_soon_is_in_log_status_and_metrics(broker: En
     assert status is not None
     assert [each for each in status["warnings"] if each.startswith(f"{file}: a certificate expires on")]
     assert file in [each["file"] for each in status["certificates"]]
-    text = urllib.request.urlopen(f"{broker.admin_url}/metrics", context=broker.context()).read().decode()
+    scrape = urllib.request.Request(f"{broker.admin_url}/metrics", headers=broker.authorization)
+    text = urllib.request.urlopen(scrape, context=broker.context()).read().decode()
     assert f'tandemmq_certificate_remaining_seconds{{file="{file}"}}' in text
     assert "tandemmq_certificates_expiring 2.0" in text
 

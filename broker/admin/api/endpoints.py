@@ -157,7 +157,8 @@ def _handler(
         caller = caller_of(request)
         if caller.role < endpoint.role:
             if caller.role is Role.NOBODY or caller is ANYBODY:
-                return guard.unknown(f"this needs the role {endpoint.role.word}: log in, or show the admin token")
+                needed = f"this needs the role {endpoint.role.word}: log in, or show the admin token"
+                return guard.unknown(request, needed)
             return answer({"error": f"{caller.name} is {caller.role.word}; this needs {endpoint.role.word}"}, 403)
         try:
             call = Call(caller, _path(request), _query(endpoint, request), await _body(endpoint, request), request)

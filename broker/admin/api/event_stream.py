@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections import Counter
 from typing import Final
 
@@ -32,6 +33,7 @@ class EventStream:
     def __init__(self, ring: EventRing, sessions: Sessions) -> None:
         self._ring = ring
         self._sessions = sessions
+        self._run = secrets.token_hex(4)  # numbers of events begin anew with each process
         self._streams = 0
         self._of_strangers: Counter[str] = Counter()  # by address
 
@@ -39,7 +41,8 @@ class EventStream:
         return [Endpoint("GET", "/events/stream", Role.VIEWER, "What happens (server-sent events).", self._stream)]
 
     async def _stream(self, call: Call) -> web.StreamResponse:
-        """Each event as it comes; those before are what ``/events`` tells. It ends with the sessions of who asks."""
+        """Each event as it comes, from the one on that follows ``Last-Event-ID``; those before are what ``/events``
+        tells. It ends with the sessions of who asks."""
         address = None if has_login(call.request) else address_of(str(call.request.remote))
         if self._streams >= STREAMS_MAX:
             raise Refused(503, f"{STREAMS_MAX} watch already")
@@ -67,16 +70,19 @@ class EventStream:
 
         loop = asyncio.get_running_loop()
         until, ends = loop.time() + STREAM_SECONDS_MAX, self._sessions.ends_of(name)
-        known, silent = self._ring.events(), 0.0
+        following, silent = self._following(request), 0.0
         try:
             await response.prepare(request)
-            await write(": the broker is there\n\n")
+            # A stream that ends before the first event has an id to go on from, too.
+            await write(f": the broker is there\nid: {self._run}.{following}\n\n")
             while request.transport is not None and loop.time() < until and self._sessions.ends_of(name) == ends:
                 await asyncio.sleep(STREAM_LOOK_SECONDS)
-                former, known = set(map(id, known)), self._ring.events()
-                new = [each for each in known if id(each) not in former]
-                for each in new:
-                    await write(f"data: {json.dumps(each.as_json(), default=str)}\n\n")
+                events, end = self._ring.numbered()
+                new = events[max(0, len(events) - (end - following)) :]
+                for number, each in enumerate(new, end - len(new) + 1):
+                    shown = json.dumps(each.as_json(), default=str)
+                    await write(f"id: {self._run}.{number}\ndata: {shown}\n\n")
+                following = end
                 silent = 0.0 if new else silent + STREAM_LOOK_SECONDS
                 if silent >= STREAM_SIGN_SECONDS:
                     silent = 0.0
@@ -87,3 +93,13 @@ class EventStream:
         except ConnectionError:
             pass
         return response
+
+    def _following(self, request: web.Request) -> int:
+        """The number of the first event that the watcher has not seen: of all of this process, if it comes from the
+        one before."""
+        said = request.headers.get("Last-Event-ID")
+        end = self._ring.numbered()[1]
+        if said is None:
+            return end
+        run, _, number = said.partition(".")
+        return min(int(number), end) if run == self._run and number.isdecimal() and len(number) < 19 else 0

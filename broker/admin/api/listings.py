@@ -15,7 +15,7 @@ from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.roles import Role
 from tandemmq.broker.core.commands import Connect, Unsubscribe
 from tandemmq.broker.core.slices import Work
-from tandemmq.broker.engine.inventory import Found, Inventory, Query, Row
+from tandemmq.broker.engine.inventory import Found, Inventory, Query, Row, place_of_part
 from tandemmq.broker.net.server import Server
 from tandemmq.store.records.message import Destination, DestinationKind
 
@@ -49,7 +49,7 @@ class Listings:
                 summary="Durable ones.",
                 handle=self._subscriptions,
                 query=asked.Paged,
-                cursor=lambda row: f"{row['client_id']}:{row['name']}:{row['topic']}",
+                cursor=lambda row: place_of_part(row["client_id"], row["name"], row["topic"]),
             ),
             Endpoint(
                 "DELETE",

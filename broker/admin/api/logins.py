@@ -34,7 +34,7 @@ class Logins:
         if said.token:
             caller = self._guard.holder_of(said.token)
         else:
-            caller = await self._guard.user(said.login, said.passcode, str(call.request.remote))
+            caller = await self._guard.user(call.request, said.login, said.passcode)
         if caller is None:
             raise Refused(401, "the name or the passcode is wrong, or that is not this broker's token")
         id, session = self._guard.sessions.begin(caller)

@@ -95,7 +95,7 @@ class MessageWork:
     async def browse(self, queue: Destination, choice: Choice, after: int, limit: int, answers: Answers) -> bytes:
         """The JSON of a page: ``limit`` messages behind the first ``after``, of those that ``choice`` takes, or as many
         as an answer of ``answers`` has room for. ``following``: the ``after`` of the next page; None: that was all.
-        Ends after BROWSE_SECONDS_MAX with what was found by then."""
+        Ends after BROWSE_SECONDS_MAX with what was found by then, once it has come behind the first ``after``."""
         rows = Rows(answers.bytes_max)
         following: int | None = None
         waiting: list[tuple[int, Message]] = []
@@ -143,7 +143,7 @@ class MessageWork:
                     place += 1
                     if place > after and (selector is None or await takes(selector, message, pace)):
                         yield place, message
-                if loop.time() > end:
+                if place > after and loop.time() > end:
                     yield place, None
                     return
 

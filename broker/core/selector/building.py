@@ -15,14 +15,14 @@ from lark.exceptions import VisitError
 from lark.visitors import Transformer_InPlace
 
 from tandemmq.broker.core.selector import comparing, functions, values
-from tandemmq.broker.core.selector.comparing import COMPARED, ORDERS, Rules
+from tandemmq.broker.core.selector.comparing import ORDERS, Rules
 from tandemmq.broker.core.selector.effort import Effort
 from tandemmq.broker.core.selector.grammar import Mistake
 from tandemmq.broker.core.selector.headers import HEADERS, property_of
 from tandemmq.broker.core.selector.like import SEARCHED_CHARACTERS_MAX
 from tandemmq.broker.core.selector.patterns import Pattern
 from tandemmq.broker.core.selector.syntax import PatternInvalid
-from tandemmq.broker.core.selector.values import NUMBER, Evaluate, Value, kind
+from tandemmq.broker.core.selector.values import COMPARED, NUMBER, Evaluate, Value, kind
 
 # Operators in one another; AND and OR in a row, and parentheses, do not count.
 NESTING_MAX = 200
@@ -305,7 +305,7 @@ class _Builder(Transformer_InPlace[Token, Part]):
         if name in functions.LISTS:
             evaluate = functions.LISTS[name]([part.evaluate for part in arguments], self._takes_effort())
         elif name == "REGEX":
-            evaluate = functions.regex(self._pattern(arguments[0]), arguments[1].evaluate)
+            evaluate = functions.regex(self._pattern(arguments[0]), arguments[1].evaluate, self.effort)
         elif name == "REPLACE":
             evaluate = self._replace(*arguments)
         else:
@@ -319,7 +319,7 @@ class _Builder(Transformer_InPlace[Token, Part]):
             written = functions.replacement_text(self._written(replacement, str))
         except ValueError as error:
             raise Mistake(str(error), replacement.position) from None
-        return functions.replace(source.evaluate, self._pattern(pattern), written)
+        return functions.replace(source.evaluate, self._pattern(pattern), written, self.effort)
 
     def _pattern(self, part: Part) -> Pattern:
         self._patterns += 1

@@ -7,6 +7,7 @@ numbers and truth values first.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,22 @@ from typing import Any
 
 from tandemmq.broker.core.selector.effort import Effort
 from tandemmq.broker.core.selector.like import like
-from tandemmq.broker.core.selector.values import OTHER, TEXT, TRUTH, Evaluate, Value, converted, kind, plus
+from tandemmq.broker.core.selector.values import (
+    COMPARED,
+    OTHER,
+    TEXT,
+    TRUTH,
+    Evaluate,
+    Value,
+    converted,
+    kind,
+    plus,
+    weigh,
+)
 from tandemmq.store.records.message import Message
 
-# Characters that are compared, or copied, for one unit of effort.
-COMPARED = 4096
+# Characters that are put in order for one unit of effort. (Texts are equal or not COMPARED characters at a time.)
+_ORDERED = 1024
 
 Order = Callable[[Any, Any], bool]
 ORDERS: dict[str, Order] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -77,9 +89,13 @@ def _same(rules: Rules, effort: Effort) -> Callable[[Value, Value], bool | None]
     """Whether two values are equal; None: they cannot be compared."""
 
     def same(one: Value, other: Value) -> bool | None:
-        if kind(one) == kind(other):
-            if type(one) is str and len(one) > COMPARED and len(other) > COMPARED:
-                effort.spend(len(one) // COMPARED)
+        its_kind = kind(one)
+        if its_kind == kind(other):
+            if its_kind == TEXT:
+                if len(one) > COMPARED and len(other) > COMPARED:
+                    effort.spend(len(one) // COMPARED)
+            elif its_kind == OTHER:
+                weigh(one, effort)
             return bool(one == other)
         if not rules.is_converting:
             return None
@@ -133,8 +149,8 @@ def ordered(left: Evaluate, right: Evaluate, order: Order, rules: Rules, effort:
             one, other = _alike(one, other)
             if one is None:
                 return False
-        if type(one) is str and len(one) > COMPARED and len(other) > COMPARED:
-            effort.spend(len(one) // COMPARED)
+        if type(one) is str and len(one) > _ORDERED and len(other) > _ORDERED:
+            effort.spend(min(len(one), len(other)) // _ORDERED)
         return False if kind(one) == OTHER else order(one, other)
 
     return evaluate
@@ -268,16 +284,7 @@ def any_of(conditions: Sequence[Evaluate]) -> Evaluate:
 
 def joined(left: Evaluate, right: Evaluate, effort: Effort) -> Evaluate:
     """``+``: a sum, or two texts that are made one."""
-    add = calculated(plus, left, right)
-
-    def evaluate(message: Message) -> Value:
-        found = add(message)
-        if type(found) is str:
-            # Characters that are not ASCII may take four bytes each.
-            effort.spend(len(found) // COMPARED if found.isascii() else len(found) * 4 // COMPARED)
-        return found
-
-    return evaluate
+    return calculated(functools.partial(plus, effort), left, right)
 
 
 def calculated(operation: Callable[[Value, Value], Value], left: Evaluate, right: Evaluate) -> Evaluate:

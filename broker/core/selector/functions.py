@@ -10,7 +10,17 @@ from collections.abc import Callable, Sequence
 
 from tandemmq.broker.core.selector.effort import Effort
 from tandemmq.broker.core.selector.patterns import Pattern
-from tandemmq.broker.core.selector.values import TEXT, TEXT_CHARACTERS_MAX, Evaluate, Value, as_text, kind
+from tandemmq.broker.core.selector.values import (
+    COMPARED,
+    TEXT,
+    TEXT_CHARACTERS_MAX,
+    Evaluate,
+    Value,
+    as_text,
+    kind,
+    spend_copy,
+    weigh,
+)
 from tandemmq.store.records.message import Message
 
 Arguments = Sequence[Evaluate]
@@ -24,9 +34,10 @@ def in_list(arguments: Arguments, effort: Effort) -> Evaluate:
         among = items(message)
         if not isinstance(among, list):
             return None
-        effort.spend(len(among))
         wanted = candidate(message)
         wanted_kind = kind(wanted)
+        units = len(wanted) // COMPARED if wanted_kind == TEXT else weigh(wanted, effort)
+        effort.spend(len(among) * (1 + units))
         return any(kind(each) == wanted_kind and each == wanted and each is not None for each in among)
 
     return evaluate
@@ -36,19 +47,19 @@ def make_list(arguments: Arguments, effort: Effort) -> Evaluate:
     return lambda message: [argument(message) for argument in arguments]
 
 
-def regex(pattern: Pattern, candidate: Evaluate) -> Evaluate:
+def regex(pattern: Pattern, candidate: Evaluate, effort: Effort) -> Evaluate:
     """Whether the pattern is found anywhere in it; what is no text is made one. False where there is nothing."""
 
     def evaluate(message: Message) -> Value:
         found = candidate(message)
         if found is None:
             return False
-        return pattern.is_in(as_text(found))
+        return pattern.is_in(as_text(found, effort))
 
     return evaluate
 
 
-def replace(source: Evaluate, pattern: Pattern, replacement: str) -> Evaluate:
+def replace(source: Evaluate, pattern: Pattern, replacement: str, effort: Effort) -> Evaluate:
     """The text with all that matches replaced."""
 
     def evaluate(message: Message) -> Value:
@@ -63,7 +74,9 @@ def replace(source: Evaluate, pattern: Pattern, replacement: str) -> Evaluate:
             if length > TEXT_CHARACTERS_MAX:
                 return None
             position = end
-        return "".join(parts) + text[position:]
+        parts.append(text[position:])
+        spend_copy(length + len(text) - position, text.isascii() and replacement.isascii(), effort)
+        return "".join(parts)
 
     return evaluate
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 from tandemmq.broker.core.selector.values import Evaluate, Value
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.properties import Long
 
+# The text of the same message's destination is made once, and with it its hash, for all conditions: a client may give
+# JMSReplyTo any length.
+_destination = functools.lru_cache(maxsize=1)(str)
+_reply = functools.lru_cache(maxsize=1)(str)
+
 
 def _reply_to(message: Message) -> Value:
-    return None if message.reply_to is None else str(message.reply_to)
+    return None if message.reply_to is None else _reply(message.reply_to)
 
 
 def _user_id(message: Message) -> Value:
@@ -20,7 +27,7 @@ def _user_id(message: Message) -> Value:
 
 # What a broker without a network, which decides before it dispatches, always says stands at the end.
 HEADERS: dict[str, Evaluate] = {
-    "JMSDestination": lambda message: str(message.original_destination or message.destination),
+    "JMSDestination": lambda message: _destination(message.original_destination or message.destination),
     "JMSReplyTo": _reply_to,
     "JMSType": lambda message: message.type,
     "JMSDeliveryMode": lambda message: "PERSISTENT" if message.persistent else "NON_PERSISTENT",

@@ -4,8 +4,9 @@ A pattern is cut at its ``%``: what stands first must be at the start and what s
 between is looked for from where the one before ended. The leftmost place is always good enough, so nothing is ever
 tried twice.
 
-A piece without ``_`` is searched by ``str.find``. A short one with ``_`` is compared place by place; a long one is
-searched by Shift-And: bit n of a number says that the piece's first n + 1 characters end here.
+A tiny piece without ``_`` is searched by ``str.find``. It compares a longer one at every place of some texts, so that
+is searched by ``re``, which goes through a text once if nothing is wild. A short piece with ``_`` is compared place by
+place; a long one is searched by Shift-And: bit n of a number says that the piece's first n + 1 characters end here.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from tandemmq.broker.core.selector.effort import Effort
 # Of pieces with ``_`` that may be anywhere, in one selector: each costs the text's length once more.
 SEARCHED_CHARACTERS_MAX = 1024
 # Characters for one unit of effort: found by ``str.find``, compared place by place, and looked at by Shift-And.
-_FOUND = 256
+_FOUND = 128
 _TRIED = 64
 _SHIFTED = 2
-# Of a piece that is compared place by place.
+# Of a piece that is compared place by place, and of one that ``str.find`` finds in time in proportion to the text.
 _SHORT = 32
+_TINY = 4
 
 _Piece = list[str]  # of characters; "" is ``_``
 _Find = Callable[[str, int], int]  # where it ends, if it is in the text from there on; -1: it is not
@@ -52,7 +54,7 @@ def like(pattern: str, escape: str | None, effort: Effort) -> Callable[[str], bo
     def test(text: str) -> bool:
         if first.match(text) is None:
             return False
-        effort.spend(len(text) // _FOUND)
+        effort.spend(len(text) // _FOUND + len(finds))
         end = first_length
         for find in finds:
             end = find(text, end)
@@ -71,6 +73,8 @@ def _compiled(piece: _Piece) -> re.Pattern[str]:
 def _find(piece: _Piece, effort: Effort) -> _Find:
     length = len(piece)
     if "" not in piece:
+        if length > _TINY:
+            return _search(_compiled(piece))  # prove: a-long-piece-takes-the-time-of-the-text
         whole = "".join(piece)
 
         def find(text: str, start: int) -> int:
@@ -80,15 +84,22 @@ def _find(piece: _Piece, effort: Effort) -> _Find:
         return find
 
     if length <= _SHORT:
-        tried = _compiled(piece)
+        search = _search(_compiled(piece))
 
         def find_short(text: str, start: int) -> int:
             effort.spend(length * (len(text) - start) // _TRIED)
-            found = tried.search(text, start)
-            return -1 if found is None else found.end()
+            return search(text, start)
 
         return find_short
     return _shift_and(piece, effort)
+
+
+def _search(piece: re.Pattern[str]) -> _Find:
+    def find(text: str, start: int) -> int:
+        found = piece.search(text, start)
+        return -1 if found is None else found.end()
+
+    return find
 
 
 def _shift_and(piece: _Piece, effort: Effort) -> _Find:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tandemmq.broker.core.numbers import java_text
+from tandemmq.broker.core.selector.effort import Effort
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
 
@@ -20,6 +21,17 @@ Evaluate = Callable[[Message], Value]
 
 # No text that a selector makes by itself (``+``, REPLACE) is longer; it is None instead.
 TEXT_CHARACTERS_MAX = 1 << 20
+# A longer text is no number for a selector that converts texts.
+NUMBER_CHARACTERS_MAX = 40
+
+# Characters that are compared, or copied, for one unit of effort. What is not ASCII may take four bytes a character.
+COMPARED = 4096
+_COPIED_WIDE = COMPARED // 4
+# Characters and bytes within lists and maps, which may be written with escapes, for one unit.
+_WITHIN = 64
+# Units for the text of a float, which takes some 4 microseconds, and for one within a map.
+_FLOAT_TEXT = 12
+_FLOAT_WITHIN = 2
 
 TRUTH, NUMBER, TEXT, OTHER = range(4)
 _KINDS: dict[type, int] = {
@@ -77,14 +89,15 @@ minus = _exact(lambda left, right: left - right)
 times = _exact(lambda left, right: left * right)
 
 
-def plus(left: Value, right: Value) -> Value:
-    """A text on the left side makes it a concatenation."""
+def plus(effort: Effort, left: Value, right: Value) -> Value:
+    """A text on the left side makes it a concatenation. Raises TooMuchWork."""
     if kind(left) != TEXT:
         return _sum(left, right)
-    if right is None:
+    added = as_text(right, effort)
+    if len(left) + len(added) > TEXT_CHARACTERS_MAX:
         return None
-    text = str(left) + as_text(right)
-    return text if len(text) <= TEXT_CHARACTERS_MAX else None
+    spend_copy(len(left) + len(added), left.isascii() and added.isascii(), effort)
+    return str(left) + added
 
 
 def divided(left: Value, right: Value) -> Value:
@@ -116,14 +129,19 @@ def negated(value: Value) -> Value:
 # ---- from text and to text
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
-_DOUBLE = re.compile(r"[\0- ]*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?[\0- ]*\Z")
+_DOUBLE = re.compile(r"[\0- ]*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?[\0- ]*\Z")
 _RANGES: dict[type, int] = {Byte: 0x7F, Short: 0x7FFF}
 
 
 def converted(text: str, example: Value) -> Value:
-    """The text as a value of ``example``'s type, as Java's ``valueOf`` reads it; None when it is none."""
+    """The text as a value of ``example``'s type, as Java's ``valueOf`` reads it; None when it is none.
+
+    A text of any length takes a microsecond: its length decides before anything reads it.
+    """
     if type(example) is bool:
-        return text.lower() == "true"
+        return len(text) == 4 and text.lower() == "true"
+    if len(text) > NUMBER_CHARACTERS_MAX:  # prove: a-long-text-is-no-number
+        return None
     if isinstance(example, float):
         decimal = _DOUBLE.match(text)
         return None if decimal is None else float(decimal[1])
@@ -134,14 +152,47 @@ def converted(text: str, example: Value) -> Value:
     return value if -most - 1 <= value <= most else None
 
 
-def as_text(value: Value) -> str:
-    """As Java's ``toString`` writes it."""
+def as_text(value: Value, effort: Effort) -> str:
+    """As Java's ``toString`` writes it. Raises TooMuchWork."""
+    if type(value) is str:
+        return value
     if value is None:
         return "null"
     if value is True or value is False:
         return "true" if value else "false"
     if isinstance(value, float):
+        effort.spend(_FLOAT_TEXT)
         return java_text(value)
     if isinstance(value, list):
-        return f"[{', '.join(map(as_text, value))}]"
+        effort.spend(len(value))
+        texts = [as_text(each, effort) for each in value]
+        spend_copy(sum(map(len, texts)), False, effort)
+        return f"[{', '.join(texts)}]"
+    weigh(value, effort)
     return str(value)
+
+
+# ---- effort
+
+
+def spend_copy(characters: int, is_ascii: bool, effort: Effort) -> None:
+    """A text of so many characters is made. Raises TooMuchWork."""
+    effort.spend(characters // (COMPARED if is_ascii else _COPIED_WIDE))
+
+
+def weigh(value: Value, effort: Effort) -> int:
+    """Spend what it takes to compare or to write a list, a map or bytes, with all that is in it; return these units.
+    Raises TooMuchWork."""
+    units = 0
+    if isinstance(value, str | bytes):
+        units = len(value) // _WITHIN
+    elif isinstance(value, float):
+        units = _FLOAT_WITHIN
+    elif isinstance(value, list | dict):
+        units = len(value)
+    effort.spend(units)
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        units += sum(weigh(each, effort) for each in value)
+    return units

@@ -51,6 +51,10 @@ class VirtualTopics:
             return self._feeds[0].queues(topic)
         return list(dict.fromkeys(chain.from_iterable(each.queues(topic) for each in self._feeds)))
 
+    def is_fed(self, queue: Destination, topic: str) -> bool:
+        """Whether ``queue`` gets what is sent to the topic, as long as there is such a queue."""
+        return any(each.feeds(topic, queue) for each in self._feeds)
+
     def is_selector_aware(self, queue: Destination, topic: str) -> bool:
         """Whether ``queue`` gets of what is sent there only what its consumers take."""
         if not self._is_any_aware:

@@ -110,6 +110,7 @@ class Connecting:
                 packet.username,
                 passcode,
                 steals_client_id=limits.steals_client_id,
+                is_client_id_assigned=self._is_assigned,
                 state=queue_of(client_id),
                 receipt=Waiting(nothing, self._refuse),
             )

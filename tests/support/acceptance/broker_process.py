@@ -13,11 +13,12 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tandemmq.bench.peers.ports import free_port
+from tandemmq.broker.admin.token import read_token
 from tandemmq.store.tools.check import check
 from tests.support import forked
 from tests.support.tree import ROOT
@@ -93,8 +94,12 @@ class BrokerProcess:
         return self.process.pid
 
     def status(self) -> dict[str, Any] | None:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.admin}/status")
+        with suppress(OSError):
+            if (token := read_token(f"{self.data}/index/{self.name}.admin-token")) is not None:
+                request.headers["Authorization"] = f"Bearer {token}"
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/status", timeout=2) as answer:
+            with urllib.request.urlopen(request, timeout=2) as answer:
                 found = json.loads(answer.read())
                 assert isinstance(found, dict)
                 return found

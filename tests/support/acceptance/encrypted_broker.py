@@ -89,7 +89,8 @@ class Encrypted(BrokerProcess):
 
     def status(self) -> dict[str, Any] | None:
         try:
-            with urllib.request.urlopen(f"{self.admin_url}/status", timeout=2, context=self.context()) as answer:
+            request = urllib.request.Request(f"{self.admin_url}/status", headers=self.authorization)
+            with urllib.request.urlopen(request, timeout=2, context=self.context()) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except OSError:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tandemmq.broker.replication.handshake import Handshake
+from tandemmq.broker.replication.introduction import Introduction
 from tandemmq.broker.replication.messages import FRAME_BYTES_MAX, FrameReader, Hello, Message, encode
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.tcp import TcpNetwork, TcpSettings, Tls, split_address
@@ -40,6 +41,7 @@ class Node:
     def __init__(self, number: int, *, token: bytes = b"secret", tls: Tls | None = None, **changes: Any) -> None:
         self.said = hello_of(number)
         self.refuses: str | None = None
+        self.known = {store_id(number) for number in range(100)}
         self.heard: list[tuple[str, int]] = []  # node and life of each that completed a handshake
         self.up: list[Link] = []
         self.events: list[tuple[str, Link, str]] = []
@@ -91,13 +93,16 @@ class Node:
     def hello(self) -> Hello:
         return self.said
 
+    def knows(self, store: str) -> bool:
+        return store in self.known
+
     def admits(self, hello: Hello, is_proved: bool) -> str | None:
         self.heard.append((hello.node, hello.life))
         return self.refuses
 
 
 class RawPeer:
-    """A member by a plain socket, which reads only when it is told to."""
+    """A member by a plain socket, which reads only when it is told to; of a former version if ``is_former``."""
 
     def __init__(
         self,
@@ -107,12 +112,14 @@ class RawPeer:
         token: bytes = b"secret",
         tls: ssl.SSLContext | None = None,
         source: str | None = None,
+        is_former: bool = False,
     ) -> None:
         own = None if source is None else (source, 0)
         self.sock: socket.socket = socket.create_connection(split_address(address), PATIENCE_SECONDS, own)
         if tls is not None:
             self.sock = tls.wrap_socket(self.sock, server_hostname="127.0.0.1")
-        self.handshake = Handshake(replace(hello, nonce="1" * 64), token, True)
+        handshake = Handshake(replace(hello, nonce="1" * 64), token, True)
+        self.handshake = Introduction(handshake, "3" * 64, token, True, begins_plain=is_former)
         self.reader = FrameReader(FRAME_BYTES_MAX)
 
     def greet(self) -> RawPeer:

@@ -168,6 +168,7 @@ def test_options_of_foreign_locks_are_handed_on(file: Callable[[str], str]) -> N
         ("[admin]\nuri = 'x'", "admin.uri = 'x' (from FILE): expected a URI"),
         ("[admin]\nmetrics_destinations = ['a..b']", "admin.metrics_destinations"),
         ("[admin]\nconnections_max = 0", "admin.connections_max = 0 (from FILE): expected at least 1"),
+        ("[admin]\nconnections_max = 1001", "admin.connections_max = 1001 (from FILE): expected at most 1000"),
         ("[admin]\nrequest_timeout = '1ms'", "admin.request_timeout = '1ms' (from FILE): expected at least 100"),
         ("[admin]\nresponse_timeout = 'never'", "admin.response_timeout = 'never' (from FILE): expected a time"),
         ("[admin]\nanswer_size_max = '1kb'", "admin.answer_size_max = '1kb' (from FILE): expected at least 65536"),

@@ -162,7 +162,7 @@ export function showUsers(place) {
     empty: "No table of rights: who may connect may do everything.",
     columns: [
       { title: "Destinations", isHead: true, kind: "mono", text: (row) => `${row.kind} ${row.pattern}` },
-      ...[["Read", "read"], ["Write", "write"], ["Admin", "admin"]].map(([title, right]) =>
+      ...[["Read", "read"], ["Write", "write"], ["Admin", "admin"], ["Network", "network"]].map(([title, right]) =>
         ({ title, text: (row) => (row[right].length > 0 ? row[right].join(", ") : "–") })),
     ],
   });

@@ -1,8 +1,11 @@
 """Who has a place at the admin server, who is closed for a newcomer, and whose time is over: by a clock of its own."""
 
-# proves: health-checks-have-places, a-peer-has-a-time, places-are-shared-by-address
+# proves: health-checks-have-places, a-peer-has-a-time, places-are-shared-by-address, a-health-check-gets-in
+# proves: a-login-gets-a-place
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 
@@ -16,6 +19,7 @@ from tandemmq.broker.admin.places import (
     Places,
     State,
 )
+from tandemmq.broker.admin.server import ACCEPTED_MAX
 
 ATTACKER, OTHER = "192.0.2.1", "192.0.2.2"
 SILENT = SILENT_SECONDS_MIN
@@ -75,7 +79,51 @@ def test_health_checks_have_places_of_their_own() -> None:
     places, _ = full()
     spare = [places.take(ATTACKER, 0.0)[0] for _ in range(HEALTH_PLACES)]
     assert all(place is not None and place.is_spare for place in spare)
+    for place in spare:
+        assert place is not None
+        place.enter(State.WORK, 0.0)
     assert places.take(ATTACKER, 0.0) == (None, None)
+
+
+def test_a_health_check_gets_in_while_very_many_addresses_connect_again_and_again() -> None:
+    """No time goes by. Its request is read before more connections are accepted than there are spare places: accepted,
+    connected, read, begun are three turns of the loop."""
+    places = Places(4)
+    addresses = (f"2001:db8:{number:x}::" for number in itertools.count())
+    for _ in range(4 + 3 * HEALTH_PLACES):
+        assert places.take(next(addresses), 0.0)[0] is not None
+    check, _ = places.take(OTHER, 0.0)
+    assert check is not None
+    closed = [places.take(next(addresses), 0.0)[1] for _ in range(3 * ACCEPTED_MAX)]
+    assert check not in closed
+    check.enter(State.WORK, 0.0)
+    closed = [places.take(next(addresses), 0.0)[1] for _ in range(2 * HEALTH_PLACES)]
+    assert check not in closed
+
+
+def test_who_shows_a_login_gets_a_place_of_one_whose_login_is_looked_into() -> None:
+    """Guesses from 100 addresses took all places."""
+    places = Places(2)
+    guesses = [places.take(f"192.0.2.{number}", 0.0)[0] for number in (10, 11)]
+    for guess in guesses:
+        assert guess is not None
+        guess.enter(State.LOGIN, 0.0)
+    operator, closed = places.take(OTHER, 0.0)
+    assert operator is not None
+    assert (operator.is_spare, closed) == (True, None)
+    assert places.know(operator) is guesses[0]
+    assert not operator.is_spare
+    operator.enter(State.LOGIN, 0.0)
+    again, closed = places.take(OTHER, 0.0)
+    assert again is not None
+    assert (again.is_spare, closed) == (False, guesses[1]), "a login was shown from there before: at once"
+    third, closed = places.take("192.0.2.12", SILENT)
+    assert third is not None
+    assert (third.is_spare, closed) == (False, again), "only the other one has shown a login itself"
+    assert places.know(third) is None
+    last, _ = places.take("192.0.2.13", SILENT)
+    assert last is not None
+    assert (last.is_spare, places.know(last), last.is_spare) == (True, None, True), "all are known and busy"
 
 
 def test_another_address_gets_one_of_the_spare_places_of_an_attacker() -> None:

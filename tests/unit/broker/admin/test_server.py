@@ -294,6 +294,64 @@ async def test_posts_without_bodies_hold_up_no_health_check(attacked: Attacked) 
     assert await attacked.get("/status") == (200, None), "in the place of the oldest"
 
 
+async def test_a_read_ends_with_its_connection_and_a_change_goes_on(attacked: Attacked) -> None:
+    begun, may_end = asyncio.Queue[str](), asyncio.Event()
+    ends: dict[str, asyncio.Future[str]] = {}
+
+    async def work(request: web.Request) -> web.Response:
+        how = ends[request.method] = asyncio.get_running_loop().create_future()
+        begun.put_nowait(request.method)
+        try:
+            await may_end.wait()
+        except asyncio.CancelledError:
+            how.set_result("cancelled")
+            raise
+        how.set_result("done")
+        return web.Response()
+
+    server = AdminServer("127.0.0.1", 0, lambda: MASTER, [web.get("/work", work), web.post("/work", work)])
+    await server.start()
+    try:
+        for method in ("GET", "POST"):
+            _, writer = await asyncio.open_connection(*server.address)
+            writer.write(f"{method} /work HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert await begun.get() == method
+            writer.close()
+        async with asyncio.timeout(10):
+            assert await ends["GET"] == "cancelled"
+            may_end.set()
+            assert await ends["POST"] == "done"
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("page", ["/status", "/metrics"])
+async def test_those_who_ask_at_the_same_time_have_one_answer(page: str) -> None:
+    made = 0
+
+    def details() -> Work[dict[str, Any]]:
+        nonlocal made
+        made += 1
+        for _ in range(1_000):
+            yield
+        return {}
+
+    server = AdminServer("127.0.0.1", 0, lambda: MASTER, details=details)
+    await server.start()
+    try:
+        async with aiohttp.ClientSession(server.url, trust_env=False) as client:
+
+            async def ask() -> bytes:
+                async with client.get(page) as answer:
+                    return await answer.read()
+
+            answers = await asyncio.gather(*(ask() for _ in range(20)))
+    finally:
+        await server.stop()
+    assert all(answers)
+    assert made < 20
+
+
 BROKEN = {
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
     "a strange head": b"GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n",

@@ -1,23 +1,32 @@
 """What a broker needs for bridges, what it says without, and what is left of bridges that are gone."""
 
+# proves: bridges-are-known-at-once
+
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 from paho.mqtt import client as paho
 
 from tandemmq.broker.bridges.left import LeftSubscriptions, sentence
+from tandemmq.broker.bridges.link import principal_of, user_of
 from tandemmq.broker.bridges.remote import Unusable, check
 from tandemmq.broker.bridges.setup import plan_of
 from tandemmq.broker.core.commands import Connect, Unsubscribe
+from tandemmq.broker.engine.slicing import Slices
+from tandemmq.broker.ha.service import AnyStore
 from tandemmq.broker.wiring import Parts
 from tandemmq.config.bridges import BridgeSettings
 from tandemmq.config.errors import RefusedSetting
 from tandemmq.config.load import load
 from tests.support.broker.bridge_world import Client, World
+from tests.support.security.passwords import cheap
+from tests.support.store.memory_store import MemoryStore
 
 BRIDGE = '[[bridges]]\nname = "b"\naddresses = ["mqtt://127.0.0.1:1883"]\ntopics = [{pattern = "#"}]\n'
 
@@ -68,6 +77,21 @@ def test_a_password_in_a_file_is_read_when_it_is_asked_for(tmp_path: Path) -> No
         plan.password()
     file.write_text("wonderland\n")
     assert plan.password() == "wonderland"
+
+
+async def test_who_a_bridge_is_is_known_before_it_begins(tmp_path: Path) -> None:
+    """What it received to be sent later may be due then."""
+    file, users = tmp_path / "tandemmq.toml", tmp_path / "users"
+    users.write_text(f"anna:{cheap('secret')}:\n")
+    users.chmod(0o600)
+    file.write_text(f'{BRIDGE}[security]\nusers_file = "{users}"\n')
+    parts = Parts(load(file, {}, [f"store.directory={tmp_path}"]))
+    loop = asyncio.get_running_loop()
+    engine = await parts.engine(cast(AnyStore, MemoryStore(loop.call_soon)), Slices(loop))
+    client = Client(engine)
+    engine.act_as_now(client, user_of("b"))
+    assert client.client.principal == principal_of("b")
+    parts.access.close()
 
 
 # ---- subscriptions of bridges that are not in the settings any more

@@ -44,12 +44,12 @@ def test_a_queue_of_the_store_keeps_its_owner_and_what_it_holds_whether_it_is_na
     assert named.keys() == asleep.keys()
     assert figures(destinations)["counts"]["messages"] == 15
     assert [owner.id for owner in destinations.asleep()] == [8]
-    assert destinations.dead_letter_queue(queue("b")).owner == 8
+    assert destinations.dead_letter_queue(queue("b"), None).owner == 8
     assert not destinations.asleep()
 
 
 def test_queues_that_nobody_named_yet_count_for_the_bound() -> None:
     destinations = destinations_of(Owner(7, queue("a"), 12), Owner(8, queue("b"), 3), destinations_max=2)
     with pytest.raises(ClientError, match="More than 2 destinations"):
-        destinations.queue(queue("c"))
+        destinations.begin_queue(queue("c"), None)
     assert destinations.queue(queue("b")).count == 3

@@ -31,6 +31,7 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import Holder
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import Work, at_once
 from tandemmq.broker.engine.deferred_delivery import at_once_on_the_loop
@@ -330,6 +331,7 @@ class Harness:
     """Engine, store and the turns of a loop. ``turn`` runs until nothing is left to do, ``wait`` lets time pass."""
 
     access: Access | None = None
+    of_settings: Iterable[Principal] = ()
     in_thread: InThread = staticmethod(at_once_on_the_loop)
     prepare_in_thread: InThread = staticmethod(at_once_on_the_loop)
     tracing: Any = None
@@ -374,6 +376,7 @@ class Harness:
             advisor=self.advisor,
             destinations=self.destinations,
             tracing=self.tracing,
+            of_settings=self.of_settings,
         )
         self.store.start(self.engine)
 

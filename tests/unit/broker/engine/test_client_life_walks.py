@@ -241,7 +241,7 @@ def browse(world: World) -> None:
 
 def durable_subscription(world: World) -> None:
     for each in TOPICS:
-        world.destinations.topic(each)
+        world.destinations.topic(each, None)
     _in(world).subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="r")
 
 

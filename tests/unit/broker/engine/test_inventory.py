@@ -75,6 +75,23 @@ def test_a_branch_names_a_limited_number_of_destinations(harness):
     assert (len(row["adds_to"]), len(row["removes_from"])) == (NAMED_MAX, NAMED_MAX)
 
 
+def test_the_place_of_a_durable_subscription_is_its_own_whatever_its_names_contain(harness):
+    parts = [("a", "b:c", "T"), ("a", "b", "c:T"), ("a%3Ab", "c", "T"), ("ID:host-1", "d", "T")]
+    for client_id, name, topic in parts:
+        destination = Destination(DestinationKind.TOPIC, topic)
+        harness.consumer("s", destination, client_id=client_id, durable_name=name).turn().vanish()
+    seen, after = [], ""
+    while True:
+        found = at_once(harness.engine.inventory.subscriptions(Query(1, after)))
+        seen += [(row["client_id"], row["name"], row["topic"]) for row in found.rows]
+        if found.following is None:
+            break
+        after = found.following
+    assert sorted(seen) == sorted(parts)
+    (row,) = at_once(harness.engine.inventory.subscriptions(Query(9, pattern="id:host-1:*"))).rows
+    assert row["name"] == "d"
+
+
 def test_a_pattern_chooses_in_any_case(harness):
     client = harness.client()
     for name in ("Orders.eu", "orders.us", "parked"):

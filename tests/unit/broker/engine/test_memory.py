@@ -181,7 +181,7 @@ def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(ha
     for _ in range(3):
         client.send(LARGE, target, persistent=False)
     harness.turn()
-    harness.destinations.remove(harness.destinations.topic(target))
+    harness.destinations.remove(harness.destinations.topic(target, None))
     harness.turn()
     client.unsubscribe("s").turn()
     assert (client.holder.bytes, used(harness)) == (0, 0)

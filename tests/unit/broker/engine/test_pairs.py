@@ -45,12 +45,12 @@ NODES = 5 * memory.NODE_BYTES
 
 def make_topics(harness: Harness) -> None:
     for name in NAMES:
-        harness.destinations.topic(topic(name)).subscribers  # noqa: B018  # who publishes asks for them
+        harness.destinations.topic(topic(name), None).subscribers  # noqa: B018  # who publishes asks for them
 
 
 def make_queues(harness: Harness) -> None:
     for name in NAMES:
-        harness.destinations.queue(queue(name))
+        harness.destinations.begin_queue(queue(name), None)
 
 
 def end_destinations(harness: Harness) -> None:
@@ -239,7 +239,7 @@ def test_topics_with_the_same_subscribers_share_one_audience(make_harness: Any) 
     client.subscribe("x", topic(ALL), AckMode.AUTO)
     other.subscribe("y", topic("a.0,a.*"), AckMode.AUTO)
     make_topics(harness)
-    topics = [harness.destinations.topic(topic(name)) for name in NAMES]
+    topics = [harness.destinations.topic(topic(name), None) for name in NAMES]
     assert [len(each.subscribers) for each in topics] == [2, 2, 2, 2]
     assert topics[1].subscribers is topics[2].subscribers is topics[3].subscribers
     shorten_steps(harness.patch, 1)
@@ -257,8 +257,8 @@ def test_who_leaves_looks_at_its_own_audiences_once(make_harness: Any, own: str,
     clients = [harness.client() for _ in range(60 if leaving == 1 else 1)]
     for number in range(60):
         clients[number % len(clients)].subscribe(f"{number}", topic(own.format(number)), AckMode.AUTO)
-        harness.destinations.topic(topic(f"{number}.x")).subscribers  # noqa: B018
-        harness.destinations.topic(topic(f"x.{number}")).subscribers  # noqa: B018
+        harness.destinations.topic(topic(f"{number}.x"), None).subscribers  # noqa: B018
+        harness.destinations.topic(topic(f"x.{number}"), None).subscribers  # noqa: B018
     shorten_steps(harness.patch, 1)
     steps = harness.count(Harness, "step")
     clients[0].vanish()

@@ -46,7 +46,7 @@ def test_a_topic_gives_what_it_kept(make_harness: Any, kept: Recovery, given: li
         harness.wait(1)
     assert (ask(harness), ask(harness, EVERY), ask(harness, is_retroactive=False)) == (given, given, [])
     assert ask(harness, selector="JMSPriority > 5") == []
-    harness.destinations.remove(harness.destinations.topic(PRICES))
+    harness.destinations.remove(harness.destinations.topic(PRICES, None))
     assert harness.engine.memory.used == 0, "what was kept is given back with the topic"
 
 

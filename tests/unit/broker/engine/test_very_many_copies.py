@@ -31,13 +31,13 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def harness(harness: Harness) -> Harness:
     for number in range(MANY):
-        harness.destinations.queue(reader(number))
+        harness.destinations.begin_queue(reader(number), None)
     harness.turn()
     return harness
 
 
 def queue(harness: Harness, number: int) -> Queue:
-    return harness.destinations.queue(reader(number))
+    return harness.destinations.begin_queue(reader(number), None)
 
 
 def adds(harness: Harness) -> list[AddMessage]:
@@ -149,7 +149,7 @@ def subscribers(harness: Harness, first: int, behind: int) -> list[Client]:
 def test_very_many_durable_subscriptions_are_asked_in_steps(harness: Harness, is_stored: bool) -> None:
     clients = subscribers(harness, 0, MANY)
     harness.turn()
-    asked = harness.count(type(next(iter(harness.destinations.topic(PLAIN).durables.values()))), "wants")
+    asked = harness.count(type(next(iter(harness.destinations.topic(PLAIN, None).durables.values()))), "wants")
     sender = harness.client().send("x", PLAIN, receipt="r", persistent=is_stored)
     assert asked.count <= STEP
     assert harness.most(lambda: asked.count) <= STEP
@@ -170,7 +170,7 @@ def test_a_durable_subscription_that_begins_or_ends_meanwhile(harness: Harness) 
     harness.turn()
     assert sender.receipts == ["r"]
     (add,) = adds(harness)
-    assert len(add.owners) + len(add.unmatched_acks) == len(harness.destinations.topic(PLAIN).durables)
+    assert len(add.owners) + len(add.unmatched_acks) == len(harness.destinations.topic(PLAIN, None).durables)
     assert len(set(add.owners)) == len(add.owners)
     assert late[0].bodies in ([], ["x"])
     assert late[1].bodies == []
@@ -180,7 +180,7 @@ def test_a_policy_that_lets_no_more_in_has_none_of_it(make_harness: MakeHarness)
     policy = DestinationPolicy(memory_limit=100, send_fail_if_no_space=True)
     harness = make_harness(Policies([PolicyEntry(DestinationKind.QUEUE, reader(5).name, policy)]))
     for number in range(MANY):
-        harness.destinations.queue(reader(number))
+        harness.destinations.begin_queue(reader(number), None)
     sender = harness.client().send("x" * 200, reader(5), persistent=False)
     sender.send("y", NEWS, receipt="r", persistent=False).turn()
     assert (sender.receipts, len(sender.errors)) == ([], 1)

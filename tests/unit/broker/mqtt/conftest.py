@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tandemmq.broker.core.access import Access
 from tandemmq.broker.core.commands import Begin, Command, Commit, Send
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
@@ -31,6 +32,8 @@ SECONDS_MAX = 60.0
 class Terms:
     """One term after the other on the same store; ``now`` is the clock, in milliseconds."""
 
+    access: Access | None = None
+
     def __init__(self, **limits: int) -> None:
         self.now = 1_000_000
         self._numbers = itertools.count(1)
@@ -39,7 +42,8 @@ class Terms:
         self.begin()
 
     def begin(self) -> None:
-        self.engine = Engine(self.store, EngineSettings(prefetch_max=100), Loop(lambda: self.now))
+        loop = Loop(lambda: self.now)
+        self.engine = Engine(self.store, EngineSettings(prefetch_max=100), loop, access=self.access)
         self.store.start(self.engine)
         self.clients = MqttClients("broker", **self._limits, clock=lambda: self.now)
         self.clients.begin(self.engine)

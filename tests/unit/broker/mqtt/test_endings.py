@@ -1,7 +1,7 @@
 """What is done for a client that is away gives way to it when it comes."""
 
 # proves: will-ends-with-its-record
-# proves: session-of-a-client-that-came-back, time-to-come-back
+# proves: session-of-a-client-that-came-back, time-to-come-back, wills-with-the-rights-of-now
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from tandemmq.broker.protocols.mqtt.packets import Filter, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.session_records import NEVER, Kind, SessionRecord, SubscriptionRecord, queue_of
 from tandemmq.broker.protocols.mqtt.topics import destination_of
-from tandemmq.store.records.message import Message
+from tandemmq.broker.security.rights import EVERYBODY, Grant
+from tandemmq.store.records.message import DestinationKind, Message
 from tests.unit.broker.mqtt.conftest import Terms
+from tests.unit.broker.security.conftest import RuledAccess
 
 pytestmark = pytest.mark.promise("mqtt-sessions-end", "mqtt-wills")
 
@@ -121,6 +123,26 @@ async def test_a_new_term_ends_sessions_and_publishes_wills_whose_time_has_come(
     assert [message.destination.name for message in watcher.seen] == ["wills.marker"]
     names = {owner.destination for owner in terms.store.owners()}
     assert {queue_of("stays"), queue_of("for-ever"), queue_of("due")} <= names
+
+
+@pytest.mark.parametrize("change", ["none", "right", "user"])
+async def test_a_will_needs_the_right_that_its_user_has_when_it_is_published(
+    terms: Terms, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    all_may, writers = frozenset({EVERYBODY}), frozenset({"writers"})
+    groups = {"ann": writers}
+    terms.access = RuledAccess(groups, [Grant(DestinationKind.TOPIC, ">", all_may, writers, all_may)])
+    terms.again()
+    watcher = Watcher(terms)
+    if change == "user":
+        del groups["ann"]
+    elif change == "right":
+        groups["ann"] = frozenset()
+    owner = Principal("ann", writers)  # as it was when the client connected
+    terms.clients.left(Left("one", owner, WILL, None, 0))
+    is_refused = lambda: "the will of MQTT client one is not published" in caplog.text  # noqa: E731
+    await terms.until(is_refused if change != "none" else lambda: watcher.seen)
+    assert len(watcher.seen) == (change == "none")
 
 
 async def test_a_client_that_comes_back_within_the_grace_has_no_will(terms: Terms) -> None:

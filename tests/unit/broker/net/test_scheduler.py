@@ -6,13 +6,15 @@ import random
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tandemmq.broker.core.client import Client, Connection
 from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.core.memory import Holder, Memory
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.slices import ITEMS, Pace, Work, begin
 from tandemmq.broker.engine import scheduler as module
@@ -55,6 +57,8 @@ class Harness:
         self.refusals = 0
         self.epoch = 0
         self.sequence = 0
+        self.holder = Holder(Memory(1 << 20))
+        self.session = self  # of who acts for users
         self.promote()
 
     def promote(self) -> None:
@@ -62,11 +66,21 @@ class Harness:
         count = next(owner.count for owner in self.store.owners() if owner.id == self.pending_owner)
         append = self.unwritten.append
         self.scheduler = Scheduler(
-            append, self.route, self.pending_owner, count, self.epoch, Loop(lambda: self.now, start=self.start)
+            append, self, self.pending_owner, count, self.epoch, Loop(lambda: self.now, start=self.start)
         )
         self.store.start(self)
 
-    def route(self, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace) -> Work[None]:
+    def acting_for(self, user: str | None) -> Client:
+        return Client(cast("Connection", self))
+
+    def check_due(self, client: Client, message: Message) -> None: ...
+
+    def bury_due(self, user: str | None, message: Message, cause: str, parts: Sequence[Any]) -> None:
+        raise AssertionError(cause)
+
+    def send_due(
+        self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
+    ) -> Work[None]:
         if pace.is_full(self.chance.randrange(ITEMS)):
             yield
         if self.refusals:
@@ -259,7 +273,7 @@ class TestManagement:
         properties["AMQ_SCHEDULER_ACTION"] = action
         request = Message(Destination(DestinationKind.TOPIC, MANAGEMENT), "ID:x:1:1:1", properties=properties)
         request.reply_to = REPLIES
-        harness.scheduler.manage(request, None)
+        harness.scheduler.manage(request, None, harness.acting_for(None))
         harness.turn()
 
     def test_what_is_pending_is_shown(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,24 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.replication.messages import Alive, Bytes, Have, Hello, Message, Refused, Status, encode
+from tandemmq.broker.replication.handshake import Handshake
+from tandemmq.broker.replication.messages import (
+    CHALLENGE_TYPE,
+    Alive,
+    Bytes,
+    Challenge,
+    FrameReader,
+    Have,
+    Hello,
+    Message,
+    Proof,
+    Refused,
+    Status,
+    encode,
+)
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.tcp import THREAD_NAME, UNPROVED_MAX, Tls, join_address, split_address
-from tests.support.broker.replication_links import Node, RawPeer, eventually, hello_of, store_id
+from tests.support.broker.replication_links import PATIENCE_SECONDS, Node, RawPeer, eventually, hello_of, store_id
 from tests.support.security.authority import Authority
 
 Make = Callable[..., Node]
@@ -122,6 +136,118 @@ def test_who_is_not_the_one_to_talk_to_is_refused(make: Make, caplog: pytest.Log
     a.network.dial({store_id(3) if "dialed" in why else b.store: b.address})
     eventually(lambda: re.search(f"refused by the other side: {why}|ended before its handshake: {why}", caplog.text))
     assert a.events == b.events == []
+
+
+# ---- what is named, and to whom
+
+
+@pytest.mark.parametrize("first", ["HELLO of nobody", "HELLO of a member that is linked", "CHALLENGE", "a wrong proof"])
+def test_a_listener_names_nothing_before_the_proof(make: Make, peers: Peers, first: str) -> None:
+    # proves: no-name-before-the-proof, introduced-by-the-token
+    a, b = started(make, 1, 2)
+    dialed(b, a)
+    a.known = {b.store}
+    number = 2 if "linked" in first else 7
+    peer = peers(a.address, hello_of(number), token=b"wrong", is_former=True)
+    heard: list[Message] = []
+    if first.startswith("HELLO"):
+        peer.send(*peer.handshake.start())
+    else:
+        peer.send(Challenge("1" * 64))
+        if first != "CHALLENGE":
+            heard.append(peer.read())
+            peer.send(Proof("0" * 64))
+        else:
+            peer.send(Status())
+    with contextlib.suppress(EOFError):
+        while True:
+            heard.append(peer.read())
+    assert heard
+    assert {type(each) for each in heard} <= {Challenge, Refused}, "no HELLO"
+    text = b"".join(map(encode, heard))
+    assert not [each for each in (b"queue", b'"b1"', a.store.encode(), b"127.0.0.1") if each in text]
+
+
+def test_a_dialer_names_nothing_before_the_proof(make: Make) -> None:
+    """Whoever has a member's address now, and does not know the token."""
+    (a,) = started(make, 1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_SECONDS)
+        a.network.dial({store_id(2): join_address(*server.getsockname())})
+        for answer in (Challenge("2" * 64), Status()):
+            heard = FrameReader()
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(encode(answer))
+                connection.sendall(encode(Proof("0" * 64)))
+                while data := connection.recv(1 << 16):
+                    heard.feed(data)
+            said = []
+            while (message := heard.next_message()) is not None:
+                said.append(message)
+            assert Challenge in map(type, said)
+            assert Hello not in map(type, said)
+
+
+@pytest.mark.parametrize("token", [b"secret", b""])
+def test_a_member_of_a_former_version_dials_and_is_dialed(make: Make, peers: Peers, token: bytes) -> None:
+    """A set is upgraded node by node, and goes back node by node."""
+    (a,) = started(make, 1, token=token)
+    for is_again in (False, True):
+        former = peers(a.address, hello_of(2), token=token, is_former=True).greet()
+        link = a.wait_link(store_id(2), is_ours=False)
+        with FormerListener(hello_of(2), token) as listener:
+            a.network.dial({store_id(2): listener.address})
+            a.wait_link(store_id(2), is_ours=True)
+            assert listener.refused == 1, "the CHALLENGE"
+        former.close()
+        eventually(lambda link=link: link not in a.up)
+        eventually(lambda: not a.up)
+        if not is_again:  # it is upgraded, and then goes back
+            b = make(2, token=token)
+            b.start()
+            dialed(a, b)
+            dialed(b, a)
+            b.network.end()
+            eventually(lambda: not a.up)
+
+
+class FormerListener:
+    """A member that knows no CHALLENGE, for one link."""
+
+    def __init__(self, hello: Hello, token: bytes) -> None:
+        self.refused = 0
+        self._hello, self._token = replace(hello, nonce="2" * 64), token
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = join_address(*self._server.getsockname())
+        self._thread = threading.Thread(target=self._serve)
+        self._done = threading.Event()
+
+    def __enter__(self) -> FormerListener:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self._server.close()
+
+    def _serve(self) -> None:
+        handshake = Handshake(self._hello, self._token, False)
+        while handshake.peer is None:
+            connection, _ = self._server.accept()
+            with connection:
+                reader = FrameReader()
+                while handshake.peer is None and (data := connection.recv(1 << 16)):
+                    if data[8] == CHALLENGE_TYPE:
+                        self.refused += 1
+                        connection.sendall(encode(Refused("a message of type 4, which nobody knows")))
+                        break
+                    reader.feed(data)
+                    while (message := reader.next_message()) is not None:
+                        connection.sendall(b"".join(map(encode, handshake.receive(message))))
+                if handshake.peer is not None:
+                    self._done.wait()
 
 
 # ---- links that come and go

@@ -141,6 +141,7 @@ def test_an_old_copy_that_starts_beside_a_set_takes_nobodys_links(whole: SmallSe
         follower.start()
         whole.until(lambda: follower.replica.has_link_to(master.replica.store), "it is heard")
         whole.until_same(master, follower)
+    whole.until(lambda: master.replica.has_link_to(follower.replica.store), "it is dialed again")
     whole.add("copy")
     for _ in range(int(3 * TWIN_SECONDS)):
         whole.threads.sleep(1.0)

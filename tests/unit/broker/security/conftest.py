@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
-from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security.rights import Grant, Rights
 from tandemmq.store.records.message import Destination
@@ -30,11 +30,20 @@ class RuledAccess(OpenAccess):
         assert credentials.login is not None
         then(Principal(credentials.login, self._groups.get(credentials.login, frozenset())))
 
+    error: ClientError | None = None  # why it is not known who a user is
+
+    def identify(self, user: str | None) -> Principal:
+        if self.error is not None:
+            raise self.error
+        if user not in self._groups:
+            raise refusal(f"There is no user {user} any more", kind=ErrorKind.SECURITY)
+        return Principal(user, self._groups[user])
+
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         self.rights.check(principal, operation, destination)
 
-    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        return self.rights.is_granted(principal, operation, destination)
+    def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        return self.rights.may(principal, operation, destination)
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_who_had_to_be_found_out_waits_for_that_too(harness: Secured) -> None:
     harness.access = Later()
     harness.fail_over()
     ann = harness.user("ann")
-    assert not ann.is_reading
+    assert ann.is_reading, "so that its end is noticed"
     harness.access.answer()
     assert not ann.is_reading
     harness.turn()

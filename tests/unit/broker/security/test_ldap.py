@@ -43,6 +43,8 @@ def test_who_knows_the_password_has_the_directorys_groups(plan: LdapPlan) -> Non
     assert directory.find("dora", "d-pass") == Principal("dora", frozenset({"ops", "shops"}))
     assert directory.find("emil", "e-pass") == Principal("emil", frozenset({"shops"}))
     assert LdapDirectory(replace(plan, role_base="")).find("emil", "e-pass") == Principal("emil")
+    assert directory.named("dora") == directory.find("dora", "d-pass")
+    assert directory.named("eve") is None
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,31 @@
 """Who gets in, who does not, and what guessing costs whom."""
 
-# proves: login-lanes, who-failed-waits-with-others, who-logged-in-has-a-lane
+# proves: login-lanes, who-failed-waits-with-others, who-logged-in-has-a-lane, a-name-pushes-out-its-own
+# proves: what-others-wrote-stays, others-there-hold-back-no-known-login, who-was-given-up-waits-with-others
+# proves: all-of-a-name-have-a-chance, what-nobody-waits-for-is-dropped, the-directory-has-threads
+# proves: a-changed-user-is-tried-again
 
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
+import secrets
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tandemmq.broker.core.access import Credentials
+from tandemmq.broker.core.access import Credentials, Undecided
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import known_logins, login_lanes, login_throttle, logins, passwords, users
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.broker.security.known_logins import FILE_NAME, KnownLogins
-from tandemmq.broker.security.login_lanes import Lane, Try, Turns
+from tandemmq.broker.security.login_lanes import TRIES_OF_ONE_MAX, Lane, Try, Turns
 from tandemmq.broker.security.login_throttle import LoginThrottle
 from tandemmq.broker.security.logins import Anonymous, Directory, DirectoryError, Logins
 from tandemmq.broker.security.passwords import Hash
@@ -278,7 +285,7 @@ async def test_who_logged_in_before_does_not_wait_for_guessers(file: Path, tmp_p
     for access in (first, second):
         first._known.look(path)
         second._known.look(path)
-        guesses = await guessed(access, "alice", 50) + await guessed(access, "nobody", 50, 2)
+        guesses = await guessed(access, "alice", TRIES_OF_ONE_MAX) + await guessed(access, "nobody", 10, 2)
         async with asyncio.timeout(10):
             assert isinstance(await connect(access, "alice", "right"), Principal)
         assert not any(guess.done() for guess in guesses)
@@ -302,16 +309,104 @@ async def test_a_user_waits_for_nobody_without_a_name_and_for_none_that_failed(
     assert asked == [Lane.OTHERS, Lane.OTHERS, Lane.USERS]
 
 
-async def test_a_full_lane_refuses_the_latest_of_whoever_has_most_in_it(
+def test_a_full_lane_gives_up_one_of_whoever_has_most_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login_lanes, "WAITING_MAX", 3)
+    turns = Turns()
+    lost = [turns.put(Try(who, lambda: None, lambda future: None)) for who in "aabc"]
+    assert [one and one.who for one in lost] == [None, None, None, "a"]
+
+
+async def test_who_has_no_room_is_told_so(made: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login_lanes, "WAITING_MAX", 0)
+    assert refusal_text(await connect(made, "alice", "right")) == "Too many logins at once."
+
+
+async def test_a_name_that_very_many_addresses_guess_has_a_chance_at_an_address_that_it_never_used(
     made: Logins, monkeypatch: pytest.MonkeyPatch, held: Held
 ) -> None:
-    monkeypatch.setattr(login_lanes, "WAITING_MAX", 2)
-    guesses = await guessed(made, "alice", login_lanes.THREADS + 2)
-    late = (await guessed(made, "orders", 1))[0]
-    assert refusal_text(await guesses.pop()) == "Too many logins at once."
+    """Each address has one try a minute among those of a user's name, of which some wait, and all others in the last
+    lane."""
+    monkeypatch.setattr(secrets, "randbelow", lambda count: 0)
+    asked: list[tuple[Lane, str]] = []
+    put = made._lanes.put
+    monkeypatch.setattr(made._lanes, "put", lambda lane, one: (asked.append((lane, one.who)), put(lane, one)))
+    guesses = await guessed(made, "alice", 250)
+    waiting = TRIES_OF_ONE_MAX + login_lanes.THREADS
+    assert Counter(lane for lane, _ in asked) == {Lane.USERS: 250, Lane.OTHERS: 250 - waiting}
+    login = asyncio.create_task(connect(made, "alice", "right", peer="10.9.9.9:1"))
+    await asyncio.sleep(0)
+    assert (Lane.USERS, "alice") in asked[-2:], "which has another one wait in the last lane"
     held.gate.set()
-    assert {refusal_text(answer) for answer in await asyncio.gather(*guesses)} == {WRONG}
-    assert refusal_text(await late) == WRONG.replace("alice", "orders")
+    async with asyncio.timeout(10):
+        assert isinstance(await login, Principal)
+    await asyncio.gather(*guesses)
+
+
+async def test_what_nobody_waits_for_any_more_is_not_looked_into(
+    made: Logins, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = asyncio.Queue[Answer]()
+    there = set(range(10))
+    for n in range(10):
+        shown = Credentials(f"10.0.3.{n}:1", "alice", f"guess {n}", is_wanted=partial(there.__contains__, n))
+        made.connect(shown, answers.put_nowait)
+    there.clear()
+    tried: list[str] = []
+    waits = held._waits
+    monkeypatch.setattr(held, "_waits", lambda word: (tried.append(word), waits(word))[1])
+    held.gate.set()
+    assert isinstance(await connect(made, "alice", "right"), Principal)
+    for _ in range(10):
+        await answers.get()
+    assert tried == ["right"], "but for those that a thread had begun"
+
+
+def test_all_of_a_name_have_a_chance_and_those_that_left_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login_lanes, "TRIES_OF_ONE_MAX", 3)
+    monkeypatch.setattr(secrets, "randbelow", lambda count: 1)
+    there = dict.fromkeys(range(5), True)
+    tries = [Try("a", lambda: None, lambda future: None, partial(there.__getitem__, n)) for n in range(5)]
+    turns = Turns()
+    assert [turns.put(one) for one in tries[:3]] == [None] * 3
+    assert turns.put(tries[3]) is tries[1]
+    there[3] = False
+    assert turns.put(tries[4]) is tries[3]
+    assert list(iter(turns.next, None)) == [tries[4], tries[2], tries[0]]
+
+
+async def test_wrong_tries_of_others_at_its_address_hold_back_no_known_user(made: Logins) -> None:
+    """As behind one NAT. What the user itself fails counts."""
+    assert isinstance(await connect(made, "alice", "right", peer="10.0.0.1:1"), Principal)
+    made._remembered.clear()
+    for n in range(3 * login_throttle.NAMES_FACTOR):
+        made._throttle.failed("10.0.0.1", f"new {n}", asyncio.get_running_loop().time())
+    assert refusal_text(await connect(made, "bob", "right", peer="10.0.0.1:1")).startswith("Too many")
+    assert isinstance(await connect(made, "alice", "right", peer="10.0.0.1:1"), Principal)
+    for n in range(3):
+        assert refusal_text(await connect(made, "alice", f"{n}", peer="10.0.0.1:1")) == WRONG
+    assert refusal_text(await connect(made, "alice", "4", peer="10.0.0.1:1")).startswith("Too many")
+
+
+async def test_an_error_in_one_answer_leaves_the_others_theirs(made: Logins, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(answer: Answer) -> None:
+        raise ZeroDivisionError
+
+    shown = Credentials("127.0.0.1:1", "alice", "right")
+    for _ in range(login_lanes.THREADS + 1):
+        made.connect(shown, fail)
+        assert isinstance(await connect(made, "alice", "right"), Principal)
+        made._remembered.clear()
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_login_that_is_not_decided_is_refused_by_name(
+    made: Logins, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logins, "UNDECIDED_SECONDS_MAX", 0.01)
+    answer = await connect(made, "alice", "guess")
+    assert refusal_text(answer).startswith("The login was not decided within")
+    assert isinstance(answer, Undecided)
+    assert not made._throttle.has_tried("", "alice", 0.0)
 
 
 def test_names_take_turns() -> None:
@@ -330,21 +425,68 @@ def test_what_cannot_be_read_or_written_is_forgotten_or_tried_again(tmp_path: Pa
     path.parent.mkdir()
     known.look(str(path))
     assert path.stat().st_mode & 0o777 == 0o600
+    known.add("alice", "10.0.0.2")
+    known.look(str(path))
     path.write_bytes(b"\xff strange\n" + path.read_bytes()[:-5])
     other = KnownLogins(None)
     other.look(str(path))
-    assert (other.knows_name("alice"), other.knows("alice", "10.0.0.1")) == (True, False), "the last line is cut"
+    found = [other.knows_name("alice"), *(other.knows("alice", f"10.0.0.{n}") for n in (1, 2))]
+    assert found == [True, True, False], "the last line is cut"
     path.unlink()
     path.symlink_to(tmp_path)
     other.look(str(path))
 
 
 def test_what_is_known_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_logins, "REMEMBERED_MAX", 4)
+    monkeypatch.setattr(known_logins, "REMEMBERED_MAX", 2)
     known = KnownLogins(None)
     for login in ("a", "b", "a", "c"):
         known.add(login, "h")
     assert [known.knows(login, "h") for login in "abc"] == [True, False, True]
+
+
+def test_an_account_pushes_no_other_out_of_what_is_known() -> None:
+    known = KnownLogins(None)
+    known.add("bob", "10.0.0.1")
+    for n in range(2 * known_logins.REMEMBERED_MAX):
+        known.add("alice", f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}")
+    assert known.knows("bob", "10.0.0.1")
+    assert len(known._known[known_logins._digest("alice", "")]) == known_logins.ADDRESSES_MAX == known._count - 1
+
+
+def test_what_another_broker_wrote_stays(tmp_path: Path) -> None:
+    """Users log in at the admin server of a standby, too."""
+    path = str(tmp_path / FILE_NAME)
+    master, standby, next_master = (KnownLogins(None) for _ in range(3))
+    for one, login in ((master, "alice"), (standby, "bob"), (next_master, "")):
+        if login:
+            one.add(login, "h")
+        one.look(path)
+    assert [next_master.knows(login, "h") for login in ("alice", "bob")] == [True, True]
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "directory", "symbolic link", "not this broker's file"])
+def test_what_has_the_name_of_its_file_is_refused_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    path, other = tmp_path / f"{FILE_NAME}.new", tmp_path / "other"
+    other.write_text("kept")
+    make: dict[str, Callable[[], object]] = {
+        "FIFO": lambda: os.mkfifo(path),
+        "directory": path.mkdir,
+        "symbolic link": lambda: path.symlink_to(other),
+        "not this broker's file": lambda: path.hardlink_to(other),
+    }
+    make[kind]()
+    known = KnownLogins(None)
+    known.add("alice", "h")
+    for _ in range(2):
+        known.look(str(tmp_path / FILE_NAME))
+    assert (caplog.text.count(str(path)), caplog.text.count(kind)) == (1, 1)
+    assert other.read_text() == "kept"
+    path.rmdir() if kind == "directory" else path.unlink()
+    known.look(str(tmp_path / FILE_NAME))
+    assert (tmp_path / FILE_NAME).exists()
 
 
 def test_a_new_password_costs_what_it_should() -> None:
@@ -448,6 +590,26 @@ async def test_what_was_right_before_the_file_changed_is_not_remembered(
     assert refusal_text(await connect(made, "alice", "right")) == WRONG
 
 
+async def test_a_right_new_password_is_right_if_the_file_changes_while_it_waits(
+    made: Logins, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    real = Hash.matches
+
+    def matches(self: Hash, password: str) -> bool:
+        loop.call_soon_threadsafe(begun.set)
+        return may_go_on.wait(10) and real(self, password)
+
+    monkeypatch.setattr(Hash, "matches", matches)
+    early = asyncio.create_task(connect(made, "alice", "newer"))
+    await begun.wait()
+    file.write_text(f"alice:{cheap('newer')}:ops\n")
+    look(made)
+    may_go_on.set()
+    assert isinstance(await early, Principal)
+
+
 # ---- a directory
 
 
@@ -464,6 +626,9 @@ class Remembered:
         if self.is_away:
             raise DirectoryError("ldap://h: no route to host")
         return self.people.get((login, passcode))
+
+    def named(self, login: str) -> Principal | None:
+        return self.find(login, "d")
 
 
 async def test_the_directory_is_asked_for_whom_the_file_does_not_know(file: Path) -> None:
@@ -485,9 +650,32 @@ async def test_a_directory_that_is_away_is_nobodys_wrong_password(caplog: pytest
     people.is_away = True
     for _ in range(3):
         assert refusal_text(await connect(access, "dora", "d")) == "Nobody can be logged in now."
-    assert "no route to host" in caplog.text
+    assert caplog.text.count("no route to host") == 1, "one line a minute"
     people.is_away = False
     assert isinstance(await connect(access, "dora", "d"), Principal)
+    access.close()
+
+
+class Hanging:
+    """A directory that does not answer until ``gate`` is set."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+
+    def find(self, login: str, passcode: str) -> Principal | None:
+        self.gate.wait(60)
+        return None
+
+
+async def test_a_directory_that_hangs_delays_no_user_of_the_file(file: Path) -> None:
+    people = Hanging()
+    access = Logins(users_file=str(file), directory=people, failed_login_delay_seconds=0)
+    waiting = await guessed(access, "dora", 2 * logins.DIRECTORY_THREADS)
+    async with asyncio.timeout(10):
+        assert isinstance(await connect(access, "alice", "right"), Principal)
+    assert not any(each.done() for each in waiting)
+    people.gate.set()
+    await asyncio.gather(*waiting)
     access.close()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.access import Operation, is_admin
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.engine.denials import AGAIN_MS, LINES_MAX, Denials
@@ -20,7 +20,7 @@ from tests.unit.broker.security.test_branches import BILLS, SecuredHarness
 pytestmark = pytest.mark.promise("rights")
 
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
-READ, WRITE, CREATE, REMOVE = Operation
+READ, READ_ALL, WRITE, CREATE, REMOVE, NETWORK = Operation
 SHOP = Principal("shop", frozenset({"shops"}))
 ADMIN = Principal("root", frozenset({"admins"}))
 ANYBODY = Principal("x")
@@ -88,6 +88,32 @@ def test_a_pattern_is_read_by_who_may_read_something_of_it() -> None:
     assert not may(ANYBODY, READ, QUEUE, ">")
 
 
+@pytest.mark.parametrize(
+    ("granted", "asked", "expected"),
+    [
+        (">", ">", True),
+        ("*.>", ">", True),
+        ("*", ">", False),
+        ("A.>", ">", False),
+        ("A.>", "A.B.*", True),
+        ("A.>", "A.>", True),
+        ("A.>", "*.B", False),
+        ("A.*", "A.>", False),
+        ("A.*", "A.*", True),
+        ("A.*", "A.*.B", False),
+        ("A.B", "A.*", False),
+    ],
+)
+def test_a_right_to_all_of_a_pattern_is_one_that_covers_it(granted: str, asked: str, expected: bool) -> None:
+    # proves: a-right-to-all-covers-all
+    group = frozenset({"g"})
+    checked = Rights([Grant(kind, granted, group, group, group, group) for kind in (QUEUE, TOPIC)])
+    who = Principal("x", group)
+    for operation in (READ_ALL, CREATE, REMOVE, NETWORK):
+        assert checked.may(who, operation, Destination(TOPIC, asked)) is expected
+    assert is_admin(checked, who) is (granted in (">", "*.>"))
+
+
 def test_a_name_cannot_match_as_a_pattern() -> None:
     assert not may(SHOP, WRITE, QUEUE, ">")
     assert not may(SHOP, CREATE, QUEUE, "ORDERS.*")
@@ -126,6 +152,20 @@ def test_a_refusal_names_user_operation_and_destination(lines: Any) -> None:
         "eve is not authorized to read from: queue://bills",
     ]
     assert all(line.startswith("denied: ") for line in lines())
+
+
+def test_a_refusal_does_not_tell_whether_the_destination_exists() -> None:
+    # proves: rights-before-existence-write, rights-before-existence-read
+    harness = SecuredHarness()
+    for name in ("eve", "alice", "eve"):
+        client = harness.come(name)
+        client.send("bill", BILLS, receipt="sent")
+        client.subscribe(destination=BILLS)
+        harness.turn()
+        if name == "alice":
+            assert client.receipts == ["sent"]  # now it exists
+        else:
+            assert client.errors == [SENTENCE, SENTENCE.replace("write to", "read from")]
 
 
 def test_the_same_is_told_once_a_minute_with_its_number(lines: Any) -> None:

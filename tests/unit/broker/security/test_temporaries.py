@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import tandemmq.broker.engine.advisories
+import tandemmq.broker.engine.advisory_rights
 from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.commands import AckMode, AddDestination, ErrorKind, RemoveDestination
 from tandemmq.broker.core.settings import EngineSettings
@@ -26,7 +26,7 @@ OPERATORS = frozenset({"operators"})
 RIGHTS = [
     Grant(DestinationKind.QUEUE, "orders", EVERYBODY, EVERYBODY, EVERYBODY),
     Grant(DestinationKind.QUEUE, "sales", OPERATORS, OPERATORS, OPERATORS),
-    Grant(DestinationKind.TOPIC, "ActiveMQ.Advisory.>", OPERATORS),
+    Grant(DestinationKind.TOPIC, "ActiveMQ.Advisory.>", OPERATORS, network=OPERATORS),
 ]
 SALES = Destination(DestinationKind.QUEUE, "sales")
 
@@ -121,18 +121,19 @@ def test_who_is_given_its_name_hears_of_it_first_and_of_its_end(harness: Harness
 
 
 def test_what_is_remembered_of_that_is_bounded_and_ends(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tandemmq.broker.engine.advisories, "TOLD_MAX", 2)
+    monkeypatch.setattr(tandemmq.broker.engine.advisory_rights, "TOLD_MAX", 2)
     bob, ann = harness.come("bob"), harness.come("ann")
     bob.subscribe("s", ORDERS, AckMode.AUTO)
     for _ in range(4):
         ann.send("question", ORDERS, reply_to=harness.temporary(ann))
         harness.turn()
     advising = harness.engine._advising
-    assert [len(each) for each in advising._told.values()] == [2]
-    assert sum(map(len, advising._knowing.values())) == 2
+    rights = advising._rights
+    assert [len(each) for each in rights.told.values()] == [2]
+    assert sum(map(len, rights.knowing.values())) == 2
     bob.vanish()
     ann.vanish()
-    assert (advising._told, advising._knowing, advising._owners, advising._by_outlet) == ({}, {}, {}, {})
+    assert (rights.told, rights.knowing, rights.owners, advising._by_outlet) == ({}, {}, {}, {})
 
 
 def test_everybody_hears_of_all_where_there_are_no_rights(harness: Harness) -> None:

@@ -20,8 +20,27 @@ from tandemmq.store.operations import AddMessage, Atomic, EndTransaction, Prepar
 from tandemmq.store.records.commands import encode_add, encode_commit, encode_prepare, encode_rollback
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.standby import Standby
+from tests.support.store.standbys import standby_of
 from tests.support.store.store_harness import STILL, Q, Term
 from tests.unit.store.maintenance.test_compaction import OFF, XID, fill_sparsely, removes_prepared
+
+
+# proves: gone-files-fit
+def test_an_index_keeps_which_files_went_however_many(directory: str) -> None:
+    """A drained backlog of 20 GiB gives up 640 files at once: their list is longer than the root of an index."""
+    gone, away = set(range(100_000, 102_000)), set(range(200_000, 200_900))
+    with Term(directory) as term:
+        term.add_durably(1)
+        for given_up, passed in ((gone, away), (gone - {100_007}, away), (set(), set())):
+            standby = standby_of(directory)
+            standby.follow()
+            standby.state.given_up.update(given_up)
+            standby.state.passed.update(passed)
+            standby.follower.checkpoint()
+            standby.close()
+            again = standby_of(directory)
+            assert (again.state.given_up, again.state.passed) == (given_up, passed)
+            again.close()
 
 
 def added(term: Term, body: bytes) -> AddMessage:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import aclosing
 from typing import Any
 
+import pytest
+
+from tandemmq.broker.admin.api import message_work
+from tandemmq.broker.admin.api.message_work import Choice, MessageWork
 from tandemmq.broker.admin.api.operator_client import OperatorClient
+from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.roles import TOKEN_HOLDER
 from tandemmq.broker.core.commands import Ack, AckMode, Subscribe
 from tandemmq.broker.core.memory import Memory
@@ -18,6 +24,8 @@ QUEUE = Destination(DestinationKind.QUEUE, "ORDERS")
 class Hasty:
     """An engine that has delivered all it may before anybody reads the receipt."""
 
+    store = None
+
     def __init__(self, messages: int) -> None:
         self.memory = Memory(1 << 20)
         self._left = [
@@ -27,6 +35,8 @@ class Hasty:
         self._tag = 0
 
     def opened_as(self, connection: OperatorClient, principal: object) -> None: ...
+
+    def closed(self, connection: OperatorClient) -> None: ...
 
     def handle(self, operator: OperatorClient, command: Any) -> None:
         if isinstance(command, Subscribe):
@@ -48,3 +58,18 @@ async def test_what_is_delivered_before_the_receipt_is_read_is_shown() -> None:
             async for batch in batches:
                 shown += [message.message_id for message in batch]
         assert shown == [f"ID:{number}" for number in range(messages)]
+
+
+async def test_a_browse_that_ends_by_its_time_goes_on_behind_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to come there: the next page began before this one."""
+    monkeypatch.setattr(message_work, "BROWSE_SECONDS_MAX", -1.0)
+    after, seen = BATCH_MAX + 1, []
+    for _ in range(3):
+        work = MessageWork(Hasty(3 * BATCH_MAX), TOKEN_HOLDER)  # type: ignore[arg-type]
+        page = json.loads(await work.browse(QUEUE, Choice(), after, 1_000, Answers()))
+        seen += [each["id"] for each in page["items"]]
+        if page["following"] is None:
+            break
+        assert page["following"] > after
+        after = page["following"]
+    assert seen == [f"ID:{number}" for number in range(BATCH_MAX + 1, 3 * BATCH_MAX)]

@@ -1,5 +1,7 @@
 """Comments leave blanks; no text makes the reading slow, and no regular expression the matching."""
 
+# proves: a-long-piece-takes-the-time-of-the-text
+
 from __future__ import annotations
 
 import contextlib
@@ -17,6 +19,7 @@ from tandemmq.broker.core.selector.grammar import TOKENS_MAX, without_comments
 from tandemmq.broker.core.selector.like import like
 from tandemmq.broker.core.selector.patterns import HOLDING_MAX, TRANSITIONS_MAX, WAITING_MAX, Pattern
 from tandemmq.broker.core.selector.syntax import PatternInvalid
+from tests.support.compiled import REPLACES_A_METHOD
 
 # How Classic's scanner would have it, character by character: what stands in quotes first, then comments.
 CLASSIC = re.compile(r"'[^']*'|(--[^\n\r]*(?:\r\n|\n|\r)|/\*[\s\S]*?\*/)")
@@ -218,6 +221,18 @@ def test_what_is_remembered_is_bounded_for_each_pattern_and_for_all() -> None:
         assert sum(len(state.next) for state in each._known.values()) <= TRANSITIONS_MAX
         assert sum(len(state.waiting) for state in each._known.values()) <= 2 * WAITING_MAX
     assert [each for each in many if each._known] == many[-HOLDING_MAX:]
+
+
+@REPLACES_A_METHOD
+def test_str_find_has_no_piece_that_it_compares_at_every_place() -> None:
+    class Text(str):
+        def find(self, *given: object) -> int:
+            raise AssertionError("it takes the product of both lengths")
+
+    test = like("%aaabaaa%", None, Effort())
+    assert test(Text("aaaaaaabaaaa"))
+    assert not test(Text("aaaaaaa"))
+    assert like("%ab%aaaaa%", None, Effort())("aabaabaaaaa")
 
 
 @settings(deadline=None)

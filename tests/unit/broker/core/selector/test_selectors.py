@@ -1,5 +1,7 @@
 """Selectors: what they say of a message, and what is refused."""
 
+# proves: a-long-text-is-no-number
+
 from __future__ import annotations
 
 import sys
@@ -11,6 +13,7 @@ from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.selector import Selector, compile_selector
 from tandemmq.broker.core.selector.building import CONDITIONS_MAX, Built
 from tandemmq.broker.core.selector.comparing import Rules
+from tandemmq.broker.core.selector.values import NUMBER_CHARACTERS_MAX
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.frames import QUICK_BYTES_MAX, QUICK_PROPERTIES_MAX, open_message
@@ -134,7 +137,8 @@ def test_what_classic_says(text: str, expected: bool) -> None:
         ("s + 1 = '51'", True), ("s = 5.0", True), ("d = 2.5", True), ("d = 2", False), ("d <> 2", False),
         ("t = TRUE", True), ("TRUE = t", True), ("s = TRUE", False), ("word = 1", False), ("word > 1", False),
         ("big = 5", False), ("big > 3000000000", True), ("l = '7'", True), ("f = ' 2.5f '", True), ("y = '300'", False),
-        ("y = '100'", True), ("underscored = 10", False),
+        ("y = '100'", True), ("underscored = 10", False), ("digits = 5.5", False), ("digits < 5.5", False),
+        ("digits > 5.5", True), ("digit = 5.5", False), ("digit > 5.5", False), ("digit <> TRUE", True),
     ],
 )  # fmt: skip
 def test_texts_are_converted_on_request(text: str, expected: bool) -> None:
@@ -148,6 +152,8 @@ def test_texts_are_converted_on_request(text: str, expected: bool) -> None:
         "f": Float(2.5),
         "y": Byte(100),
         "underscored": "1_0",
+        "digits": "1" * NUMBER_CHARACTERS_MAX,
+        "digit": "1" * (NUMBER_CHARACTERS_MAX + 1),
     }
     assert says(f"convert_string_expressions:{text}", properties) is expected
 
@@ -307,6 +313,44 @@ def test_an_evaluation_that_takes_too_long_is_no_match(selector: str) -> None:
     for text, expected in (("x", True), (long, False), ("x", True)):  # each message has its own effort
         # two texts that are equal, and not the same object
         assert compiled.matches(Message(QUEUE, "ID:1", properties={"a": text + "a", "b": f"{text}b"})) is expected
+
+
+LONG = "x" * 60_000
+MAPS = {str(each): [1.5, "x"] for each in range(300)}
+
+
+@pytest.mark.parametrize(
+    ("selector", "a", "b"),
+    [
+        (" OR ".join(["a = b"] * 900), [1] * 900 + [2], [1] * 900 + [3]),
+        (" OR ".join(["a <> a"] * 900), MAPS, None),
+        (" OR ".join(["a < b"] * 1_900), "\u4e00" * 5_000 + "b", "\u4e00" * 5_000 + "a"),
+        (" OR ".join(["b + a = 'x'"] * 500), 5e200, "x"),
+        (" OR ".join(["b + a = 'x'"] * 500), MAPS, "x"),
+        (" OR ".join(["b + a = 'x'"] * 500), b"\xff" * 2_000, "x"),
+        (f"INLIST(MAKELIST({', '.join(['a'] * 1_000)}), b)", LONG + "y", LONG + "z"),
+        (f"NOT REGEX('x', MAKELIST({', '.join(['a'] * 300)}))", LONG, None),
+        (f"a LIKE '{'%a' * 5_000}b'", "a", None),
+    ],
+)
+def test_what_grows_with_a_value_is_counted(selector: str, a: Any, b: Any) -> None:
+    """Nothing that a client sends makes an evaluation long: it is given up."""
+    assert not says(f"NOT ({selector})", {"a": a, "b": b})
+
+
+def test_the_text_of_a_destination_is_made_once_for_all_conditions() -> None:
+    """A client may give JMSReplyTo any length."""
+
+    class Name(str):
+        times = 0
+
+        def __format__(self, spec: str) -> str:
+            Name.times += 1
+            return str(self)
+
+    reply_to = Destination(DestinationKind.QUEUE, Name("R"))
+    assert says(" OR ".join([*["JMSReplyTo IN ('a')"] * 100, "JMSReplyTo = 'queue://R'"]), reply_to=reply_to)
+    assert Name.times == 1
 
 
 def test_the_product_of_texts_is_bounded() -> None:

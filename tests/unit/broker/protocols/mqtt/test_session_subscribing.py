@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.access import Credentials, Operation
+from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.names import MQTT_RETAINED
 from tandemmq.broker.core.principal import Principal
@@ -324,7 +324,7 @@ def test_subscriptions_have_a_bound(come, hooks, clean):
 # ---- rights
 
 
-class SomeRights:
+class SomeRights(OpenAccess):
     """Everybody is who he says; each may use what begins with his name, and all may use "shared"."""
 
     has_rights = True
