@@ -28,7 +28,7 @@ SHARED_ENTRY_BYTES = 200
 # The same for what waits for a plain subscription of a topic: all of them have one entry.
 PENDING_BYTES = 8
 # What these take by themselves, with their names and their places in dictionaries.
-CONNECTION_BYTES = 24_000
+CONNECTION_BYTES = 16_000  # of MQTT 12,600, of STOMP and OpenWire 7,000 to 8,000
 SUBSCRIPTION_BYTES = 2_000
 DESTINATION_BYTES = 4_600
 TOPIC_BYTES = 1_500
@@ -38,10 +38,11 @@ NAME_BYTES = 4
 # A place in a tree of names; a pattern of a subscription.
 NODE_BYTES = 700
 WATCH_BYTES = 1_000
-# What is there for each pair: a consumer in a queue, and one with a selector; a subscription in a topic that it names;
-# one more destination that a subscription names; the part of a durable subscription in a topic; a destination that a
-# client sends to.
+# What is there for each pair: a consumer in a queue, what it takes more with a selector, and a selector in a queue,
+# however many consumers have it; a subscription in a topic that it names; one more destination that a subscription
+# names; the part of a durable subscription in a topic; a destination that a client sends to.
 QUEUE_LINK_BYTES = 60
+TAKER_BYTES = 140
 CHOICE_BYTES = 420
 TOPIC_LINK_BYTES = 120
 NAMED_BYTES = 250

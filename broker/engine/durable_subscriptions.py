@@ -76,6 +76,9 @@ class DurableSubscriptions(Part):
         if durable is None:
             self._check_room(asked, 1)
         else:
+            # First: who is refused keeps what was there.
+            missing = yield from self._missing(asked, Pace())
+            self._check_room(asked, max(1, len(missing) - len(durable.parts)))
             yield from self.delete(durable, None)
         self._destinations.add_durable(asked)
         return asked

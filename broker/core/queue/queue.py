@@ -9,8 +9,9 @@ from itertools import chain
 from operator import attrgetter
 
 from tandemmq.broker.core.delivery import Delivery, Entry, Subscription
-from tandemmq.broker.core.memory import CHOICE_BYTES, QUEUE_LINK_BYTES, Kind, Memory
+from tandemmq.broker.core.memory import QUEUE_LINK_BYTES, TAKER_BYTES, Kind, Memory
 from tandemmq.broker.core.queue.browse import Browse, in_order_of_queue, not_placed
+from tandemmq.broker.core.queue.choices import Choices
 from tandemmq.broker.core.queue.lanes import LOOKED_AT_MAX, with_space
 from tandemmq.broker.core.queue.likeness import Likeness
 from tandemmq.broker.core.queue.priorities import KEY_BITS
@@ -31,8 +32,8 @@ _weight = attrgetter("weight")
 
 
 def _link_bytes(subscription: Subscription) -> int:
-    """What its place in a queue takes."""
-    return QUEUE_LINK_BYTES if subscription.selector is None else QUEUE_LINK_BYTES + CHOICE_BYTES
+    """What its place in a queue takes, beside its selector."""
+    return QUEUE_LINK_BYTES if subscription.selector is None else QUEUE_LINK_BYTES + TAKER_BYTES
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -52,6 +53,7 @@ class Queue(Window):
     dequeued: int = field(default=0, init=False)
     _likeness: Likeness = field(default_factory=Likeness, init=False)
     _turn: int = field(default=0, init=False)
+    _choices: Choices | None = field(default=None, init=False)  # as soon as a consumer has a selector
     # It keeps its routes until fewer wait, whether it needs them or not.
     _is_long: bool = field(default=False, init=False)
 
@@ -107,6 +109,10 @@ class Queue(Window):
         counts; None: for its client."""
         counted = subscription.queues[self] = payer or subscription.outlet.holder
         counted.add(Kind.STATE, _link_bytes(subscription))
+        if subscription.selector is not None:
+            if self._choices is None:
+                self._choices = Choices(self.share.memory)
+            self._choices.joined(subscription.selector, counted)
         if self._set_aside is not None and not subscription.takes_paused:
             self._set_aside.append(subscription)
             return
@@ -123,6 +129,8 @@ class Queue(Window):
         counted = subscription.queues.pop(self, None)
         if counted is not None:
             counted.add(Kind.STATE, -_link_bytes(subscription))
+            if subscription.selector is not None and self._choices is not None:
+                self._choices.left(subscription.selector, counted)
         is_consumer = subscription in self.consumers
         if is_consumer:
             self.consumers.remove(subscription)

@@ -126,7 +126,7 @@ CASES = {
     "browsers": ([browse], SUBSCRIPTION + QUEUE + 4 * memory.BROWSED_BYTES),
     "selectors": (
         [subscribe(queue("a.0"), selector="b = 'c d'")],
-        QUEUE + 3 * (SUBSCRIPTION + memory.QUEUE_LINK_BYTES + memory.CHOICE_BYTES)
+        QUEUE + memory.CHOICE_BYTES + 3 * (SUBSCRIPTION + memory.QUEUE_LINK_BYTES + memory.TAKER_BYTES)
         + 3 * (len("b = 'c d'") * memory.ID_BYTES + 3 * memory.WORD_BYTES),
     ),
 }  # fmt: skip
