@@ -9,7 +9,7 @@ from tandemmq.broker.core.charging import charged
 from tandemmq.broker.core.commands import ErrorKind, refusal
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Delivery, Subscription
-from tandemmq.broker.core.memory import BROWSED_BYTES, Kind
+from tandemmq.broker.core.memory import BROWSED_BYTES, ENTRY_OVERHEAD_BYTES, Kind
 from tandemmq.broker.core.queue.browse import Browse
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Rounds, Work
@@ -51,10 +51,12 @@ class Browsing(Part):
         return subscription in self._under_way
 
     def check_room(self, subscription: Subscription, queues: Iterable[Queue]) -> None:
-        """ClientError when its client would hold more than it may."""
+        """ClientError when its client would hold more than it may, with what it keeps in memory: all that is not
+        stored."""
         holder = subscription.outlet.holder
         memory = holder.memory
-        if holder.by_kind[Kind.STATE] + BROWSED_BYTES * sum(queue.held for queue in queues) > memory.held_max:
+        kept = sum(min(queue.count, queue.share.not_persistent // ENTRY_OVERHEAD_BYTES) for queue in queues)
+        if kept and holder.by_kind[Kind.STATE] + BROWSED_BYTES * kept > memory.held_max:
             raise refusal(
                 "Browsers fill the memory that is free",
                 f"memory_limit of the broker is {memory.limit} bytes.",

@@ -8,7 +8,7 @@ from functools import partial
 from operator import attrgetter
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.access import Operation, is_admin
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import Client, ReceiptDue
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, SetNoLocal, Subscribe, Unsubscribe, refusal
@@ -207,7 +207,7 @@ class Subscriber(Part):
         for part in parts:
             if self._destinations.needs_queue(part) and not command.is_browser:
                 self._destinations.begin_queue(part, user)  # where its messages wait while it is away
-        if command.is_browser:
+        if command.is_browser and not self._is_operator(client):
             self._dispatcher.browsing.check_room(subscription, queues)
         _enter(client, command, subscription, parts)
         if command.is_browser:
@@ -233,6 +233,12 @@ class Subscriber(Part):
         subscription.prefetch_now = prefetch_now
         yield from self._advising.subscribed(client, command, subscription, parts)
         yield from self._dispatcher.dispatch_all(list(subscription.queues), Pace())
+
+    def _is_operator(self, client: Client) -> bool:
+        """Whether it is the broker itself, the admin server or an admin: these look at a queue also when memory is
+        full. Without rights no client is known to be an admin."""
+        principal = client.principal
+        return principal.may_everything or (self._access.has_rights and is_admin(self._access, principal))
 
     def _take_back(self, client: Client, subscription: Subscription) -> Work[None]:
         """It began, and is refused all the same."""

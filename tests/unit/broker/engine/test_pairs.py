@@ -11,11 +11,12 @@ from tandemmq.broker.core import memory
 from tandemmq.broker.core.commands import AckMode, AddProducer
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy, Policies, PolicyEntry
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.engine.inventory import Query
 from tandemmq.store.records.message import Destination, DestinationKind
 
-from .conftest import Client, Harness, shorten_steps
+from .conftest import Client, Harness, advisor, shorten_steps
 
 pytestmark = pytest.mark.promise("memory-is-counted")
 
@@ -317,3 +318,60 @@ def test_what_goes_on_for_a_client_that_is_gone_counts_nothing_for_it(make_harne
     end_destinations(harness)
     harness.turn()
     assert not budget.used
+
+
+def test_a_selector_of_a_queue_counts_for_the_client_that_came_first_then_for_nobody(make_harness: Any) -> None:
+    harness = make_harness()
+    first, second = clients = [harness.client(), harness.client()]
+    for client in clients:
+        client.subscribe("x", queue("a.0"), AckMode.AUTO, selector="b = 1").turn()
+    state = [client.holder.by_kind[Kind.STATE] for client in clients]
+    assert state[0] - state[1] == memory.CHOICE_BYTES
+    before = harness.engine.memory.used
+    first.vanish().turn()
+    assert before - harness.engine.memory.used == state[1]
+    assert second.holder.by_kind[Kind.STATE] == state[1]
+    second.vanish().turn()
+    end_destinations(harness)
+    assert not harness.engine.memory.used
+
+
+@pytest.mark.parametrize(
+    ("persistent", "is_broker", "refused"), [(False, False, 1), (False, True, 0), (True, False, 0)]
+)
+def test_a_client_that_is_no_operator_browses_only_what_there_is_memory_for(
+    make_harness: Any, persistent: bool, is_broker: bool, refused: int
+) -> None:
+    """What is stored is not kept in memory for a browser."""
+    harness = make_harness()
+    client, sender = harness.client(), harness.client()
+    for number in range(4):
+        sender.send(f"{number}", queue("a.0"), persistent=persistent).turn()
+    client.client.principal = Principal("c", may_everything=is_broker)
+    harness.patch.setattr(memory, "HELD_BYTES_MIN", memory.CONNECTION_BYTES + memory.BROWSED_BYTES)
+    harness.engine.memory.limit = 1
+    client.subscribe("x", queue("a.0"), AckMode.CLIENT, is_browser=True).turn()
+    assert ["fill the memory" in each for each in client.errors] == [True] * refused
+
+
+def test_a_durable_subscription_that_may_not_begin_anew_is_still_there(make_harness: Any) -> None:
+    harness = make_harness()
+    client = harness.client("c")
+    client.subscribe("x", topic("a.0"), durable_name="d").turn()
+    client.unsubscribe("x").turn()
+    client.send("m", topic("a.0")).turn()
+    limit, harness.engine.memory.limit = harness.engine.memory.limit, 1
+    client.subscribe("x", topic("a.0"), durable_name="d", selector="b = 1").turn()
+    assert ["takes more memory than there is" in each for each in client.errors] == [True]
+    harness.engine.memory.limit = limit
+    client.subscribe("x", topic("a.0"), AckMode.AUTO, durable_name="d").turn()
+    assert client.bodies == ["m"]
+
+
+def test_what_a_listener_loses_of_what_there_is_counts_for_its_topic(make_harness: Any) -> None:
+    harness = make_harness(advisor=advisor(), topic_pending_messages=2)
+    make_queues(harness)
+    client = harness.client()
+    client.has_space = False
+    client.subscribe("x", topic("ActiveMQ.Advisory.Queue"), AckMode.AUTO).turn()
+    assert harness.counts["topic_messages_dropped_total"] == 2
