@@ -68,7 +68,8 @@ NOT_MESSAGES = {
     "engine.clients": "CONNECTION", "engine.subscribe": "SUBSCRIPTION NAMED ID WORD",
     "engine.declarations": "PRODUCER ID NAME", "engine.routing": "_bytes_of", "engine.transactions": "_bytes_of",
     "core.destinations": "DESTINATION TOPIC NAME NODE PART WATCH _bytes_of_durable",
-    "core.queue.queue": "QUEUE_LINK CHOICE",
+    "core.queue.choices": "CHOICE",
+    "core.queue.queue": "QUEUE_LINK TAKER",
     "core.queue.browse": "BROWSED", "core.queue.groups": "_bytes_of",
     "core.topics.topic": "TOPIC_LINK", "core.topics.matching": "AUDIENCE MEMBER",
 }  # fmt: skip
