@@ -65,7 +65,8 @@ class DurableSubscriptions(Part):
         client_id = client.client_id()
         self._check_holds_no_share(client_id, name)
         asked = DurableSubscriber(client_id, name, destination, command.selector, command.no_local)
-        durable = self._destinations.durables.get(subscription_key(client_id, name))
+        key = subscription_key(client_id, name)
+        durable = self._destinations.durables.get(key)
         if durable is not None:
             self.check_is_its(client, durable)
             if durable.terms == asked.terms:
@@ -79,7 +80,9 @@ class DurableSubscriptions(Part):
             # First: who is refused keeps what was there.
             missing = yield from self._missing(asked, Pace())
             self._check_room(asked, max(1, len(missing) - len(durable.parts)))
-            yield from self.delete(durable, None)
+            durable.check_unused()
+            if self._destinations.durables.get(key) is durable:  # an operator may have used or deleted it meanwhile
+                yield from self.delete(durable, None)
         self._destinations.add_durable(asked)
         return asked
 
