@@ -75,7 +75,7 @@ def _steps(subject: str, sizes: Sequence[int], say: Say) -> Iterator[Mapping[str
         _cpu(server)  # whatever is made once is made by now
         if is_lasting:
             _restarted(field)
-        before = _resident(server.pid)
+        before = resident(server.pid)
         there = 0
         for size in sizes:
             grow(field, there, size)
@@ -83,10 +83,10 @@ def _steps(subject: str, sizes: Sequence[int], say: Say) -> Iterator[Mapping[str
             # What lasts is measured after a start: that is all there is of it then.
             seconds = _restarted(field) if is_lasting else None
             time.sleep(SETTLE_SECONDS)
-            resident = _resident(server.pid) - before
+            grown = resident(server.pid) - before
             cpu = round(_cpu(server), 2)
-            yield {"count": size, "bytes": resident, "cpu_us": cpu, "start_seconds": seconds}
-            say(f"{subject:<22} {size:>10,}  {resident / 1024:>10,.0f} KiB  {cpu:6.1f} us a message")
+            yield {"count": size, "bytes": grown, "cpu_us": cpu, "start_seconds": seconds}
+            say(f"{subject:<22} {size:>10,}  {grown / 1024:>10,.0f} KiB  {cpu:6.1f} us a message")
         field.close()
 
 
@@ -115,7 +115,8 @@ def _restarted(field: Field) -> float:
     return round(time.monotonic() - began, 3)
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
+    """The memory of that process, in bytes."""
     return status_number(Path(f"/proc/{pid}/status").read_text(), "VmRSS") * 1024
 
 

@@ -39,6 +39,9 @@ from tandemmq.bench.logins import table as logins_table
 from tandemmq.bench.mqtt import BROKERS as MQTT_BROKERS
 from tandemmq.bench.mqtt import CASES as MQTT_CASES
 from tandemmq.bench.mqtt import mqtt
+from tandemmq.bench.pairs import ATTACKS as PAIRS_CASES
+from tandemmq.bench.pairs import pairs
+from tandemmq.bench.pairs import table as pairs_table
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.port_attacks import CASES as PORT_CASES
@@ -220,6 +223,11 @@ def _growth(cases: str | None, sizes: str | None) -> Outcome:
     return Outcome(growth(_chosen(cases, SUBJECTS), counts, _say))
 
 
+def _pairs(cases: str | None) -> Outcome:
+    figures = pairs(_chosen(cases, PAIRS_CASES), _say)
+    return Outcome(figures, pairs_table(figures), figures["has_failed"])
+
+
 def _admin_port(cases: str | None, seconds: float, rounds: int | None, compiled: Path | None) -> Outcome:
     figures = admin_port(_chosen(cases, PORT_CASES), seconds, rounds or ROUNDS, compiled, _say)
     return Outcome(figures, port_table(figures))
@@ -285,6 +293,7 @@ SCENARIOS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "jms": _jms,
     "logins": _logins,
     "mqtt": _mqtt,
+    "pairs": _pairs,
     "pipeline": _pipeline,
     "replicated": _replicated,
     "scrape": _scrape,

@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Connect
-from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Holder
+from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, SHARED_ENTRY_BYTES, Holder, Memory
 from tandemmq.broker.core.slices import Work
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.transactions import XaTransactionId
@@ -229,10 +229,12 @@ class Subscription:
     tag: int = field(default=0, init=False)
     unacked: dict[int, Entry] = field(default_factory=dict, init=False)
     enlisted: dict[int, Entry] = field(default_factory=dict, init=False)
-    queues: dict[QueueBase, None] = field(default_factory=dict, init=False)
+    # With each, in what its place there counts; None: it has none yet.
+    queues: dict[QueueBase, Holder | Memory | None] = field(default_factory=dict, init=False)
     # What its prefetch would be if it came now; None: its client changed it, and that holds.
     prefetch_now: Callable[[], int] | None = field(default=None, init=False)
     is_open: bool = field(default=True, init=False)
+    bytes: int = field(default=0, init=False)  # what it counts for by itself
     _holder: Holder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -255,6 +257,11 @@ class Subscription:
         return tag
 
     @property
+    def is_expensive(self) -> bool:
+        """Whether its selector is."""
+        return self.selector is not None and not self.selector.is_cheap
+
+    @property
     def is_held_back(self) -> bool:
         """Whether nothing is delivered to its client now, for too much is held for it."""
         return self._holder.is_held_back
@@ -263,19 +270,19 @@ class Subscription:
         """Its client goes on if it may."""
         self._holder.retry()
 
-    def keep(self, entry: Entry) -> None:
-        """``entry`` is held for its client."""
+    def keep(self, entry: Entry, place: int = SHARED_ENTRY_BYTES) -> None:
+        """``entry`` is held for its client. ``place``: as Memory has it."""
         holder = self._holder
         holder.hold(entry.weight)
         if entry.queue is None:
-            holder.memory.take(entry.message, entry.weight)
+            holder.memory.take(entry.message, entry.weight, place)
 
-    def let_go(self, entry: Entry) -> None:
+    def let_go(self, entry: Entry, place: int = SHARED_ENTRY_BYTES) -> None:
         """It is not any more."""
         holder = self._holder
         holder.bytes -= entry.weight
         if entry.queue is None:
-            holder.memory.give(entry.message)
+            holder.memory.give(entry.message, place)
 
     def clear(self) -> None:
         """It ends, with all that was not acknowledged and is in no queue."""

@@ -10,7 +10,17 @@ from itertools import islice
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.delivery import Subscription
-from tandemmq.broker.core.memory import DESTINATION_BYTES, Kind, Memory
+from tandemmq.broker.core.memory import (
+    DESTINATION_BYTES,
+    DURABLE_BYTES,
+    NAME_BYTES,
+    NODE_BYTES,
+    PART_BYTES,
+    TOPIC_BYTES,
+    WATCH_BYTES,
+    Kind,
+    Memory,
+)
 from tandemmq.broker.core.names import MQTT_SHARES, PATTERNS, Pattern, is_advisory, is_private
 from tandemmq.broker.core.policies import Policies
 from tandemmq.broker.core.queue.queue import Queue
@@ -42,10 +52,22 @@ _BEGUN = 8
 IDLE_REMEMBERED_MAX = 10_000
 
 
-def _take_part(queue: Queue, watch: Watch) -> None:
+def _bytes_of(destination: Destination) -> int:
+    """What it takes by itself."""
+    own = TOPIC_BYTES if destination.is_topic else DESTINATION_BYTES
+    return own + NAME_BYTES * len(destination.name)
+
+
+def _bytes_of_durable(durable: DurableSubscriber) -> int:
+    """What it takes without its parts."""
+    names = len(durable.client_id) + len(durable.name) + len(durable.subscribed.name)
+    return DURABLE_BYTES + NAME_BYTES * names + len(durable.selector_text or "")
+
+
+def _take_part(queue: Queue, watch: Watch, payer: Memory | None = None) -> None:
     subscription = watch.subscription
     if queue not in subscription.queues and subscription.is_open and watch.may_read(queue.destination):
-        queue.open(subscription)
+        queue.open(subscription, payer)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -102,7 +124,7 @@ class Destinations:
     idle: dict[Destination, None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._watching = {kind: Watching() for kind in DestinationKind}
+        self._watching = {kind: Watching(self.memory) for kind in DestinationKind}
         self._virtual = VirtualTopics(self._settings.virtual_destinations.virtual_topics)
 
     def take_over(self, owners: Iterable[Owner]) -> Work[None]:
@@ -152,7 +174,7 @@ class Destinations:
         self._enter(queue)
         watches = self._watching[destination.kind].of(destination.name)
         for watch in watches[:ITEMS]:
-            _take_part(queue, watch)
+            _take_part(queue, watch, self.memory)  # who makes the queue makes these places, too
         if len(watches) > ITEMS:
             self._start(self._join_rest(queue, watches))
         if is_new:
@@ -166,7 +188,7 @@ class Destinations:
         for watch in islice(watches, ITEMS, None):
             if queue.is_dropped:
                 return
-            _take_part(queue, watch)
+            _take_part(queue, watch, self.memory)
             if pace.is_full(1 + queue.held // 8):
                 self.on_joined(queue)
                 yield
@@ -330,7 +352,7 @@ class Destinations:
         found = self.by_name.get(topic)
         if found is not None:
             assert isinstance(found, Topic), "a queue has another kind in its name"
-            return found, found.audience
+            return found, tuple(found.subscribers)
         watching = self._watching[topic.kind]
         listeners = {watch.subscription: None for watch in watching.of(topic.name) if watch.may_read(topic)}
         return Topic(topic, watching), [each for each in listeners if isinstance(each, TopicSubscription)]
@@ -350,7 +372,7 @@ class Destinations:
 
     def _asked_by(self, subscription: Subscription, topic: Destination) -> list[Destination]:
         """Its patterns, or, where it has none, that topic."""
-        return [pattern for pattern, _ in self._watched.get(subscription, ())] or [topic]
+        return self.patterns_of(subscription) or [topic]
 
     def create(self, destination: Destination, user: str | None) -> None:
         """It begins, if it is not there: also where naming it is not enough. ClientError when there are too many."""
@@ -382,9 +404,12 @@ class Destinations:
         """It is deleted with all it held. It has no consumers any more but those with wildcards, which let go of it."""
         destination = target.destination
         del self.by_name[destination]
-        self.memory.add(Kind.STATE, -DESTINATION_BYTES)
+        self.memory.add(Kind.STATE, -_bytes_of(destination))
         if destination.kind in self._names:
-            self._names[destination.kind].remove(destination.name, destination)
+            names = self._names[destination.kind]
+            nodes = names.count
+            names.remove(destination.name, destination)
+            self.memory.add(Kind.STATE, NODE_BYTES * (names.count - nodes))
         self.shares.pop(destination, None)
         self.idle.pop(destination, None)
         if destination in self.closed_to_producers or (isinstance(target, Queue) and target.is_paused):
@@ -396,16 +421,10 @@ class Destinations:
             if not self._made_by[user]:
                 del self._made_by[user]
         if isinstance(target, Topic):
-            target.is_dropped = True
-            if target.kept is not None:
-                target.kept.clear()
-            for subscriber in list(target.subscribers):
-                target.let_go(subscriber)
-                del subscriber.topics[target]
+            target.drop()
             return
         for consumer in list(target.users):
             target.close(consumer)
-            del consumer.queues[target]
         self.by_owner.pop(target.owner, None)
         self._virtual.forget(destination)
         self._start(target.drop())
@@ -495,9 +514,11 @@ class Destinations:
     ) -> Work[None]:
         """``subscription`` takes part in all that match, now and later, until ``unwatch``; but for what ``may_read``
         keeps from it. Topics find that out by themselves when they are next used; of queues, those that there are
-        take some steps."""
+        take some steps. ClientError when its client would hold more than it may: ``unwatch`` is to follow."""
         watch = Watch(subscription, may_read)
         matching = Pattern(pattern.name)
+        holder = subscription.outlet.holder
+        holder.add(Kind.STATE, WATCH_BYTES + NAME_BYTES * len(pattern.name))
         self._watching[pattern.kind].add(matching, watch)
         self._watched.setdefault(subscription, []).append((pattern, watch))
         if pattern.is_topic:
@@ -513,6 +534,12 @@ class Destinations:
                     continue  # it ended meanwhile
                 assert isinstance(queue, Queue), "a topic has another kind in its name"
                 _take_part(queue, watch)
+                if holder.by_kind[Kind.STATE] > self.memory.held_max:
+                    raise refusal(
+                        f"{pattern} matches more queues than there is memory for",
+                        f"memory_limit of the broker is {self.memory.limit} bytes.",
+                        ErrorKind.RESOURCE,
+                    )
                 if pace.is_full(_OPENED + queue.held):
                     yield
             if pace.is_full():
@@ -522,24 +549,39 @@ class Destinations:
         """It is found by its name from now on."""
         destination = target.destination
         self.by_name[destination] = target
-        self.memory.add(Kind.STATE, DESTINATION_BYTES)
+        self.memory.add(Kind.STATE, _bytes_of(destination))
         if destination.kind in self._names:
-            self._names[destination.kind].add(destination.name, destination)
+            self._name(self._names[destination.kind], destination)
+
+    def _name(self, names: NameTrie[Destination], destination: Destination) -> None:
+        """It is found by a pattern from now on."""
+        nodes = names.count
+        names.add(destination.name, destination)
+        self.memory.add(Kind.STATE, NODE_BYTES * (names.count - nodes))
 
     def _names_of(self, kind: DestinationKind, pace: Pace) -> Work[NameTrie[Destination]]:
         found = self._names.setdefault(kind, NameTrie())  # what begins or ends meanwhile is entered or taken away
         if kind not in self._named:
             for destination in self.names():
                 if destination.kind is kind and self.exists(destination):
-                    found.add(destination.name, destination)
+                    self._name(found, destination)
                 if pace.is_full():
                     yield
             self._named.add(kind)
         return found
 
-    def unwatch(self, subscription: Subscription) -> None:
-        for pattern, watch in self._watched.pop(subscription, ()):
+    def patterns_of(self, subscription: Subscription) -> list[Destination]:
+        """Its patterns."""
+        return [pattern for pattern, _ in self._watched.get(subscription, ())]
+
+    def unwatch(self, subscription: Subscription) -> Work[None]:
+        """``subscription``, which is not open any more, has no patterns, and takes part in no topic by them."""
+        watched = self._watched.pop(subscription, ())
+        for pattern, watch in watched:
             self._watching[pattern.kind].remove(Pattern(pattern.name), watch)
+            subscription.outlet.holder.add(Kind.STATE, -(WATCH_BYTES + NAME_BYTES * len(pattern.name)))
+        for kind in {pattern.kind for pattern, _ in watched}:
+            yield from self._watching[kind].forget(subscription)
 
     # ---- durable subscriptions
 
@@ -560,6 +602,7 @@ class Destinations:
 
     def add_durable(self, durable: DurableSubscriber) -> None:
         """It begins, without parts."""
+        self.memory.add(Kind.STATE, _bytes_of_durable(durable))
         self.durables[subscription_key(durable.client_id, durable.name)] = durable
         self._durable_names.setdefault(durable.client_id, {})[durable.name] = None
         if durable.is_of_pattern:
@@ -598,6 +641,7 @@ class Destinations:
             is_shared=isinstance(durable, SharedSubscriber),
         )
         durable.parts[destination] = part
+        self.memory.add(Kind.STATE, PART_BYTES)
         topic = self.by_name.get(destination) or self._add_topic(destination)
         assert isinstance(topic, Topic), "a queue has another kind in its name"
         topic.add_durable(part)
@@ -620,6 +664,7 @@ class Destinations:
     def remove_durable(self, durable: DurableSubscriber) -> None:
         """It is deleted; each of its parts is to be removed, too. Its consumer was closed before."""
         del self.durables[subscription_key(durable.client_id, durable.name)]
+        self.memory.add(Kind.STATE, -_bytes_of_durable(durable))
         names = self._durable_names[durable.client_id]
         del names[durable.name]
         if not names:
@@ -633,6 +678,7 @@ class Destinations:
         assert isinstance(topic, Topic), "a queue has another kind in its name"
         topic.remove_durable(part)
         del self.by_owner[part.owner]
+        self.memory.add(Kind.STATE, -PART_BYTES)
         self._start(part.drop())
 
     def parts(self) -> Iterator[DurableSubscription]:

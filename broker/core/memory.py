@@ -25,10 +25,43 @@ HELD_BYTES_MIN = 64 * 1024
 # what it costs once more for another queue or subscription that holds the same.
 ENTRY_OVERHEAD_BYTES = 520
 SHARED_ENTRY_BYTES = 200
+# The same for what waits for a plain subscription of a topic: all of them have one entry.
+PENDING_BYTES = 8
 # What these take by themselves, with their names and their places in dictionaries.
-CONNECTION_BYTES = 24_000
+CONNECTION_BYTES = 16_000  # of MQTT 12,600, of STOMP and OpenWire 7,000 to 8,000
 SUBSCRIPTION_BYTES = 2_000
-DESTINATION_BYTES = 3_000
+DESTINATION_BYTES = 4_600
+TOPIC_BYTES = 1_500
+DURABLE_BYTES = 1_500  # a durable subscription without its parts
+# Each character of the name of a destination or pattern, which is there several times.
+NAME_BYTES = 4
+# A place in a tree of names; a pattern of a subscription.
+NODE_BYTES = 700
+WATCH_BYTES = 1_000
+# What is there for each pair: a consumer in a queue, what it takes more with a selector, and a selector in a queue,
+# however many consumers have it; a subscription in a topic that it names; one more destination that a subscription
+# names; the part of a durable subscription in a topic; a destination that a client sends to.
+QUEUE_LINK_BYTES = 60
+TAKER_BYTES = 140
+CHOICE_BYTES = 420
+TOPIC_LINK_BYTES = 120
+NAMED_BYTES = 250
+PART_BYTES = 5_300
+SENDER_BYTES = 340
+# The subscriptions with wildcards that topics share: each set of them, and each place there.
+AUDIENCE_BYTES = 340
+MEMBER_BYTES = 20
+PRODUCER_BYTES = 500
+TRANSACTION_BYTES = 700
+# A temporary destination of another client, of which a client knows.
+TOLD_BYTES = 300
+# The owner of a message group.
+GROUP_BYTES = 230
+# Each character of the id of a subscription or producer; each word, text and sign of a selector.
+ID_BYTES = 3
+WORD_BYTES = 280
+# What a browser is to be shown of each message that is not stored.
+BROWSED_BYTES = 80
 
 
 class Kind(StrEnum):
@@ -92,31 +125,29 @@ class Memory:
         self.used += count
         self.by_kind[kind] += count
 
-    def take(self, message: Message, weight: int) -> None:
-        """``message`` is held, by one more; ``weight``: what it takes with its entry. A body that several messages
-        share counts once."""
+    def take(self, message: Message, weight: int, place: int = SHARED_ENTRY_BYTES) -> None:
+        """``message`` is held, by one more; ``weight``: what it takes with its entry, ``place``: what each of those
+        takes who hold it. A body that several messages share counts once."""
         message.holders = holders = message.holders + 1
-        count = weight
-        if holders > 1:
-            count = SHARED_ENTRY_BYTES
-        else:
+        count = place
+        if holders == 1:
             shared = message.shared_body
+            count += weight - SHARED_ENTRY_BYTES
             if shared is not None:
                 weight -= shared.size
                 shared.holders += 1
                 if shared.holders > 1:
-                    count = weight
+                    count -= shared.size
             message.held_bytes = weight
         self.used += count
         self.by_kind[STORED if message.persistent else NOT_PERSISTENT] += count
 
-    def give(self, message: Message) -> None:
-        """One of those who hold ``message`` does no more."""
+    def give(self, message: Message, place: int = SHARED_ENTRY_BYTES) -> None:
+        """One of those who hold ``message`` does no more; ``place``: as it took it."""
         message.holders -= 1
-        if message.holders:
-            count = SHARED_ENTRY_BYTES
-        else:
-            count = message.held_bytes
+        count = place
+        if not message.holders:
+            count += message.held_bytes - SHARED_ENTRY_BYTES
             shared = message.shared_body
             if shared is not None:
                 shared.holders -= 1

@@ -10,10 +10,10 @@ class Share:
     """What one queue, or all of one destination, hold of the budget; ``limit``: the destination's own
     ``memory_limit``, 0 if it has none."""
 
-    __slots__ = ("_memory", "limit", "not_persistent", "stored")
+    __slots__ = ("limit", "memory", "not_persistent", "stored")
 
     def __init__(self, memory: Memory, limit: int = 0) -> None:
-        self._memory = memory
+        self.memory = memory
         self.limit = limit
         self.stored = 0
         self.not_persistent = 0
@@ -25,14 +25,14 @@ class Share:
     @property
     def has_space(self) -> bool:
         """Whether the window of its stored messages may grow; what is behind it waits in the store."""
-        memory = self._memory
+        memory = self.memory
         if memory.used >= memory.window_max:
             return False
         return not self.limit or self.used < self.limit * WINDOWS_PERCENT // 100
 
     def fits(self, size: int, most: int) -> bool:
         """Whether ``size`` bytes more that are not persistent have room, where these may be ``most``."""
-        return self.not_persistent + size <= most and size <= self._memory.free_for_destinations
+        return self.not_persistent + size <= most and size <= self.memory.free_for_destinations
 
     def take(self, entry: Entry) -> None:
         """``entry`` is held here."""
@@ -41,7 +41,7 @@ class Share:
             self.stored += weight
         else:
             self.not_persistent += weight
-        memory, message = self._memory, entry.message
+        memory, message = self.memory, entry.message
         if message.holders or message.shared_body is not None:
             memory.take(message, weight)
             return
@@ -56,7 +56,7 @@ class Share:
             self.stored -= entry.weight
         else:
             self.not_persistent -= entry.weight
-        memory, message = self._memory, entry.message
+        memory, message = self.memory, entry.message
         if message.holders > 1 or message.shared_body is not None:
             memory.give(message)
             return

@@ -105,7 +105,7 @@ def topic_figures(topic: Topic) -> dict[str, int]:
         "durable_subscriptions": len(topic.durables),
         "enqueued": topic.enqueued,
         "dispatched": topic.dispatched,
-        "dropped": topic.dropped_total,
+        "dropped": topic.dropped,
     }
 
 

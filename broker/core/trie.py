@@ -15,12 +15,19 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class _Node(Generic[Value]):
-    """``values`` end here; ``open_values`` take whatever follows, too."""
+    """``words``: those that lead here from the node above, joined by dots; the root has none. ``values`` end here;
+    ``open_values`` take whatever follows, too.
 
-    __slots__ = ("children", "open_values", "values")
+    A node with one node below has values: so for each name there are two nodes at most, however many words it has.
+    ``words`` never change: where a name begins to differ, two nodes take the place of one, and share what it has with
+    it. So a search that goes on in a node that was replaced finds what is there.
+    """
 
-    def __init__(self) -> None:
-        self.children: dict[str, _Node[Value]] = {}
+    __slots__ = ("children", "open_values", "values", "words")
+
+    def __init__(self, words: str = "") -> None:
+        self.words = words
+        self.children: dict[str, _Node[Value]] = {}  # by their first words
         self.values: dict[Value, None] = {}
         self.open_values: dict[Value, None] = {}
 
@@ -28,32 +35,76 @@ class _Node(Generic[Value]):
     def is_empty(self) -> bool:
         return not (self.children or self.values or self.open_values)
 
+    def with_words(self, words: list[str]) -> _Node[Value]:
+        """The same with other words."""
+        node: _Node[Value] = _Node(".".join(words))
+        node.children, node.values, node.open_values = self.children, self.values, self.open_values
+        return node
+
 
 class _Trie(Generic[Value]):
-    __slots__ = ("_root",)
+    """``count``: its nodes, without the root."""
+
+    __slots__ = ("_root", "count")
 
     def __init__(self) -> None:
         self._root: _Node[Value] = _Node()
+        self.count = 0
 
     def _make(self, words: list[str]) -> _Node[Value]:
-        node = self._root
-        for word in words:
-            node = node.children.setdefault(word, _Node())
+        node, rest = self._root, words
+        while rest:
+            child = node.children.get(rest[0])
+            if child is None:
+                child = node.children[rest[0]] = _Node(".".join(rest))
+                self.count += 1
+                return child
+            own = child.words.split(".")
+            alike = _alike(own, rest)
+            if alike < len(own):
+                upper: _Node[Value] = _Node(".".join(own[:alike]))
+                upper.children[own[alike]] = child.with_words(own[alike:])
+                child = node.children[rest[0]] = upper
+                self.count += 1
+            node, rest = child, rest[alike:]
         return node
 
     def _path(self, words: list[str]) -> list[_Node[Value]]:
         """From the root to the words' end. KeyError when they are not there."""
         path = [self._root]
-        for word in words:
-            path.append(path[-1].children[word])
+        rest = words
+        while rest:
+            child = path[-1].children[rest[0]]
+            own = child.words.split(".")
+            if rest[: len(own)] != own:
+                raise KeyError(rest[0])
+            path.append(child)
+            rest = rest[len(own) :]
         return path
 
-    def _prune(self, words: list[str], path: list[_Node[Value]]) -> None:
-        """Take away nodes that hold nothing any more, from the end on."""
-        for word, parent, node in zip(reversed(words), reversed(path[:-1]), reversed(path[1:]), strict=True):
-            if not node.is_empty:
-                return
-            del parent.children[word]
+    def _prune(self, path: list[_Node[Value]]) -> None:
+        """Take away the last node if it holds nothing any more, and join one that only leads to another with that."""
+        if len(path) > 1 and path[-1].is_empty:
+            node = path.pop()
+            del path[-1].children[_first(node)]
+            self.count -= 1
+        node = path[-1]
+        if len(path) > 1 and len(node.children) == 1 and not (node.values or node.open_values):
+            (child,) = node.children.values()
+            path[-2].children[_first(node)] = child.with_words([node.words, child.words])
+            self.count -= 1
+
+
+def _first(node: _Node[Value]) -> str:
+    return node.words.partition(".")[0]
+
+
+def _alike(some: list[str], others: list[str]) -> int:
+    """With how many words both begin."""
+    for number, (one, other) in enumerate(zip(some, others, strict=False)):
+        if one != other:
+            return number
+    return min(len(some), len(others))
 
 
 class NameTrie(_Trie[Value]):
@@ -67,13 +118,12 @@ class NameTrie(_Trie[Value]):
 
     def remove(self, name: str, value: Value) -> None:
         """One that is not there makes no difference."""
-        words = name.split(".")
         try:
-            path = self._path(words)
+            path = self._path(name.split("."))
         except KeyError:
             return
         path[-1].values.pop(value, None)
-        self._prune(words, path)
+        self._prune(path)
 
     def matching(self, pattern: Pattern) -> Iterator[list[Value]]:
         """The values of all names that ``pattern`` matches, in lists: for each ITEMS nodes are visited, and it may
@@ -87,14 +137,20 @@ class NameTrie(_Trie[Value]):
                 yield found
                 found = []
             node, number = ways.pop()
-            if number == len(wanted):
+            own = [] if node is self._root else node.words.split(".")
+            if len(own) > len(wanted) - number and not is_open:
+                continue
+            if not all(each in ("*", word) for each, word in zip(wanted[number:], own, strict=False)):
+                continue
+            number += len(own)
+            if number >= len(wanted):
                 found += node.values
                 if is_open:
                     ways += [(child, number) for child in reversed(node.children.values())]
             elif wanted[number] == "*":
-                ways += [(child, number + 1) for child in reversed(node.children.values())]
+                ways += [(child, number) for child in reversed(node.children.values())]
             elif (child := node.children.get(wanted[number])) is not None:
-                ways.append((child, number + 1))
+                ways.append((child, number))
         yield found
 
 
@@ -112,7 +168,7 @@ class PatternTrie(_Trie[Value]):
         """KeyError when it is not there."""
         path = self._path(pattern.words)
         del (path[-1].open_values if pattern.is_open else path[-1].values)[value]
-        self._prune(pattern.words, path)
+        self._prune(path)
 
     def matching(self, name: str) -> list[Value]:
         """The values of all patterns that match ``name``, each as often as it has such a pattern."""
@@ -121,10 +177,17 @@ class PatternTrie(_Trie[Value]):
         ways = [(self._root, 0)]
         while ways:
             node, number = ways.pop()
+            if node is not self._root:
+                own = node.words.split(".")
+                if len(own) > len(words) - number:
+                    continue
+                if not all(each in ("*", word) for each, word in zip(own, words[number:], strict=False)):
+                    continue
+                number += len(own)
             found += node.open_values
             if number == len(words):
                 found += node.values
                 continue
-            next_words = {words[number], "*"} & node.children.keys()
-            ways += [(node.children[word], number + 1) for word in next_words]
+            children = node.children
+            ways += [(children[word], number) for word in {words[number], "*"} & children.keys()]
         return found

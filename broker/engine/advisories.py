@@ -282,7 +282,10 @@ class Advising(Part):
                     is_asked_for = topic is not None and any(pattern.matches(topic.name) for pattern in patterns)
                     shown = self._shown(client, topic, fact) if topic is not None and is_asked_for else None
                     if topic is not None and shown is not None:
-                        subscription.hold(volatile_entry(advisor.message(shown, topic)))
+                        lost = subscription.hold(volatile_entry(advisor.message(shown, topic)))
+                        told = self._destinations.by_name.get(topic)
+                        if isinstance(told, Topic):  # as in fan_out: one that no client named counts nothing
+                            told.dropped += lost
                 if pace.is_full(1 if fact is None else _TOLD * len(patterns)):
                     self._dispatcher.dispatch_pending(subscription)
                     yield

@@ -17,6 +17,7 @@ from dataclasses import replace
 from tandemmq.broker.core.access import Operation, is_admin
 from tandemmq.broker.core.advisor import ConnectionFact, ConsumerFact, DurableFact, Fact, MasterFact
 from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.memory import TOLD_BYTES, Kind
 from tandemmq.broker.core.names import ADVISORY_TOPICS, split
 from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -94,6 +95,7 @@ class AdvisoryRights:
         told = self.told.setdefault(client, {})
         told[temporary] = None
         self.knowing.setdefault(temporary, set()).add(client)
+        client.holder.add(Kind.STATE, TOLD_BYTES)
         if len(told) > TOLD_MAX:
             self._forget(client, next(iter(told)))
 
@@ -111,6 +113,7 @@ class AdvisoryRights:
     def _forget(self, client: Client, temporary: Destination) -> None:
         """It counts no more that ``client`` was given the name of that."""
         told, knowing = self.told[client], self.knowing[temporary]
+        client.holder.add(Kind.STATE, -TOLD_BYTES)
         del told[temporary]
         knowing.discard(client)
         if not told:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tandemmq.broker.core.charging import charged
+from tandemmq.broker.core.commands import ErrorKind, refusal
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Delivery, Subscription
+from tandemmq.broker.core.memory import BROWSED_BYTES, ENTRY_OVERHEAD_BYTES, Kind
 from tandemmq.broker.core.queue.browse import Browse
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Rounds, Work
@@ -35,10 +37,11 @@ class Browsing(Part):
     def begin(self, subscription: Subscription, queues: Iterable[Queue]) -> Work[None]:
         """``subscription`` begins to look at what those queues hold, each as it is when its turn comes."""
         pace = Pace()
-        browses = []
+        browses: list[Browse] = []
         for queue in queues:
             browses.append((yield from queue.browse(subscription, pace)))
             if not subscription.is_open:
+                yield from _let_go(browses, pace)
                 return
         self._under_way[subscription] = browses
         self.show(subscription)
@@ -47,9 +50,22 @@ class Browsing(Part):
         """Whether there is, or may be, more that it was not shown."""
         return subscription in self._under_way
 
-    def end(self, subscription: Subscription) -> None:
+    def check_room(self, subscription: Subscription, queues: Iterable[Queue]) -> None:
+        """ClientError when its client would hold more than it may, with what it keeps in memory: all that is not
+        stored."""
+        holder = subscription.outlet.holder
+        memory = holder.memory
+        kept = sum(min(queue.count, queue.share.not_persistent // ENTRY_OVERHEAD_BYTES) for queue in queues)
+        if kept and holder.by_kind[Kind.STATE] + BROWSED_BYTES * kept > memory.held_max:
+            raise refusal(
+                "Browsers fill the memory that is free",
+                f"memory_limit of the broker is {memory.limit} bytes.",
+                ErrorKind.RESOURCE,
+            )
+
+    def end(self, subscription: Subscription) -> Work[None]:
         """It looks no more."""
-        self._under_way.pop(subscription, None)
+        yield from _let_go(self._under_way.pop(subscription, []), Pace())
 
     def show(self, subscription: Subscription) -> None:
         """Give a browser what it has room for, one queue after the other, and tell it when it has seen all. What is
@@ -84,6 +100,14 @@ class Browsing(Part):
                     self._append(page)
                 return
             del browses[0]
+            yield from browse.let_go(pace)
+            if subscription not in self._under_way:
+                return
         del self._under_way[subscription]
         outlet = subscription.outlet
         tell(outlet, outlet.session.nothing, subscription.id)
+
+
+def _let_go(browses: list[Browse], pace: Pace) -> Work[None]:
+    for browse in browses:
+        yield from browse.let_go(pace)

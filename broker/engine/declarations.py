@@ -18,7 +18,7 @@ from tandemmq.broker.core.commands import (
     refusal,
 )
 from tandemmq.broker.core.delivery import Subscription
-from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.core.memory import ID_BYTES, NAME_BYTES, PRODUCER_BYTES, Kind
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
@@ -36,6 +36,11 @@ TEMPORARIES_MAX = 1_000
 
 # What it takes to end a temporary destination, and to tell of a producer, in items of a step.
 _ENDED, _TOLD = 8, 4
+
+
+def _bytes_of(id: str, destination: Destination | None) -> int:
+    """What a producer takes."""
+    return PRODUCER_BYTES + ID_BYTES * len(id) + (0 if destination is None else NAME_BYTES * len(destination.name))
 
 
 class Declarations(Part):
@@ -61,6 +66,7 @@ class Declarations(Part):
                 yield
 
     def _producer_went(self, client: Client, id: str, destination: Destination | None) -> None:
+        client.holder.add(Kind.STATE, -_bytes_of(id, destination))
         self.producing[destination] -= 1
         self._advising.producer(client, id, destination, self.producing[destination], is_there=False)
         if not self.producing[destination]:
@@ -82,9 +88,16 @@ class Declarations(Part):
         if command.id not in client.producers:
             if len(client.producers) >= PRODUCERS_MAX:
                 raise refusal(f"More than {PRODUCERS_MAX} producers on a connection", kind=ErrorKind.RESOURCE)
+            if client.holder.by_kind[Kind.STATE] > self._memory.held_max:
+                raise refusal(
+                    "Producers fill the memory that is free",
+                    f"memory_limit of the broker is {self._memory.limit} bytes.",
+                    ErrorKind.RESOURCE,
+                )
             if command.destination is not None:
                 self._router.open(client, command.destination)
             client.producers[command.id] = command.destination
+            client.holder.add(Kind.STATE, _bytes_of(command.id, command.destination))
             self.producing[command.destination] += 1
             count = self.producing[command.destination]
             self._advising.producer(client, command.id, command.destination, count, is_there=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client, ReceiptDue
-from tandemmq.broker.core.commands import ErrorKind, Receipt, Subscribe, refusal
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Subscribe, refusal
 from tandemmq.broker.core.delivery import Subscription
+from tandemmq.broker.core.memory import PART_BYTES, Kind
 from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, SharedSubscriber, name_of
@@ -64,16 +65,24 @@ class DurableSubscriptions(Part):
         client_id = client.client_id()
         self._check_holds_no_share(client_id, name)
         asked = DurableSubscriber(client_id, name, destination, command.selector, command.no_local)
-        durable = self._destinations.durables.get(subscription_key(client_id, name))
+        key = subscription_key(client_id, name)
+        durable = self._destinations.durables.get(key)
         if durable is not None:
             self.check_is_its(client, durable)
             if durable.terms == asked.terms:
                 return durable
             # As JMS wants it: under the same name begins another one.
             durable.check_unused()
-            _check_may_make(client)
-            yield from self.delete(durable, None)
         _check_may_make(client)
+        if durable is None:
+            self._check_room(asked, 1)
+        else:
+            # First: who is refused keeps what was there.
+            missing = yield from self._missing(asked, Pace())
+            self._check_room(asked, max(1, len(missing) - len(durable.parts)))
+            durable.check_unused()
+            if self._destinations.durables.get(key) is durable:  # an operator may have used or deleted it meanwhile
+                yield from self.delete(durable, None)
         self._destinations.add_durable(asked)
         return asked
 
@@ -99,6 +108,7 @@ class DurableSubscriptions(Part):
             if pace.is_full():
                 yield
         missing = yield from self._missing(durable, pace)
+        self._check_room(durable, len(missing))
         count = len(missing) + 1  # and this work itself
         stored = _Stored(client, command.receipt, count, subscription, known)
         if holding is not None:
@@ -123,6 +133,22 @@ class DurableSubscriptions(Part):
         stored.count -= 1
         if not stored.count:
             yield from self._serve(stored, durable)
+
+    def _check_room(self, durable: DurableSubscriber, parts: int) -> None:
+        """ClientError when it would have so many parts more, and they would take too much memory."""
+        memory = self._memory
+        if parts and memory.by_kind[Kind.STATE] + parts * PART_BYTES > memory.free_for_destinations:
+            raise refusal(
+                f"Durable subscription {durable.name} takes more memory than there is",
+                f"memory_limit of the broker is {memory.limit} bytes.",
+                ErrorKind.RESOURCE,
+            )
+
+    def end_empty(self, durable: DurableSubscriber) -> Work[None]:
+        """It was refused: it ends, unless it was there before and has something."""
+        is_there = self._destinations.durables.get(subscription_key(durable.client_id, durable.name)) is durable
+        if is_there and not durable.parts and durable.record is None:
+            yield from self.delete(durable, None)
 
     def _is_stored(self, stored: _Stored, durable: DurableSubscriber, part: DurableSubscription | None = None) -> None:
         """If this was the last one that waited for the store, all of it is served from now on."""
@@ -221,6 +247,7 @@ class DurableSubscriptions(Part):
         if durable is None:
             topics = Destination(DestinationKind.TOPIC, share.partition("/")[2])
             durable = SharedSubscriber(CLIENT_ID, share, topics, None, False)
+            self._check_room(durable, 1)
             self._destinations.add_durable(durable)
         assert isinstance(durable, SharedSubscriber), "no client has that id"
         durable.users[subscription] = may_read
@@ -230,7 +257,12 @@ class DurableSubscriptions(Part):
             owner = self._store.subscription(client.client_id(), name, names.MQTT_SHARES)
             holding = Holding(owner, client.client_id(), name, share, client.principal.owner)
             self._destinations.holdings.add(holding)
-        yield from self.begin(durable, subscription, client, command, may_read, holding)
+        try:
+            yield from self.begin(durable, subscription, client, command, may_read, holding)
+        except ClientError:
+            if holding is not None:
+                self._destinations.holdings.remove(holding)
+            raise
 
     def _hold(self, holding: Holding, stored: Then) -> None:
         share = names.MQTT_SHARES._replace(name=holding.share)

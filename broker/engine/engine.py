@@ -167,7 +167,7 @@ class Engine:
         producing = Producing(shared, self._sender, self._transactions, clients, advising, dispatcher.fan_out)
         self.flow = producing.flow
         self._declarations = Declarations(shared, self._router, advising)
-        self._slow_consumers = SlowConsumers(policies, advising, self._abort_consumer)
+        self._slow_consumers = SlowConsumers(policies, advising, self._abort_consumer, shared.destinations.patterns_of)
         self._idle_destinations = IdleDestinations(
             shared, self._declarations.remove, lambda: bool(self._transactions.branches.by_key)
         )

@@ -36,7 +36,7 @@ class _Going:
 
     entry: Entry
     origin: Outlet
-    audience: Sequence[TopicSubscription]
+    audience: tuple[TopicSubscription, ...]
     payer: Holder | None
     position: int = 0
 
@@ -66,8 +66,8 @@ class FanOut:
         """``message``, one of ``count`` that are published together, goes to the plain subscribers of ``topic``, or to
         ``audience`` alone. What is done later counts for ``payer``; None: for ``origin``, if that is a client."""
         waiting = self._waiting.get(topic)
+        subscribers = topic.subscribers if audience is None else audience
         if waiting is None:
-            subscribers = topic.subscribers if audience is None else audience
             if not subscribers:
                 topic.note(message)
                 return
@@ -77,7 +77,10 @@ class FanOut:
         if payer is None and origin is not NOBODY:
             payer = origin
         holder = None if payer is None else payer.holder
-        going = _Going(topic.enter(message), origin, topic.audience if audience is None else audience, holder)
+        everyone = tuple(subscribers)
+        if waiting is not None and waiting[-1].audience == everyone:
+            everyone = waiting[-1].audience  # one for all messages
+        going = _Going(topic.enter(message), origin, everyone, holder)
         self.origins[origin] += 1
         if waiting is None:
             waiting = self._waiting[topic] = deque((going,))

@@ -152,15 +152,17 @@ class Inventory:
 
     def consumers(self, query: Query, of: Destination | None = None, only_slow: bool = False) -> Work[Found]:
         """``of``: of that destination alone. ``only_slow``: those that are given nothing although something waits."""
+        target = None if of is None else self.destinations.by_name.get(of)
+        subscribers = set(target.subscribers) if isinstance(target, Topic) else set()
         return _page(
             (
                 (f"{client.connection.id}/{each.id}", (client, each))
                 for client in list(self.clients)
                 for each in list(client.subscriptions.values())
-                if (of is None or any(source.destination == of for source in sources(each)))
+                if (of is None or each in subscribers or any(queue.destination == of for queue in each.queues))
                 and (not only_slow or _slow(each) is not None)
             ),
-            lambda pair: _consumer(*pair),
+            lambda pair: _consumer(pair[0], pair[1], self.destinations.patterns_of(pair[1])),
             query,
         )
 
@@ -204,13 +206,6 @@ class Inventory:
         return _page((*open_ones, *branches), lambda row: row, query)
 
 
-def sources(subscription: Subscription) -> Collection[QueueBase | Topic]:
-    """What a subscription gets messages of."""
-    if isinstance(subscription, TopicSubscription):
-        return subscription.topics
-    return subscription.queues
-
-
 def _connection(client: Client) -> Row:
     return {
         "id": client.connection.id,
@@ -226,8 +221,15 @@ def _connection(client: Client) -> Row:
     }
 
 
-def _consumer(client: Client, subscription: Subscription) -> Row:
-    named = [str(each.destination) for each in list(sources(subscription))[:NAMED_MAX]]
+def _consumer(client: Client, subscription: Subscription, patterns: list[Destination]) -> Row:
+    """Of topics those that it names, and its patterns; of queues all in which it takes part."""
+    its: Iterable[QueueBase | Topic] = subscription.queues
+    if isinstance(subscription, TopicSubscription):
+        its = subscription.topics
+    else:
+        patterns = []
+    named = [str(each.destination) for each in islice(its, NAMED_MAX)]
+    named += map(str, patterns[: NAMED_MAX - len(named)])
     return {
         "connection": client.connection.id,
         "id": subscription.id,

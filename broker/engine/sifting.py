@@ -62,10 +62,12 @@ class Sifting(Part):
             del self._waiting[outlet]
 
     def _sift_one(self, subscription: TopicSubscription) -> None:
+        message = subscription.unsifted[0].message
+        dropped = subscription.dropped
         delivery = subscription.sift(self._clock())
-        if delivery is None:
-            return
-        topic = self._destinations.by_name.get(delivery[2].message.destination)
+        topic = self._destinations.by_name.get(message.destination)
         if isinstance(topic, Topic):
-            topic.dispatched += 1
-        self._deliver((delivery,))
+            topic.dropped += subscription.dropped - dropped
+            topic.dispatched += delivery is not None
+        if delivery is not None:
+            self._deliver((delivery,))

@@ -8,17 +8,18 @@ nothing for so long (AbortSlowAckConsumerStrategy).
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from tandemmq import log_events
 from tandemmq.broker.core.advisor import SlowConsumerFact
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, ErrorKind
-from tandemmq.broker.core.delivery import QueueBase, Subscription
+from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy, Policies
 from tandemmq.broker.core.slices import Pace, Work
-from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
+from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.advisories import Advising, name_of
 from tandemmq.broker.engine.ports import AbortConsumer
 from tandemmq.store.records.message import Destination
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 # What it takes to look at a consumer, in items of a step.
 _LOOKED_AT = 4
+# Of so many messages, that wait for a subscription with wildcards or are not acknowledged, the topics are looked at.
+_OLDEST = 16
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -48,10 +51,17 @@ class _Progress:
 
 
 class SlowConsumers:
-    """Finds consumers that do not keep up, once a second."""
+    """Finds consumers that do not keep up, once a second. ``patterns_of``: those of a subscription."""
 
-    def __init__(self, policies: Policies, advising: Advising, abort: AbortConsumer) -> None:
+    def __init__(
+        self,
+        policies: Policies,
+        advising: Advising,
+        abort: AbortConsumer,
+        patterns_of: Callable[[Subscription], Iterable[Destination]],
+    ) -> None:
         self.aborted = 0
+        self._patterns_of = patterns_of
         self._policies = policies
         self._advising = advising
         self._abort = abort
@@ -73,7 +83,7 @@ class SlowConsumers:
         milliseconds, self._looked_at = now - self._looked_at, now
         for client in list(clients):
             for subscription in list(client.subscriptions.values()):
-                if step.is_full(_LOOKED_AT + len(_sources(subscription)) // 64):
+                if step.is_full(_LOOKED_AT + len(subscription.queues) // 64):
                     yield
                 pace = former.get(subscription)
                 if not client.is_ready:  # it waits for the broker: that time does not count, and what was before does
@@ -89,11 +99,21 @@ class SlowConsumers:
 
     def _policy(self, subscription: Subscription) -> tuple[Destination, DestinationPolicy] | None:
         """Of the first destination that asks for it."""
-        for target in _sources(subscription):
-            policy = self._policies.of(target.destination)
+        for destination in self._sources(subscription):
+            policy = self._policies.of(destination)
             if _concerns(policy):
-                return target.destination, policy
+                return destination, policy
         return None
+
+    def _sources(self, subscription: Subscription) -> Iterable[Destination]:
+        """Where its messages come from. Of a pattern for topics: the pattern, and the topics of its oldest messages,
+        for which it would be slow."""
+        if not isinstance(subscription, TopicSubscription):
+            return (each.destination for each in subscription.queues)
+        oldest = chain(islice(subscription.unacked.values(), _OLDEST), islice(subscription.pending, _OLDEST))
+        patterns = self._patterns_of(subscription)
+        named = (each.destination for each in subscription.topics)
+        return chain(named, patterns, (each.message.destination for each in oldest) if patterns else ())
 
     def _look(
         self,
@@ -125,11 +145,6 @@ class SlowConsumers:
                 kind=ErrorKind.RESOURCE,
             )
             self._abort(client, subscription, error, strategy.abort_connection)
-
-
-def _sources(subscription: Subscription) -> Collection[QueueBase | Topic]:
-    """Where its messages come from."""
-    return subscription.topics if isinstance(subscription, TopicSubscription) else subscription.queues
 
 
 def _concerns(policy: DestinationPolicy) -> bool:

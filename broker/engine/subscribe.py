@@ -8,15 +8,15 @@ from functools import partial
 from operator import attrgetter
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.access import Operation, is_admin
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import Client, ReceiptDue
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, SetNoLocal, Subscribe, Unsubscribe, refusal
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Entry, QueueBase, Selector, Subscription, volatile_entry
-from tandemmq.broker.core.memory import SUBSCRIPTION_BYTES, Kind
+from tandemmq.broker.core.memory import ID_BYTES, NAMED_BYTES, SUBSCRIPTION_BYTES, WORD_BYTES, Kind
 from tandemmq.broker.core.queue.ordering import run_of
-from tandemmq.broker.core.selector import compile_selector
+from tandemmq.broker.core.selector import compile_selector, count_words
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import DurableSubscription, TopicSubscription
 from tandemmq.broker.engine.advisories import Advising
@@ -135,7 +135,7 @@ class Subscriber(Part):
             plain.on_unsifted = self._dispatcher.sifting.put_off
         user = client.principal.owner
         named = [self._destinations.topic(part, user) for part in parts if not names.is_wildcard(part.name)]
-        _enter(client, command, plain)
+        _enter(client, command, plain, parts)
         for topic in named:
             topic.open(plain)
         for part in parts:
@@ -173,7 +173,7 @@ class Subscriber(Part):
             late = {id(entry.message) for entry in plain.unsifted}  # they are kept, too
             for message in topic.kept.messages():
                 if id(message) not in late and (selector is None or selector.matches(message)):
-                    plain.hold(volatile_entry(message))
+                    topic.dropped += plain.hold(volatile_entry(message))
                 if selector is not None and (pace.is_full() if selector.is_cheap else pace.is_over()):
                     yield
         plain.recovered()
@@ -207,7 +207,9 @@ class Subscriber(Part):
         for part in parts:
             if self._destinations.needs_queue(part) and not command.is_browser:
                 self._destinations.begin_queue(part, user)  # where its messages wait while it is away
-        _enter(client, command, subscription)
+        if command.is_browser and not self._is_operator(client):
+            self._dispatcher.browsing.check_room(subscription, queues)
+        _enter(client, command, subscription, parts)
         if command.is_browser:
             subscription.prefetch_now = prefetch_now
             client.send_receipt(command.receipt)
@@ -216,9 +218,13 @@ class Subscriber(Part):
         credit, subscription.credit = subscription.credit, 0  # until it takes part in all of them
         for queue in queues:
             queue.open(subscription)
-        for part in parts:
-            if names.is_wildcard(part.name):
-                yield from self._destinations.watch(subscription, part, partial(self._may_read, client))
+        try:
+            for part in parts:
+                if names.is_wildcard(part.name):
+                    yield from self._destinations.watch(subscription, part, partial(self._may_read, client))
+        except ClientError:
+            yield from self._take_back(client, subscription)
+            raise
         if not subscription.is_open:
             return
         # The receipt precedes the first message (ActiveMQ).
@@ -227,6 +233,20 @@ class Subscriber(Part):
         subscription.prefetch_now = prefetch_now
         yield from self._advising.subscribed(client, command, subscription, parts)
         yield from self._dispatcher.dispatch_all(list(subscription.queues), Pace())
+
+    def _is_operator(self, client: Client) -> bool:
+        """Whether it is the broker itself, the admin server or an admin: these look at a queue also when memory is
+        full. Without rights no client is known to be an admin."""
+        principal = client.principal
+        return principal.may_everything or (self._access.has_rights and is_admin(self._access, principal))
+
+    def _take_back(self, client: Client, subscription: Subscription) -> Work[None]:
+        """It began, and is refused all the same."""
+        if client.subscriptions.get(subscription.id) is subscription:
+            del client.subscriptions[subscription.id]
+            left: dict[QueueBase, None] = {}
+            yield from self.close(subscription, left, Pace())
+            yield from self._dispatcher.dispatch_all(left, Pace())
 
     def _subscribe_durable(
         self, client: Client, command: Subscribe, name: str, parts: tuple[Destination, ...]
@@ -244,9 +264,14 @@ class Subscriber(Part):
         if durable.user is None and not client.is_guest:  # prove: a-guest-claims-nothing " and not client.is_guest"
             durable.user = client.principal.owner
         self._durables.claim(durable)
-        _enter(client, command, subscription)
+        _enter(client, command, subscription, parts)
         yield from self._advising.subscribed(client, command, subscription, parts)
-        yield from self._durables.begin(durable, subscription, client, command, may_read)
+        try:
+            yield from self._durables.begin(durable, subscription, client, command, may_read)
+        except ClientError:
+            yield from self._take_back(client, subscription)
+            yield from self._durables.end_empty(durable)
+            raise
 
     def _subscribe_shared(
         self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]
@@ -257,9 +282,13 @@ class Subscriber(Part):
         subscription = Subscription(command.id, client.connection, command.ack, prefetch_now())
         subscription.prefetch_now = prefetch_now
         subscription.has_extension = self._policies.of(parts[0]).use_prefetch_extension
-        _enter(client, command, subscription)
+        _enter(client, command, subscription, parts)
         yield from self._advising.subscribed(client, command, subscription, parts)
-        yield from self._durables.share(share, subscription, client, command, partial(self._may_read, client))
+        try:
+            yield from self._durables.share(share, subscription, client, command, partial(self._may_read, client))
+        except ClientError:
+            yield from self._take_back(client, subscription)
+            raise
 
     def _begin_topics(self, client: Client, parts: tuple[Destination, ...]) -> None:
         """The topics that are named begin, and count for the client's user, as those of other subscriptions do."""
@@ -350,10 +379,10 @@ class Subscriber(Part):
         ``seen``: see Unsubscribe. ``is_lost``: its client did not leave in order.
         """
         subscription.end()
-        subscription.outlet.holder.add(Kind.STATE, -SUBSCRIPTION_BYTES)
-        self._destinations.unwatch(subscription)
+        subscription.outlet.holder.add(Kind.STATE, -subscription.bytes)
+        yield from self._destinations.unwatch(subscription)
         if subscription.is_browser:
-            self._dispatcher.browsing.end(subscription)
+            yield from self._dispatcher.browsing.end(subscription)
             subscription.clear()
             return
         unacked, subscription.unacked = subscription.unacked, {}
@@ -373,6 +402,7 @@ class Subscriber(Part):
                 yield
         for queue, seen_entries in counted.items():
             suspects.count(queue, seen_entries)
+        parts = [queue for queue in subscription.queues if isinstance(queue, DurableSubscription)]
         for queue in list(subscription.queues):
             entries = came_back.pop(queue, None)
             run = deque() if entries is None else (yield from run_of(entries, _position, pace))
@@ -389,17 +419,23 @@ class Subscriber(Part):
                 if pace.is_full():
                     yield
             yield from subscription.let_go_of_all(pace)  # also what topics gave it that are gone
-        parts = [queue for queue in subscription.queues if isinstance(queue, DurableSubscription)]
         if parts:  # what was there for it may be taken by now
             self._durables.claim(self._destinations.durables[subscription_key(parts[0].client_id, parts[0].name)])
         self._advising.unsubscribed(subscription)
         yield from self._durables.left(subscription)
 
 
-def _enter(client: Client, command: Subscribe, subscription: Subscription) -> None:
+def _enter(client: Client, command: Subscribe, subscription: Subscription, parts: tuple[Destination, ...]) -> None:
     """It is open from now on, until ``close``."""
     client.subscriptions[subscription.id] = subscription
-    client.holder.add(Kind.STATE, SUBSCRIPTION_BYTES)
+    words = 0 if command.selector is None else count_words(command.selector)
+    subscription.bytes = (
+        SUBSCRIPTION_BYTES
+        + NAMED_BYTES * (len(parts) - 1)
+        + ID_BYTES * (len(command.id) + len(command.selector or ""))
+        + WORD_BYTES * words
+    )
+    client.holder.add(Kind.STATE, subscription.bytes)
     prefetch = subscription.prefetch
     if command.prefetch not in (None, prefetch) and client.session.can_pull:
         tell(client.connection, client.session.tell_prefetch, subscription.id, prefetch)

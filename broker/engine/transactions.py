@@ -10,6 +10,7 @@ from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Abort, Ack, Begin, ClientError, Commit, ErrorKind, Prepare, Send, refusal
 from tandemmq.broker.core.delivery import Entry, QueueBase, Subscription
 from tandemmq.broker.core.fan_out import Target
+from tandemmq.broker.core.memory import TRANSACTION_BYTES, Kind
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.transaction import Transaction
@@ -130,7 +131,8 @@ class Transactions(Part):
                 raise refusal(f"Transaction {command.transaction!r} was begun already")
         else:
             self._check_quota(client)
-            client.transactions[command.transaction] = self._new(client, command.transaction)
+            transaction = client.transactions[command.transaction] = self._new(client, command.transaction)
+            client.holder.add(Kind.TRANSACTIONS, _bytes_of(transaction))
         client.send_receipt(command.receipt)
 
     def _check_quota(self, client: Client) -> None:
@@ -231,6 +233,7 @@ class Transactions(Part):
     def left(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
         """The connection is over: what was not prepared is rolled back. ``left`` gets the queues to which something
         went back, that are to be dispatched afterwards."""
+        client.holder.add(Kind.TRANSACTIONS, -sum(map(_bytes_of, client.transactions.values())))
         transactions = [*client.transactions.values(), *self.branches.left(client)]
         client.transactions = {}
         ending = set(client.subscriptions.values())
@@ -262,4 +265,10 @@ class Transactions(Part):
         """A local transaction ends."""
         transaction = self._open(client, name)
         del client.transactions[name]
+        client.holder.add(Kind.TRANSACTIONS, -_bytes_of(transaction))
         return transaction
+
+
+def _bytes_of(transaction: Transaction) -> int:
+    """What a local one takes, without what it holds."""
+    return TRANSACTION_BYTES + len(transaction.name)

@@ -13,6 +13,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 from operator import attrgetter, itemgetter
 
 from tandemmq.broker.core.delivery import Delivery, Entry, Subscription, volatile_entry
+from tandemmq.broker.core.memory import BROWSED_BYTES, Kind
 from tandemmq.broker.core.queue.ordering import in_order
 from tandemmq.broker.core.queue.priorities import KEY_BITS, key_of, priority_of
 from tandemmq.broker.core.settings import EngineSettings
@@ -40,9 +41,10 @@ def not_placed(
 
 def in_order_of_queue(
     entries: Iterable[Entry], behind: Iterable[tuple[int, Entry]], pace: Pace, *, is_prioritized: bool
-) -> Work[Iterator[tuple[int, Entry]]]:
+) -> Work[tuple[Iterator[tuple[int, Entry]], list[Entry]]]:
     """What is not stored, in order, each with the key of the last stored message before it as far as memory knows
-    (``key_of``). ``entries`` have a position; what is ``behind`` them (``not_placed``) not yet."""
+    (``key_of``); and all of it once more. ``entries`` have a position; what is ``behind`` them (``not_placed``) not
+    yet."""
     found: list[tuple[int, Entry]] = []
     key = 0
     for entry in (yield from in_order(entries, _position, pace)):
@@ -58,7 +60,8 @@ def in_order_of_queue(
         found.append(pair)
         if pace.is_full():
             yield
-    return (yield from in_order(found, _first, pace))
+    kept = [entry for _, entry in found]
+    return (yield from in_order(found, _first, pace)), kept
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -80,6 +83,8 @@ class Browse:
     _: KW_ONLY
     is_prioritized: InitVar[bool] = False
     is_page_asked: bool = field(default=False, init=False)
+    # What it keeps in memory, counted once each: ``volatile``.
+    kept: deque[Entry] = field(default_factory=deque, init=False)
     _after: int = field(default=0, init=False)
     _level: int | None = field(init=False)
     _left: int = field(init=False)
@@ -96,6 +101,26 @@ class Browse:
         self._next = next(self._unstored, None)
         if not self._left and self._next is not None:
             self._coming = self._volatile_before(None)
+
+    def keep(self, entries: Iterable[Entry], pace: Pace) -> Work[None]:
+        """These are kept in memory for it until ``let_go``: its client pays the places, and the messages count as long
+        as anybody has them."""
+        holder = self.subscription.outlet.holder
+        for entry in entries:
+            self.kept.append(entry)
+            holder.memory.take(entry.message, entry.weight, 0)
+            holder.add(Kind.STATE, BROWSED_BYTES)
+            if pace.is_full():
+                yield
+
+    def let_go(self, pace: Pace) -> Work[None]:
+        """It is over. To be called once, when it is asked for nothing more."""
+        holder = self.subscription.outlet.holder
+        while self.kept:
+            holder.memory.give(self.kept.popleft().message, 0)
+            holder.add(Kind.STATE, -BROWSED_BYTES)
+            if pace.is_full():
+                yield
 
     @property
     def is_over(self) -> bool:

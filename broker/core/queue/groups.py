@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from tandemmq.broker.core.delivery import Entry, Subscription
+from tandemmq.broker.core.memory import GROUP_BYTES, Kind, Memory
 from tandemmq.broker.core.slices import Pace, Work
 
 GROUPS_MAX = 100_000
@@ -35,9 +36,11 @@ class _Group:
 @dataclass(slots=True, eq=False, repr=False)
 class Groups:
     """The owner of each group. Bounded: the group unused for longest, with nothing that waits or is unacknowledged, is
-    forgotten; its next message finds an owner anew."""
+    forgotten; its next message finds an owner anew. So it is where there is no memory for one more."""
 
     groups_max: int = GROUPS_MAX
+    memory: Memory | None = None
+    bytes: int = field(default=0, init=False)  # so much counts there
     _groups: OrderedDict[str, _Group] = field(default_factory=OrderedDict, init=False)
     _owned: dict[Subscription, set[str]] = field(default_factory=dict, init=False)
     _turn: int = field(default=0, init=False)
@@ -64,9 +67,11 @@ class Groups:
         if group is None or group.owner not in takers:
             owner = self._choose(best)
             if group is None:
-                if len(groups) >= self.groups_max:
+                memory = self.memory
+                if len(groups) >= self.groups_max or (memory is not None and not memory.has_room_for_state):
                     self._forget_one()
                 group = groups[name] = _Group(owner)
+                self._count(_bytes_of(name))
             else:
                 groups.move_to_end(name)
                 self._disown(name, group)
@@ -96,7 +101,19 @@ class Groups:
         if self._owned:
             return self._free(owner, names, waiting)
         groups, self._groups = self._groups, OrderedDict()
+        self._count(-self.bytes)
         return _empty(groups, names)
+
+    def end(self) -> None:
+        """Nothing is asked of it any more."""
+        self._groups = OrderedDict()
+        self._owned = {}
+        self._count(-self.bytes)
+
+    def _count(self, more: int) -> None:
+        self.bytes += more
+        if self.memory is not None:
+            self.memory.add(Kind.STATE, more)
 
     def _free(self, owner: Subscription, names: set[str], waiting: Iterable[Entry]) -> Work[None]:
         pace = Pace()
@@ -110,6 +127,7 @@ class Groups:
             group = self._groups.get(name)
             if group is not None and group.owner is owner:  # it has no other owner by now
                 del self._groups[name]
+                self._count(-_bytes_of(name))
             if pace.is_full():
                 yield
 
@@ -160,6 +178,7 @@ class Groups:
 
     def _end(self, name: str) -> None:
         group = self._groups.pop(name)
+        self._count(-_bytes_of(name))
         self._disown(name, group)
 
     def _disown(self, name: str, group: _Group) -> None:
@@ -176,6 +195,10 @@ class Groups:
                 self._end(name)
                 return
             self._groups.move_to_end(name)
+
+
+def _bytes_of(name: str) -> int:
+    return GROUP_BYTES + len(name)
 
 
 def _empty(groups: OrderedDict[str, _Group], names: set[str]) -> Work[None]:

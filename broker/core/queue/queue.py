@@ -9,7 +9,9 @@ from itertools import chain
 from operator import attrgetter
 
 from tandemmq.broker.core.delivery import Delivery, Entry, Subscription
+from tandemmq.broker.core.memory import QUEUE_LINK_BYTES, TAKER_BYTES, Kind, Memory
 from tandemmq.broker.core.queue.browse import Browse, in_order_of_queue, not_placed
+from tandemmq.broker.core.queue.choices import Choices
 from tandemmq.broker.core.queue.lanes import LOOKED_AT_MAX, with_space
 from tandemmq.broker.core.queue.likeness import Likeness
 from tandemmq.broker.core.queue.priorities import KEY_BITS
@@ -29,6 +31,11 @@ _position = attrgetter("position")
 _weight = attrgetter("weight")
 
 
+def _link_bytes(subscription: Subscription) -> int:
+    """What its place in a queue takes, beside its selector."""
+    return QUEUE_LINK_BYTES if subscription.selector is None else QUEUE_LINK_BYTES + TAKER_BYTES
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Queue(Window):
     """One queue: its window, and those who take from it."""
@@ -46,6 +53,7 @@ class Queue(Window):
     dequeued: int = field(default=0, init=False)
     _likeness: Likeness = field(default_factory=Likeness, init=False)
     _turn: int = field(default=0, init=False)
+    _choices: Choices | None = field(default=None, init=False)  # as soon as a consumer has a selector
     # It keeps its routes until fewer wait, whether it needs them or not.
     _is_long: bool = field(default=False, init=False)
 
@@ -96,9 +104,15 @@ class Queue(Window):
         self._recall()
         self._reroute(newcomers=consumers)
 
-    def open(self, subscription: Subscription) -> None:
-        """``subscription`` takes part from now on, or when the queue is not paused any more."""
-        subscription.queues[self] = None
+    def open(self, subscription: Subscription, payer: Memory | None = None) -> None:
+        """``subscription`` takes part from now on, or when the queue is not paused any more. ``payer``: where that
+        counts; None: for its client."""
+        counted = subscription.queues[self] = payer or subscription.outlet.holder
+        counted.add(Kind.STATE, _link_bytes(subscription))
+        if subscription.selector is not None:
+            if self._choices is None:
+                self._choices = Choices(self.share.memory)
+            self._choices.joined(subscription.selector, counted)
         if self._set_aside is not None and not subscription.takes_paused:
             self._set_aside.append(subscription)
             return
@@ -112,6 +126,11 @@ class Queue(Window):
             self.routes.join(subscription)
 
     def close(self, subscription: Subscription, came_back: deque[Entry] | None = None) -> Work[None]:
+        counted = subscription.queues.pop(self, None)
+        if counted is not None:
+            counted.add(Kind.STATE, -_link_bytes(subscription))
+            if subscription.selector is not None and self._choices is not None:
+                self._choices.left(subscription.selector, counted)
         is_consumer = subscription in self.consumers
         if is_consumer:
             self.consumers.remove(subscription)
@@ -156,8 +175,10 @@ class Queue(Window):
         if pace.is_full(1 + count // COPIED):
             yield
         every = chain.from_iterable(entries), chain.from_iterable(behind)
-        volatile = yield from in_order_of_queue(*every, pace, is_prioritized=self.is_prioritized)
-        return Browse(subscription, self.owner, self._settings, volatile, count, is_prioritized=self.is_prioritized)
+        volatile, kept = yield from in_order_of_queue(*every, pace, is_prioritized=self.is_prioritized)
+        browse = Browse(subscription, self.owner, self._settings, volatile, count, is_prioritized=self.is_prioritized)
+        yield from browse.keep(kept, pace)
+        return browse
 
     def _is_of_this(self, entry: Entry) -> bool:
         return entry.queue is self
@@ -170,6 +191,8 @@ class Queue(Window):
         self._is_long = self._gathers > GATHERED_MAX
         if not self._needs_routes:
             self._gather()
+            if routes is not None:
+                routes.end_groups()
             self.routes = None
             return
         if routes is None:
@@ -364,6 +387,7 @@ class Queue(Window):
         entries = [*self.expired, *self.ready, *self.returned.entries(), *self.levels.take_all()]
         if self.routes is not None:
             entries += self.routes.clear()
+            self.routes.end_groups()
         self.expired.clear()
         self.ready.clear()
         self.ready_weight = 0

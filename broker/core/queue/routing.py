@@ -68,6 +68,13 @@ class Routes:
     _recalled: dict[int, int] = field(default_factory=dict, init=False)
     _recalled_weight: int = field(default=0, init=False)
 
+    def __post_init__(self) -> None:
+        self._lanes.groups.memory = self._share.memory
+
+    def end_groups(self) -> None:
+        """Nothing is asked of it any more."""
+        self._lanes.groups.end()
+
     def set_consumers(self, consumers: list[Subscription], newcomers: Iterable[Subscription]) -> None:
         """From now on these. What waits is to be placed anew."""
         self._lanes.set_consumers(consumers)

@@ -5,5 +5,6 @@ and where it differs from Classic.
 """
 
 from tandemmq.broker.core.selector.compiling import Selector, compile_selector, is_quick, prepare
+from tandemmq.broker.core.selector.grammar import count_words
 
-__all__ = ["Selector", "compile_selector", "is_quick", "prepare"]
+__all__ = ["Selector", "compile_selector", "count_words", "is_quick", "prepare"]

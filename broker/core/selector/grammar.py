@@ -130,6 +130,11 @@ def read(text: str, is_classic: bool) -> Tree[Token]:
     return tree
 
 
+def count_words(text: str) -> int:
+    """How many names, numbers, texts and signs a selector has, at most."""
+    return sum(1 for _ in _TOKENS.finditer(text))
+
+
 def without_comments(text: str) -> str:
     """``text`` with blanks in the place of its comments, in time in proportion to its length.
 

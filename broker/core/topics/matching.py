@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Collection
 from operator import attrgetter
+from typing import Any
 
 from tandemmq.broker.core.delivery import Subscription
+from tandemmq.broker.core.memory import AUDIENCE_BYTES, MEMBER_BYTES, Kind, Memory
 from tandemmq.broker.core.names import Pattern
+from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.trie import PatternTrie
 from tandemmq.store.records.message import Destination
+
+# So many members of audiences are looked through in the time of an item of a step.
+_MEMBERS = 64
+# So many audiences that ended are remembered for a subscription, and as many as it is in.
+_ENDED = 64
 
 
 class Watch:
@@ -27,13 +36,54 @@ _NUMBERS = itertools.count()
 _number = attrgetter("number")
 
 
+class Audience:
+    """The subscriptions that take part in a topic by their patterns. ``topics``: how many topics have this one: all
+    that have the same subscriptions share it. So a subscription and a topic take nothing for each other: 600
+    subscriptions in 6,000 topics are one tuple. 0: it is for one message, because there is no memory to keep it."""
+
+    __slots__ = ("expensive", "members", "number", "topics")
+
+    def __init__(self, members: tuple[Subscription, ...]) -> None:
+        self.number = 0  # as Watching knows it
+        self.topics = 0
+        self.set_members(members)
+
+    def set_members(self, members: tuple[Subscription, ...]) -> None:
+        self.members: tuple[Any, ...] = members  # Subscriptions, of the kind that topics have
+        self.expensive = sum(each.is_expensive for each in members)
+
+    @property
+    def bytes(self) -> int:
+        return AUDIENCE_BYTES + MEMBER_BYTES * len(self.members)
+
+
+NO_AUDIENCE = Audience(())
+
+
+class _Places:
+    """The numbers of the audiences that one subscription is in, and of some that ended. ``count``: those that did
+    not. A number takes eight bytes: a dictionary would take ten times as much for each pair."""
+
+    __slots__ = ("count", "numbers")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.numbers = array("Q")
+
+
 class Watching:
     """The patterns for one kind of destination. ``version``: how many have come so far."""
 
-    __slots__ = ("_patterns", "version")
+    __slots__ = ("_audiences", "_by_members", "_memory", "_number", "_patterns", "_places", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory) -> None:
         self._patterns: PatternTrie[Watch] = PatternTrie()
+        self._memory = memory
+        self._audiences: dict[int, Audience] = {}
+        self._number = 0  # of the latest of these
+        self._places: dict[Subscription, _Places] = {}
+        # Of each members one of the audiences, which topics take that come to have the same.
+        self._by_members: dict[tuple[Subscription, ...], Audience] = {}
         self.version = 0
 
     def add(self, pattern: Pattern, watch: Watch) -> None:
@@ -41,9 +91,109 @@ class Watching:
         self.version += 1
 
     def remove(self, pattern: Pattern, watch: Watch) -> None:
-        """KeyError when it is not there."""
+        """KeyError when it is not there. ``forget`` follows when all patterns of its subscription are removed."""
         self._patterns.remove(pattern, watch)
 
     def of(self, name: str) -> list[Watch]:
         """Those with a pattern that matches ``name``, each as often as it has one, the oldest first."""
         return sorted(self._patterns.matching(name), key=_number)
+
+    # ---- audiences
+
+    def audience(self, topic: Destination, former: Audience, named: Collection[Subscription]) -> Audience:
+        """Who takes part in ``topic`` now, but for those ``named``, who do so anyway. ``former``: who did when it was
+        last asked, which ``topic`` gives up."""
+        members = dict.fromkeys(each for each in former.members if each.is_open)
+        for watch in self.of(topic.name):
+            subscription = watch.subscription
+            is_new = subscription.is_open and subscription not in members and subscription not in named
+            if is_new and watch.may_read(topic):
+                members[subscription] = None
+        key = tuple(members)
+        if former.topics and key == former.members:
+            return former
+        self.leave(former)
+        if not key:
+            return NO_AUDIENCE
+        found = self._by_members.get(key)
+        if found is None:
+            found = Audience(key)
+            if not self._memory.has_room_for_state:
+                return found
+            self._begin(found)
+        found.topics += 1
+        return found
+
+    def leave(self, audience: Audience) -> None:
+        """One of its topics has it no more."""
+        if audience.topics:
+            audience.topics -= 1
+            if not audience.topics:
+                self._end(audience)
+
+    def forget(self, subscription: Subscription) -> Work[None]:
+        """``subscription``, which is not open any more and has no pattern, leaves all audiences, in steps; so do all
+        others of these that are not open: clients end with many subscriptions at once."""
+        places = self._places.get(subscription)
+        if places is None:
+            return
+        pace = Pace()
+        for number in places.numbers:
+            if not places.count:
+                return
+            audience = self._audiences.get(number)
+            items = 1
+            if audience is not None:
+                items += len(audience.members) // _MEMBERS
+                if subscription in audience.members:
+                    self._let_go(audience)
+            if pace.is_full(items):
+                yield
+
+    def _let_go(self, audience: Audience) -> None:
+        """Its members that are not open any more leave it."""
+        former = audience.members
+        self._take_out(audience)
+        audience.set_members(tuple(each for each in former if each.is_open))
+        if audience.members:
+            self._by_members.setdefault(audience.members, audience)
+            self._memory.add(Kind.STATE, audience.bytes)
+        else:
+            audience.topics = 0
+            del self._audiences[audience.number]
+        for each in former:
+            if not each.is_open:
+                self._left(each)
+
+    def _begin(self, audience: Audience) -> None:
+        self._number = number = audience.number = self._number + 1
+        self._audiences[number] = audience
+        self._by_members[audience.members] = audience
+        self._memory.add(Kind.STATE, audience.bytes)
+        for each in audience.members:
+            places = self._places.get(each)
+            if places is None:
+                places = self._places[each] = _Places()
+            places.numbers.append(number)
+            places.count += 1
+
+    def _end(self, audience: Audience) -> None:
+        del self._audiences[audience.number]
+        self._take_out(audience)
+        for each in audience.members:
+            self._left(each)
+
+    def _take_out(self, audience: Audience) -> None:
+        """It does not count, and no topic comes to have it."""
+        if self._by_members.get(audience.members) is audience:
+            del self._by_members[audience.members]
+        self._memory.add(Kind.STATE, -audience.bytes)
+
+    def _left(self, subscription: Subscription) -> None:
+        """``subscription`` is in one audience less."""
+        places = self._places[subscription]
+        places.count -= 1
+        if not places.count:
+            del self._places[subscription]
+        elif len(places.numbers) > 2 * places.count + _ENDED and subscription.is_open:
+            places.numbers = array("Q", [each for each in places.numbers if each in self._audiences])

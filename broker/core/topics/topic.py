@@ -7,18 +7,19 @@ counted. A durable subscription is a queue of the store, with one consumer at a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.charging import ASKING, takes
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, Selector, Subscription, volatile_entry
+from tandemmq.broker.core.memory import PENDING_BYTES, TOPIC_LINK_BYTES, Kind
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import ITEMS, WEIGHED_BYTES, Pace, Work
 from tandemmq.broker.core.topics.eviction import Eviction
-from tandemmq.broker.core.topics.matching import Watching
+from tandemmq.broker.core.topics.matching import NO_AUDIENCE, Audience, Watching
 from tandemmq.broker.core.topics.recovery import Kept
 from tandemmq.store.operations import Page
 from tandemmq.store.records.message import Destination, Message
@@ -27,7 +28,8 @@ from tandemmq.store.records.message import Destination, Message
 @dataclass(slots=True, eq=False, repr=False)
 class TopicSubscription(Subscription):
     """A plain subscription of a topic, or (a wildcard) of several. ``pending`` waits for credit or for its socket;
-    ``unsifted``, which is newer, for its selector to be asked, where that takes time. ``dropped`` counts losses."""
+    ``unsifted``, which is newer, for its selector to be asked, where that takes time. ``dropped`` counts losses.
+    ``topics`` are those that it names."""
 
     settings: InitVar[EngineSettings]
     _: KW_ONLY
@@ -55,15 +57,16 @@ class TopicSubscription(Subscription):
         self._unsifted_max = settings.topic_pending_messages
         self._bytes_max = settings.topic_pending_bytes
 
-    def hold(self, entry: Entry) -> None:
-        """``entry`` waits; the oldest go when there are too many, or too much is held for its client. Nothing waits for
-        who is gone."""
+    def hold(self, entry: Entry) -> int:
+        """``entry`` waits; the oldest go when there are too many, or too much is held for its client: how many went.
+        Nothing waits for who is gone."""
         if not self.is_open:
-            return
+            return 0
+        dropped = self.dropped
         pending = self.pending
         pending.append(entry)
         self.pending_bytes += entry.weight
-        self.keep(entry)
+        self.keep(entry, PENDING_BYTES)
         # The newest is never dropped, however big it is.
         while len(pending) > 1 and (
             len(pending) > self._messages_max or self.pending_bytes > self._bytes_max or not self._holder.has_space
@@ -72,17 +75,19 @@ class TopicSubscription(Subscription):
             self.dropped += 1
             if self.on_drop is not None:
                 self.on_drop(self, lost.message)
+        return self.dropped - dropped
 
-    def put_off(self, entry: Entry) -> None:
+    def put_off(self, entry: Entry) -> int:
         """Its selector is asked about ``entry`` later, at its own client's expense. The oldest go when there are too
         many. No limit of a policy applies, because the client is not slow. The loss is not reported, because the
-        selector may not take the message."""
+        selector may not take the message. Returns how many went."""
         if not self.is_open:
-            return
+            return 0
+        dropped = self.dropped
         unsifted = self.unsifted
         unsifted.append(entry)
         self.unsifted_bytes += entry.weight
-        self.keep(entry)
+        self.keep(entry, PENDING_BYTES)
         while len(unsifted) > 1 and (
             len(unsifted) > self._unsifted_max or self.unsifted_bytes > self._bytes_max or not self._holder.has_space
         ):
@@ -90,6 +95,7 @@ class TopicSubscription(Subscription):
             self.dropped += 1
         if len(unsifted) == 1:
             self._ask_for_sifting()
+        return self.dropped - dropped
 
     def recovered(self) -> None:
         """What it missed waits, and what came since follows."""
@@ -136,13 +142,13 @@ class TopicSubscription(Subscription):
         """The oldest waits no more."""
         entry = self.pending.popleft()
         self.pending_bytes -= entry.weight
-        self.let_go(entry)
+        self.let_go(entry, PENDING_BYTES)
         return entry
 
     def _next_unsifted(self) -> Entry:
         entry = self.unsifted.popleft()
         self.unsifted_bytes -= entry.weight
-        self.let_go(entry)
+        self.let_go(entry, PENDING_BYTES)
         return entry
 
     def let_go_of_all(self, pace: Pace) -> Work[None]:
@@ -268,13 +274,14 @@ class DurableSubscription(Queue):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Topic:
-    """One topic: its plain subscriptions, and its durable ones by key."""
+    """One topic: its plain subscriptions (those that name it, and the audience that has patterns for it), and its
+    durable ones by key."""
 
     destination: Destination
     _watching: Watching
     kept: Kept | None = None  # for who asks for what was sent before
-    _subscribers: dict[TopicSubscription, None] = field(default_factory=dict, init=False)
-    _audience: tuple[TopicSubscription, ...] | None = field(default=None, init=False)
+    _named_by: dict[TopicSubscription, None] = field(default_factory=dict, init=False)
+    _matched: Audience = field(default=NO_AUDIENCE, init=False)
     _version: int = field(default=0, init=False)  # of what is watched for, when it was last asked
     # Very many durable subscriptions are to have a part in it; who sends there makes the steps of that first.
     beginning: Work[None] | None = field(default=None, init=False)
@@ -288,7 +295,7 @@ class Topic:
     is_wide: bool = field(default=False, init=False)
     # Subscriptions whose selectors may take a part of a step: durable ones, and plain ones.
     _expensive: int = field(default=0, init=False)
-    expensive: int = field(default=0, init=False)
+    _expensive_plain: int = field(default=0, init=False)
 
     @property
     def owner(self) -> int:
@@ -300,34 +307,42 @@ class Topic:
 
     @property
     def subscribers(self) -> Collection[TopicSubscription]:
-        """The plain ones, in the order in which they came. Those with wildcards join when it is next asked: a pattern
-        that matches a hundred thousand topics costs each of them one check."""
-        if self._version != self._watching.version:
-            self._version = self._watching.version
-            for watch in self._watching.of(self.destination.name):
-                subscription = watch.subscription
-                assert isinstance(subscription, TopicSubscription), "topics have subscriptions of their own"
-                if subscription not in self._subscribers and watch.may_read(self.destination):
-                    self.open(subscription)
-        return self._subscribers.keys()
+        """The plain ones: those that name it, in the order in which they came, and those with wildcards. These join
+        when it is next asked: a pattern that matches a hundred thousand topics costs each of them one check."""
+        matched = self._matched
+        if self._version != self._watching.version and not self.is_dropped:
+            matched = self._watching.audience(self.destination, matched, self._named_by)
+            is_kept = matched.topics or matched is NO_AUDIENCE
+            self._matched = matched if is_kept else NO_AUDIENCE
+            if is_kept:
+                self._version = self._watching.version
+        if not matched.members:
+            return self._named_by.keys()
+        return (*self._named_by, *matched.members) if self._named_by else matched.members
 
     def open(self, subscription: TopicSubscription) -> None:
+        """``subscription`` names it."""
         subscription.topics[self] = None
-        self._subscribers[subscription] = None
-        self.expensive += _is_expensive(subscription.selector)
-        self._audience = None
-
-    def let_go(self, subscription: TopicSubscription) -> None:
-        """``subscription`` goes on without this topic, and keeps what it was given there."""
-        del self._subscribers[subscription]
-        self.expensive -= _is_expensive(subscription.selector)
-        self._audience = None
+        subscription.outlet.holder.add(Kind.STATE, TOPIC_LINK_BYTES)
+        self._named_by[subscription] = None
+        self._expensive_plain += subscription.is_expensive
 
     def close(self, subscription: TopicSubscription) -> None:
-        """``subscription`` ends."""
-        self.let_go(subscription)
-        self.dropped += subscription.dropped
-        subscription.dropped = 0
+        """``subscription``, which names it, ends; or goes on without this topic, and keeps what it was given there."""
+        del self._named_by[subscription]
+        del subscription.topics[self]
+        subscription.outlet.holder.add(Kind.STATE, -TOPIC_LINK_BYTES)
+        self._expensive_plain -= subscription.is_expensive
+
+    def drop(self) -> None:
+        """It is deleted."""
+        self.is_dropped = True
+        if self.kept is not None:
+            self.kept.clear()
+        for subscription in list(self._named_by):
+            self.close(subscription)
+        self._watching.leave(self._matched)
+        self._matched = NO_AUDIENCE
 
     def add_durable(self, durable: DurableSubscription) -> None:
         durable.topic = self
@@ -345,6 +360,11 @@ class Topic:
     def _changed(self) -> None:
         self._owners = None
         self.is_wide = self._expensive > 0 or len(self.durables) > ITEMS
+
+    @property
+    def expensive(self) -> int:
+        """How many of its plain subscribers have selectors that may take a part of a step."""
+        return self._expensive_plain + self._matched.expensive
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -400,7 +420,7 @@ class Topic:
             selector = subscription.selector
             if selector is not None:
                 if subscription.unsifted or subscription.is_recovering:
-                    subscription.put_off(entry)
+                    self.dropped += subscription.put_off(entry)
                     continue
                 if selector.is_cheap:
                     if not selector.matches(message):
@@ -408,25 +428,12 @@ class Topic:
                 else:
                     is_taken = ASKING.takes(selector, message, outlet.holder)
                     if is_taken is None:
-                        subscription.put_off(entry)
+                        self.dropped += subscription.put_off(entry)
                     if not is_taken:
                         continue
             if subscription.pending or subscription.credit <= 0 or not outlet.is_writable:
-                subscription.hold(entry)
+                self.dropped += subscription.hold(entry)
             else:
                 deliveries.append((subscription, subscription.hand(entry), entry))
         self.dispatched += len(deliveries)
         return deliveries
-
-    @property
-    def audience(self) -> Sequence[TopicSubscription]:
-        """Who subscribes now; the same object as long as they are the same."""
-        subscribers = self.subscribers
-        if self._audience is None:
-            self._audience = tuple(subscribers)
-        return self._audience
-
-    @property
-    def dropped_total(self) -> int:
-        """Messages that subscribers lost because they did not keep up, also of those that left."""
-        return self.dropped + sum(each.dropped for each in self._subscribers)

@@ -16,8 +16,10 @@ from tandemmq.broker.core import names
 from tandemmq.broker.core.virtual_destinations import VirtualTopic
 from tandemmq.store.records.message import Destination, DestinationKind
 
-# Of so many topics it is remembered what they feed where queues have wildcards.
+# Of so many topics it is remembered what they feed where queues have wildcards, and of so many queues in all:
+# 8 MB.
 REMEMBERED_MAX = 1_000
+REMEMBERED_QUEUES_MAX = 1_000_000
 
 
 class VirtualTopics:
@@ -63,7 +65,7 @@ class VirtualTopics:
 class _Feed:
     """The queues of one rule."""
 
-    __slots__ = ("_found", "_name", "_named", "_patterns", "_topics", "rule")
+    __slots__ = ("_found", "_name", "_named", "_patterns", "_remembered", "_topics", "rule")
 
     def __init__(self, rule: VirtualTopic) -> None:
         self.rule = rule
@@ -73,6 +75,11 @@ class _Feed:
         self._named: dict[str, dict[Destination, None]] = {}
         self._patterns: dict[Destination, names.Pattern] = {}
         self._found: dict[str, list[Destination]] = {}  # by topic, where there are patterns
+        self._remembered = 0  # queues in these
+
+    def _forget_found(self) -> None:
+        self._found.clear()
+        self._remembered = 0
 
     def fed_by(self, destination: Destination) -> str | None:
         """The name, or pattern, of the topics that feed it; None: none does."""
@@ -90,7 +97,7 @@ class _Feed:
         topic = self.fed_by(destination)
         if topic is None:
             return
-        self._found.clear()
+        self._forget_found()
         if names.is_wildcard(topic):
             self._patterns[destination] = names.Pattern(topic)
         else:
@@ -100,7 +107,7 @@ class _Feed:
         topic = self.fed_by(destination)
         if topic is None:
             return
-        self._found.clear()
+        self._forget_found()
         self._patterns.pop(destination, None)
         named = self._named.get(topic)
         if named is not None:
@@ -115,10 +122,13 @@ class _Feed:
             return self._named.get(topic, ())
         found = self._found.get(topic)
         if found is None:
-            if len(self._found) >= REMEMBERED_MAX:
-                self._found.clear()
-            found = self._found[topic] = [
+            found = [
                 *self._named.get(topic, ()),
                 *(destination for destination, pattern in self._patterns.items() if pattern.matches(topic)),
             ]
+            self._remembered += len(found)
+            if len(self._found) >= REMEMBERED_MAX or self._remembered > REMEMBERED_QUEUES_MAX:
+                self._forget_found()
+                self._remembered = len(found)
+            self._found[topic] = found
         return found

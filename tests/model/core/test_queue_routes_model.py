@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.delivery import Entry, Subscription
-from tandemmq.broker.core.memory import WINDOWS_PERCENT, Memory
+from tandemmq.broker.core.memory import WINDOWS_PERCENT, Kind, Memory
 from tandemmq.broker.core.queue import routing
 from tandemmq.broker.core.queue.lanes import exclusive
 from tandemmq.broker.core.queue.queue import Queue
@@ -274,10 +274,14 @@ class RoutesMachine(RuleBasedStateMachine):
             if self.channel:
                 self.durable(1)
         assert (self.is_gone, self.stored, self.queue.count) == (set(self.visible), {}, 0)
-        assert (self.queue.skipped.count, self.memory.used, self.queue.share.used) == (0, 0, 0)
         routes = self.queue.routes
+        # Groups have owners as long as the queue is there.
+        messages = self.memory.used - self.memory.by_kind[Kind.STATE]
+        assert (self.queue.skipped.count, messages, self.queue.share.used) == (0, 0, 0)
         assert routes is None or (routes.count, routes.weight, routes._out) == (0, 0, set())
         assert self.queue.ready_weight == 0
+        at_once(self.queue.drop())
+        assert self.memory.used == 0
 
 
 class PlentyMachine(RoutesMachine):

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from tandemmq.bench.__main__ import main
 from tandemmq.bench.curves import picture
 from tandemmq.bench.growth import SUBJECTS, each, growth
+from tandemmq.bench.pairs import is_counted, pairs
 from tandemmq.bench.scenarios import SCENARIOS
 from tandemmq.bench.scrape import CASES, scrape, table
 
@@ -79,6 +80,22 @@ def test_a_picture_has_a_curve_for_each_subject_with_a_figure() -> None:
     lines = ElementTree.fromstring(picture(steps)).findall("{http://www.w3.org/2000/svg}polyline")
     assert len(lines) == 4  # of no bytes there is none
     assert len(lines[0].get("points", "").split()) == 3
+
+
+# ---- The scenario of pairs on a real broker
+
+
+@pytest.mark.thorough
+def test_what_pairs_take_is_counted() -> None:
+    said: list[str] = []
+    assert not pairs(["topics", "named-queues"], said.append)["has_failed"], said
+
+
+@pytest.mark.parametrize(
+    ("used", "counted", "expected"), [(0, 8, True), (0, 9, False), (100, 80, True), (100, 79, False), (100, 121, False)]
+)
+def test_counted_is_what_is_near_enough(used: int, counted: int, expected: bool) -> None:
+    assert is_counted(used << 20, counted << 20) is expected
 
 
 # ---- The scrape scenario on a real broker, by small steps

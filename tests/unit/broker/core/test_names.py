@@ -133,11 +133,15 @@ def test_what_is_gone_leaves_nothing() -> None:
     for number, name in enumerate(("A.B.C", "A.B", "A.B.D", "X")):
         names.add(name, number)
         patterns.add(Pattern(f"{name}.>"), number)
+    names.add(".".join("Y" * 250), 4)
+    assert names.count == 5, "a long name has one node, and one more where another leaves it"
+    names.remove(".".join("Y" * 250), 4)
     for number, name in enumerate(("A.B.C", "A.B", "A.B.D", "X")):
         names.remove(name, number)
         patterns.remove(Pattern(f"{name}.>"), number)
     assert names._root.is_empty
     assert patterns._root.is_empty
+    assert (names.count, patterns.count) == (0, 0)
     names.remove("A.B", 1)
     with pytest.raises(KeyError):
         patterns.remove(Pattern("A.B.>"), 1)

@@ -66,7 +66,8 @@ TOPICS = [f"VirtualTopic.{rest}" for rest in ("X", "A", "X.A", "X.A.X", "A.A")]
 def test_a_topic_feeds_the_queues_whose_names_match(changes: list[tuple[str, bool]], remembered: int) -> None:
     virtual = VirtualTopics()
     there: dict[str, None] = {}
-    before, virtual_topics.REMEMBERED_MAX = virtual_topics.REMEMBERED_MAX, remembered
+    before = virtual_topics.REMEMBERED_MAX, virtual_topics.REMEMBERED_QUEUES_MAX
+    virtual_topics.REMEMBERED_MAX, virtual_topics.REMEMBERED_QUEUES_MAX = remembered, 2 * remembered
     try:
         for name, is_new in changes:
             (virtual.know if is_new else virtual.forget)(queue(name))
@@ -78,7 +79,7 @@ def test_a_topic_feeds_the_queues_whose_names_match(changes: list[tuple[str, boo
                 wanted = [each for each in there if names.Pattern(each.split(".", 2)[2]).matches(topic)]
                 assert sorted(each.name for each in virtual.queues(topic)) == sorted(wanted)
     finally:
-        virtual_topics.REMEMBERED_MAX = before
+        virtual_topics.REMEMBERED_MAX, virtual_topics.REMEMBERED_QUEUES_MAX = before
     assert not virtual.queues("news")
 
 

@@ -63,6 +63,18 @@ ROUNDS = {
 }  # fmt: skip
 
 
+# What counts beside messages, in the module that counts it: constants, and functions.
+NOT_MESSAGES = {
+    "engine.clients": "CONNECTION", "engine.subscribe": "SUBSCRIPTION NAMED ID WORD",
+    "engine.declarations": "PRODUCER ID NAME", "engine.routing": "_bytes_of", "engine.transactions": "_bytes_of",
+    "core.destinations": "DESTINATION TOPIC NAME NODE PART WATCH _bytes_of_durable",
+    "core.queue.choices": "CHOICE",
+    "core.queue.queue": "QUEUE_LINK TAKER",
+    "core.queue.browse": "BROWSED", "core.queue.groups": "_bytes_of",
+    "core.topics.topic": "TOPIC_LINK", "core.topics.matching": "AUDIENCE MEMBER",
+}  # fmt: skip
+
+
 def shorten_steps(monkeypatch: pytest.MonkeyPatch, items: int) -> None:
     """A test fills each kind of step with a few messages."""
     for name, size in ({name: items * times for name, times in STEPS.items()} | ROUNDS).items():
@@ -310,9 +322,10 @@ _numbers = count(1)
 @pytest.fixture(autouse=True)
 def nothing_but_messages_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that tests can say how many messages fit."""
-    monkeypatch.setattr("tandemmq.broker.engine.clients.CONNECTION_BYTES", 0)
-    monkeypatch.setattr("tandemmq.broker.engine.subscribe.SUBSCRIPTION_BYTES", 0)
-    monkeypatch.setattr("tandemmq.broker.core.destinations.DESTINATION_BYTES", 0)
+    for module, names in NOT_MESSAGES.items():
+        for name in names.split():
+            what = (name, lambda each: 0) if name.startswith("_") else (f"{name}_BYTES", 0)
+            monkeypatch.setattr(f"tandemmq.broker.{module}.{what[0]}", what[1])
 
 
 class Harness:
