@@ -29,6 +29,9 @@ SHARED_ENTRY_BYTES = 200
 PENDING_BYTES = 8
 # What these take by themselves, with their names and their places in dictionaries.
 CONNECTION_BYTES = 16_000  # of MQTT 12,600, of STOMP and OpenWire 7,000 to 8,000
+# What TLS takes for a connection, and how many buffers it keeps that are as long as the longest that it read at once.
+TLS_BYTES = 42_000
+TLS_BUFFERS = 2
 SUBSCRIPTION_BYTES = 2_000
 DESTINATION_BYTES = 4_600
 TOPIC_BYTES = 1_500
