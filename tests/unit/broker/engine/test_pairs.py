@@ -354,6 +354,22 @@ def test_a_client_that_is_no_operator_browses_only_what_there_is_memory_for(
     assert ["fill the memory" in each for each in client.errors] == [True] * refused
 
 
+def test_a_browser_whose_client_leaves_while_it_lets_go_gives_back_what_it_took_once(make_harness: Any) -> None:
+    harness = make_harness()
+    client, sender = harness.client(), harness.client()
+    sender.send_all(range(40), queue("a.0"), persistent=False).turn()
+    budget = harness.engine.memory
+    before = budget.used - client.holder.by_kind[Kind.STATE]
+    shorten_steps(harness.patch, 1)
+    client.subscribe("x", queue("a.0"), AckMode.AUTO, is_browser=True, prefetch=100)
+    while len(client.bodies) < 40:
+        harness.turn(1)
+    harness.turn(8)
+    assert not client.session.nothings, "it lets go in steps"
+    client.vanish()
+    assert budget.used == before
+
+
 def test_a_durable_subscription_that_may_not_begin_anew_is_still_there(make_harness: Any) -> None:
     harness = make_harness()
     client = harness.client("c")
