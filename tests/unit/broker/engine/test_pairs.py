@@ -13,6 +13,7 @@ from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.slices import at_once
+from tandemmq.broker.core.topics.matching import Watching
 from tandemmq.broker.engine.inventory import Query
 from tandemmq.store.records.message import Destination, DestinationKind
 
@@ -266,6 +267,18 @@ def test_who_leaves_looks_at_its_own_audiences_once(make_harness: Any, own: str,
     assert steps.count <= (10 if leaving == 1 else 200)
     left = [len(each.subscribers) for each in harness.destinations.topics()]
     assert sum(left) == (59 if leaving == 1 else 0)
+
+
+def test_a_subscription_that_joins_one_topic_leaves_the_places_of_the_others_as_they_are(make_harness: Any) -> None:
+    """Else each that comes costs as much as all that are there, each time the topic is asked."""
+    harness = make_harness()
+    client = harness.client()
+    target = harness.destinations.topic(topic("a.0"), None)
+    left = harness.count(Watching, "_left")
+    for number in range(60):
+        client.subscribe(f"{number}", topic(ALL), AckMode.AUTO)
+        assert len(target.subscribers) == number + 1
+    assert left.count == 0
 
 
 def test_what_a_subscription_with_wildcards_loses_counts_once_for_its_topic(make_harness: Any) -> None:
