@@ -99,7 +99,8 @@ class Watching:
 
     def audience(self, topic: Destination, former: Audience, named: Collection[Subscription]) -> Audience:
         """Who takes part in ``topic`` now, but for those ``named``, who do so anyway. ``former``: who did when it was
-        last asked, which ``topic`` gives up."""
+        last asked, which ``topic`` gives up, unless there is no memory to keep what is returned: those need not be
+        asked again whether they may read."""
         members = dict.fromkeys(each for each in former.members if each.is_open)
         stayed = len(members)
         for watch in self.of(topic.name):
@@ -111,16 +112,18 @@ class Watching:
         if former.topics and key == former.members:
             return former
         found = self._by_members.get(key) if key else NO_AUDIENCE
-        if found is None and self._memory.has_room_for_state:
+        if found is None:
+            if not self._memory.has_room_for_state:
+                return Audience(key)
             if former.topics == 1:  # no other topic has it: whoever stays need not be looked at
                 self._change(former, key, key[stayed:])
                 return former
             found = Audience(key)
             self._begin(found)
-        if found is not None and key:
+        if key:
             found.topics += 1
         self.leave(former)  # at last: those who are in both keep their places
-        return found or Audience(key)
+        return found
 
     def leave(self, audience: Audience) -> None:
         """One of its topics has it no more."""

@@ -15,6 +15,7 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.core.topics.matching import Watching
 from tandemmq.broker.engine.inventory import Query
+from tandemmq.broker.engine.subscribe import Subscriber
 from tandemmq.store.records.message import Destination, DestinationKind
 
 from .conftest import Client, Harness, advisor, shorten_steps
@@ -219,11 +220,15 @@ def test_who_would_make_too_many_pairs_is_refused_and_leaves_nothing(
 def test_without_memory_topics_find_their_subscribers_for_each_message(make_harness: Any) -> None:
     harness = make_harness()
     client, sender = harness.client(), harness.client()
+    asked = harness.count(Subscriber, "_may_read")
     client.subscribe("x", topic(ALL), AckMode.AUTO)
     make_topics(harness)
     budget = harness.engine.memory
     before, budget.limit = budget.used, 1
     client.subscribe("y", topic(ALL), AckMode.AUTO)
+    asked.count = 0
+    assert [len(harness.destinations.topic(topic("a.0"), None).subscribers) for _ in "123"] == [2, 2, 2]
+    assert asked.count == 3, "only the one that came since is asked about"
     for number in range(3):
         sender.send(f"{number}", topic("a.0"), persistent=False)
     harness.turn()
