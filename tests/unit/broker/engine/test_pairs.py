@@ -240,6 +240,17 @@ def test_without_memory_topics_find_their_subscribers_for_each_message(make_harn
     assert (budget.used, before > 0) == (0, True)
 
 
+def test_topics_with_many_subscribers_are_a_step_of_the_figures_each(make_harness: Any) -> None:
+    harness = make_harness()
+    client = harness.client()
+    make_topics(harness)
+    harness.patch.setattr("tandemmq.broker.core.slices.ITEMS", 10)
+    steps = len(list(harness.engine.statistics()))
+    for number in range(640):
+        client.subscribe(f"{number}", topic(ALL), AckMode.AUTO)
+    assert len(list(harness.engine.statistics())) == steps + len(NAMES)
+
+
 def test_topics_with_the_same_subscribers_share_one_audience(make_harness: Any) -> None:
     harness = make_harness()
     client, other = harness.client(), harness.client()
