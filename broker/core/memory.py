@@ -46,7 +46,7 @@ WATCH_BYTES = 1_000
 # names; the part of a durable subscription in a topic; a destination that a client sends to.
 QUEUE_LINK_BYTES = 60
 TAKER_BYTES = 140
-CHOICE_BYTES = 420
+CHOICE_BYTES = 320
 TOPIC_LINK_BYTES = 120
 NAMED_BYTES = 250
 PART_BYTES = 5_300
