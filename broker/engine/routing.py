@@ -321,13 +321,16 @@ class Router(Part):
         if not client.is_there:
             return  # what it sent may go on when it is gone, and nobody would take this back
         holder = client.holder
+        is_counted = not client.is_acting  # who acts is forgotten when that is done, and does not end
         is_full = holder.by_kind[Kind.STATE] > holder.memory.held_max
         if is_full or len(client.may_send) >= MAY_SEND_REMEMBERED:
-            holder.add(Kind.STATE, -sum(map(_bytes_of, client.may_send)))
+            if is_counted:
+                holder.add(Kind.STATE, -sum(map(_bytes_of, client.may_send)))
             client.may_send.clear()
             client.targets.clear()
         client.may_send.add(destination)
-        holder.add(Kind.STATE, _bytes_of(destination))
+        if is_counted:
+            holder.add(Kind.STATE, _bytes_of(destination))
 
 
 def _bytes_of(destination: Destination) -> int:

@@ -113,7 +113,7 @@ class Watching:
             return former
         found = self._by_members.get(key) if key else NO_AUDIENCE
         if found is None:
-            if not self._memory.has_room_for_state:
+            if not self._memory.has_room_for_pairs:
                 return Audience(key)
             if former.topics == 1:  # no other topic has it: whoever stays need not be looked at
                 self._change(former, key, key[stayed:])

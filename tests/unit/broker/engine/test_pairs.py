@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tandemmq.broker.core import memory
-from tandemmq.broker.core.commands import AckMode, AddProducer
+from tandemmq.broker.core.commands import AckMode, AddProducer, Move
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.principal import Principal
@@ -16,6 +17,7 @@ from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.core.topics.matching import Watching
 from tandemmq.broker.engine.inventory import Query
 from tandemmq.broker.engine.subscribe import Subscriber
+from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, DestinationKind
 
 from .conftest import Client, Harness, advisor, shorten_steps
@@ -217,6 +219,17 @@ def test_who_would_make_too_many_pairs_is_refused_and_leaves_nothing(
     assert len(client.errors) == 1
 
 
+def test_messages_keep_out_no_consumer_that_would_take_them(make_harness: Any) -> None:
+    harness = make_harness()
+    client, sender = harness.client(), harness.client()
+    make_queues(harness)
+    sender.send("x" * 400_000, queue("a.0"), persistent=False).turn()
+    harness.patch.setattr(memory, "HELD_BYTES_MIN", memory.CONNECTION_BYTES)
+    harness.engine.memory.limit = harness.engine.memory.used
+    client.subscribe("x", queue(ALL), AckMode.AUTO).turn()
+    assert (client.errors, len(client.bodies)) == ([], 1)
+
+
 def test_without_memory_topics_find_their_subscribers_for_each_message(make_harness: Any) -> None:
     harness = make_harness()
     client, sender = harness.client(), harness.client()
@@ -349,6 +362,28 @@ def test_what_goes_on_for_a_client_that_is_gone_counts_nothing_for_it(make_harne
     assert not budget.used
 
 
+def send_later(client: Client) -> None:
+    client.send("m", topic("a.0"), properties={"AMQ_SCHEDULED_DELAY": 1_000})
+
+
+def move(client: Client) -> None:
+    client.subscribe("x", queue("a.0"), AckMode.CLIENT).send("m", queue("a.0")).turn()
+    found = client.last("m")
+    client.handle(Move("x", found.tag, altered(found.message, destination=queue("a.1")), "r")).unsubscribe("x")
+
+
+@pytest.mark.parametrize("do", [send_later, move])
+def test_what_the_broker_does_for_a_client_counts_nothing_when_it_is_done(make_harness: Any, do: Any) -> None:
+    harness = make_harness()
+    client = harness.client()
+    states = []
+    for _ in "123":
+        do(client)
+        harness.wait(2)
+        states.append(harness.engine.memory.by_kind[Kind.STATE])
+    assert states[0] == states[1] == states[2]
+
+
 def test_a_selector_of_a_queue_counts_for_the_client_that_came_first_then_for_nobody(make_harness: Any) -> None:
     harness = make_harness()
     first, second = clients = [harness.client(), harness.client()]
@@ -366,17 +401,18 @@ def test_a_selector_of_a_queue_counts_for_the_client_that_came_first_then_for_no
 
 
 @pytest.mark.parametrize(
-    ("persistent", "is_broker", "refused"), [(False, False, 1), (False, True, 0), (True, False, 0)]
+    ("persistent", "is_inside", "refused"), [(False, False, 1), (False, True, 0), (True, False, 0)]
 )
 def test_a_client_that_is_no_operator_browses_only_what_there_is_memory_for(
-    make_harness: Any, persistent: bool, is_broker: bool, refused: int
+    make_harness: Any, persistent: bool, is_inside: bool, refused: int
 ) -> None:
     """What is stored is not kept in memory for a browser."""
     harness = make_harness()
-    client, sender = harness.client(), harness.client()
+    engine = harness.engine
+    opened = partial(engine.opened_as, principal=Principal("o")) if is_inside else engine.opened
+    client, sender = Client(harness, "ID:o", opened), harness.client()
     for number in range(4):
         sender.send(f"{number}", queue("a.0"), persistent=persistent).turn()
-    client.client.principal = Principal("c", may_everything=is_broker)
     harness.patch.setattr(memory, "HELD_BYTES_MIN", memory.CONNECTION_BYTES + memory.BROWSED_BYTES)
     harness.engine.memory.limit = 1
     client.subscribe("x", queue("a.0"), AckMode.CLIENT, is_browser=True).turn()
