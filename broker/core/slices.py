@@ -20,8 +20,8 @@ Work = Generator[None, None, T]
 
 #: Of a dictionary's entries, destinations, subscribers, in one step.
 ITEMS = 256
-#: After so much time a step ends with the item that is under way, which may take as long: so it yields after 2 ms.
-STEP_SECONDS = 0.001
+#: After so much time a step ends with the item that is under way. That may take longer: see selector/effort.py.
+STEP_SECONDS = 0.0005
 #: Items between two looks at the clock: they take half a millisecond, or a few of them.
 LOOK = 64
 #: A message that a cheap selector is asked about is an item, and one more for so many bytes: its properties may have to

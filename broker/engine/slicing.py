@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: Of each turn, for all work of a loop together, and for one work while others wait; and one step more at most.
-TURN_SECONDS = 0.003
-SLICE_SECONDS = 0.001
+TURN_SECONDS = 0.0005
+SLICE_SECONDS = 0.0005
 #: While steps of works are made, another thread waits so long for the interpreter each time that it comes back from a
-#: call of the system: the storage thread does so some times for each receipt, and whoever waits for one is not to wait
-#: for that. Beside (broker/run.py) it is longer.
+#: call of the system. The storage thread does so some times for each receipt, and the client that waits for the receipt
+#: is not to wait for the steps. Otherwise it is longer (broker/run.py).
 SWITCH_SECONDS = 0.0001
 #: Work that took so much is long, and has its turn behind all that is not.
 LONG_SECONDS = 0.01

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from tandemmq import log_events
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tandemmq.broker.core.memory import SHARE, Holder, Kind, Memory
+from tandemmq.broker.core.memory import SHARE, TLS_BUFFERS, TLS_BYTES, Holder, Kind, Memory
 from tandemmq.broker.core.slices import CLOCK
 from tandemmq.broker.net.turns import TURN_BYTES_MAX, Turns
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
@@ -68,6 +68,8 @@ SHORT_BYTES_MAX = 64 * 1024
 OPERATIONS_PER_REPORT_MAX = 500
 # After such a part of its interval a heart-beat is sent: it comes in time also where the network takes its time.
 BEAT_PART = 0.8
+# Longer than what is read at once.
+_NO_TLS = 1 << 62
 
 
 class Store(Protocol):
@@ -240,6 +242,7 @@ class Connection:
     _last_received: float = field(default=0.0, init=False)
     _last_sent: float = field(default=0.0, init=False)
     _login_until: float = field(default=0.0, init=False)
+    _tls_read_max: int = field(default=_NO_TLS, init=False)  # the longest that came by TLS
     _unread_bytes: int = field(default=0, init=False)
     _unread_since: float = field(default=0.0, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
@@ -355,6 +358,9 @@ class Connection:
         self._last_received = self._last_sent = self._loop.time()
         self._timer = self._loop.call_later(self._limits.connect_seconds_max, self._look)
         self._engine.opened(self)
+        if transport.get_extra_info("ssl_object") is not None:
+            self.holder.add(Kind.STATE, TLS_BYTES)
+            self._tls_read_max = 0
         if self.session.pending_bytes:  # some protocols greet first
             self.touch()
 
@@ -370,6 +376,9 @@ class Connection:
             self._turn_number = self._turns.number
             self._turn_bytes = 0
         self._turn_bytes += len(data)
+        if len(data) > self._tls_read_max:
+            self.holder.add(Kind.STATE, TLS_BUFFERS * (len(data) - self._tls_read_max))
+            self._tls_read_max = len(data)
         if self._rest is not None or self._reasons_not_to_read:
             # What the loop had read before reading was paused.
             self._keep(data)

@@ -1,8 +1,9 @@
 """The turns of the event loop, shared fairly by the connections that were sent more than fits into one.
 
 A connection understands what it was sent for ``SLICE_SECONDS`` at most, and ``TURN_BYTES_MAX`` of it; all together do
-for ``TURN_SECONDS`` of each turn. Who has more, or finds the time used up, waits, and its peer is not read meanwhile:
-first those that came too late, so that who sends little hardly waits; then the others, one after the other.
+for ``TURN_SECONDS`` of each turn. A connection that has more, or that finds the time used up, waits, and is not read
+meanwhile. The line has first the connections that found no time, so that a client that sends little hardly waits; then
+the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from tandemmq import log_events
 
 log = logging.getLogger(__name__)
 
-SLICE_SECONDS = 0.003
-TURN_SECONDS = 0.008
+SLICE_SECONDS = 0.001
+TURN_SECONDS = 0.003
+SPENT_SECONDS = 0.0005
 TURN_BYTES_MAX = 1 << 20
 # What is longer is logged, but not oftener than this.
 OVERLONG_SECONDS = 0.05
@@ -98,16 +100,17 @@ class Turns:
             return
         self.begin()
         # However many came too late, one of the others has its turn: none waits for ever.
-        spent = self._spent.popleft() if self._spent else None
+        spent = len(self._spent)
+        first = self._spent.popleft() if spent else None
         for _ in range(len(self._fresh)):
             until = self.begin()
             if not until:
                 break
             self._fresh.popleft().go_on(until)
-        if spent is not None:
-            spent.go_on(self.begin() or self.clock() + SLICE_SECONDS)
-        for _ in range(len(self._spent)):
+        if first is not None:
+            first.go_on(self.clock() + SPENT_SECONDS)
+        for _ in range(spent - 1):
             until = self.begin()
             if not until:
                 break
-            self._spent.popleft().go_on(until)
+            self._spent.popleft().go_on(min(until, self.clock() + SPENT_SECONDS))

@@ -8,8 +8,10 @@ from typing import Protocol
 from tandemmq.broker.core import delivery
 from tandemmq.broker.core.commands import Command
 
-# A session gives so many commands at once, at most, so that others may have their turn between them.
+# A session gives so many commands at once, at most, so that others may have their turn between them. It gives what it
+# has after so many bytes of frames, because long headers and properties take time.
 COMMANDS_MAX = 32
+RECEIVED_BYTES_MAX = 1 << 16
 
 
 class Session(delivery.Session, Protocol):

@@ -22,8 +22,9 @@ log = logging.getLogger(__name__)
 SELECTOR_CHARACTERS_MAX = 64 * 1024
 CONVERTING_PREFIX = "convert_string_expressions:"
 
-# 1000 selectors of this length, and what they are compiled to, are some 200 MB at the very worst.
-_REMEMBERED = 1000
+# What is remembered counts for no client: 64 selectors of this length, and what they are compiled to, take 13 MB at the
+# very worst.
+_REMEMBERED = 64
 _REMEMBERED_CHARACTERS_MAX = 1024
 
 # Longer ones take too long for the event loop: somebody else compiles them first (``is_quick``).

@@ -29,7 +29,7 @@ from tandemmq.broker.core.selector.syntax import CHARACTER, JUMP, MATCH, PLACE, 
 # then all are forgotten. So they are of the pattern used longest ago, when more patterns than HOLDING_MAX have some.
 TRANSITIONS_MAX = 1_000
 WAITING_MAX = 2_000
-HOLDING_MAX = 200
+HOLDING_MAX = 40
 # Characters whose transitions are remembered: so many for one unit of effort, and counted in pieces.
 _QUICK = 4
 # Instructions that are looked at for one unit, where a state is made.

@@ -55,16 +55,17 @@ class PacketParser:
 
     ``next_packet`` raises MqttError when the peer breaks the protocol or a limit; the parser is of no use after that.
     ``version`` is None until CONNECT said it. It is there also when something else in CONNECT was wrong, for that is
-    then answered in this version. ``packet_bytes_max`` may be changed between two packets.
+    then answered in this version. ``packet_bytes_max`` may be changed between two packets. ``offset``: bytes of what
+    waits that were used for packets.
     """
 
-    __slots__ = ("_data", "_offset", "_partial", "_topics", "_wanted", "packet_bytes_max", "version")
+    __slots__ = ("_data", "_partial", "_topics", "_wanted", "offset", "packet_bytes_max", "version")
 
     def __init__(self, packet_bytes_max: int) -> None:
         self.version: Version | None = None
         self.packet_bytes_max = packet_bytes_max
         self._data = b""
-        self._offset = 0
+        self.offset = 0
         # An unfinished packet waits here until it has _wanted bytes.
         self._partial = bytearray()
         self._wanted = 0
@@ -80,8 +81,8 @@ class PacketParser:
         partial = self._partial
         if not partial:
             # Packets that were not fetched yet come first.
-            self._data = self._data[self._offset :] + data if self._data else data
-            self._offset = 0
+            self._data = self._data[self.offset :] + data if self._data else data
+            self.offset = 0
             return
         partial += data
         if len(partial) >= self._wanted:
@@ -91,7 +92,7 @@ class PacketParser:
     def next_packet(self) -> Packet | None:
         """The next whole packet, or None when more bytes are needed."""
         data = self._data
-        start = self._offset
+        start = self.offset
         size = len(data)
         if start + 2 > size:
             if start < size:
@@ -99,7 +100,7 @@ class PacketParser:
                 self._wait(start, 2)
             else:
                 self._data = b""
-                self._offset = 0
+                self.offset = 0
             return None
         first = data[start]
         length = data[start + 1]
@@ -133,7 +134,7 @@ class PacketParser:
             self._check_first_byte(first)
             self._wait(start, end - start)
             return None
-        self._offset = end
+        self.offset = end
         version = self.version
         if version is not None:
             if 0x30 <= first <= 0x3F:
@@ -205,7 +206,7 @@ class PacketParser:
         self._partial = bytearray(memoryview(self._data)[start:])
         self._wanted = wanted
         self._data = b""
-        self._offset = 0
+        self.offset = 0
 
     def _check_first_byte(self, first: int) -> None:
         """It begins a packet that a client may send now. Is asked before a packet is waited for."""

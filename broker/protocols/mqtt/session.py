@@ -44,7 +44,7 @@ from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason
 from tandemmq.broker.protocols.mqtt.retained_sending import INBOX, RetainedSending
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
 from tandemmq.broker.protocols.mqtt.subscribing import Subscribing
-from tandemmq.broker.protocols.session import COMMANDS_MAX
+from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.transactions import XaTransactionId
 
@@ -126,10 +126,11 @@ class MqttSession(Conversation):
         PINGREQ, give no command, or for what the session wants by itself, which goes first."""
         connecting, parser = self._connecting, self._parser
         now = taken = 0
+        ends = parser.offset + RECEIVED_BYTES_MAX
         while not self.is_over and not connecting.is_waiting and len(commands) < COMMANDS_MAX and not self.queued:
             if self._early_bytes and self.is_connected:
                 self._early_bytes = 0
-            if taken >= COMMANDS_MAX:
+            if taken >= COMMANDS_MAX or parser.offset >= ends:
                 return True
             packet = parser.next_packet()
             if packet is None:

@@ -37,7 +37,7 @@ from tandemmq.broker.protocols.openwire.frames import FrameCutter
 from tandemmq.broker.protocols.openwire.handshake import Greeting, Terms
 from tandemmq.broker.protocols.openwire.types import ConnectionId, ProducerId
 from tandemmq.broker.protocols.output import Output
-from tandemmq.broker.protocols.session import COMMANDS_MAX
+from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.errors import RecordDamaged, Unencodable
 from tandemmq.store.records.fields import RAW_VERSIONS
 from tandemmq.store.records.frames import accept_frame, frame_of, nested_message
@@ -151,9 +151,11 @@ class OpenWireSession(Output):
         try:
             if data:
                 self._cutter.feed(data)
+            taken = 0
             for _ in range(COMMANDS_MAX):
                 if self._is_over or (frame := next_frame()) is None:
                     return commands
+                taken += len(frame)
                 kind = frame[4] if self._is_stored_form else 0
                 if _MESSAGE_MIN <= kind <= _MESSAGE_MAX:
                     commands.append(self._send(frame))
@@ -163,6 +165,8 @@ class OpenWireSession(Output):
                     self._understand(self._wire.decode(frame), commands)
                     if commands and type(commands[-1]) is Subscribe and commands[-1].selector is not None:
                         break  # to compile it may take a millisecond or some: others may have their turn now
+                if taken >= RECEIVED_BYTES_MAX:
+                    break
             self.has_more = not self._is_over
         except (WireError, RecordDamaged, Unencodable) as error:
             commands.append(ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}")))

@@ -31,6 +31,8 @@ class Limits(NamedTuple):
     command_bytes_max: int = 1024
     header_line_bytes_max: int = 10 * 1024
     headers_max: int = 1000
+    # ActiveMQ has no limit for all headers together: 10 MiB of them take the parser 40 ms.
+    head_bytes_max: int = 1024 * 1024
     frame_bytes_max: int = 100 * 1024 * 1024
 
 
@@ -106,10 +108,11 @@ class FrameParser:
     """Cuts what arrives into frames: ``feed`` each piece, then ask for ``next_frame`` until it gives None.
 
     Both raise a fatal :class:`ClientError` when the peer breaks the grammar or a limit; the parser is of no use
-    after that. ``dialect`` may be changed between two frames: it counts from the next one on.
+    after that. ``dialect`` may be changed between two frames: it counts from the next one on. ``offset``: bytes of what
+    waits that were used for frames.
     """
 
-    __slots__ = ("_bodied", "_data", "_line_start", "_lines", "_offset", "_wanted", "dialect", "limits", "partial")
+    __slots__ = ("_bodied", "_data", "_line_start", "_lines", "_wanted", "dialect", "limits", "offset", "partial")
 
     def __init__(self, limits: Limits, bodied: frozenset[str] = SEND_ALONE) -> None:
         # The commands whose body may hold a NUL: SEND at a broker, MESSAGE and ERROR at a client.
@@ -117,7 +120,7 @@ class FrameParser:
         self.dialect = V10
         self.limits = limits
         self._data = b""
-        self._offset = 0
+        self.offset = 0
         # An unfinished frame waits in ``partial`` until it has _wanted bytes; or, by the two values below that
         # no length can have, until the end of its head or its NUL is seen.
         self.partial = bytearray()
@@ -130,8 +133,8 @@ class FrameParser:
         partial = self.partial
         if not partial:
             # Frames that were not fetched yet come first.
-            self._data = self._data[self._offset :] + data if self._data else data
-            self._offset = 0
+            self._data = self._data[self.offset :] + data if self._data else data
+            self.offset = 0
             return
         searched = len(partial)
         partial += data
@@ -151,14 +154,14 @@ class FrameParser:
     def next_frame(self) -> Frame | None:
         """The next whole frame as (command, headers, body), or None when more bytes are needed."""
         data = self._data
-        start = self._offset
+        start = self.offset
         size = len(data)
         # Any number of EOLs may stand between frames: they are the heart-beats.
         if start < size and (data[start] == LF or data[start] == CR):
             start = cast("re.Match[bytes]", _LINE_ENDS.match(data, start)).end()
         if start == size:
             self._data = b""
-            self._offset = 0
+            self.offset = 0
             return None
         head: Head | None = None
         if native is not None and not self.dialect.trims:  # nearly all heads, where that was compiled
@@ -188,7 +191,7 @@ class FrameParser:
             if body_end < 0:
                 self._wait(start, _UNTIL_NUL)
                 return None
-        self._offset = body_end + 1
+        self.offset = body_end + 1
         return command, headers, data[body_start:body_end]
 
     def _head(self, data: bytes, start: int) -> Head | None:
@@ -208,6 +211,7 @@ class FrameParser:
             self._wait(start, _UNTIL_HEAD_END)
             return None
         if len(head) > self.limits.command_bytes_max:
+            self._check_head(len(head))
             self._check_lengths(head.split(b"\n"), is_start=True)
         try:
             text = head.decode()
@@ -241,7 +245,7 @@ class FrameParser:
         """Keep the frame that begins at ``start`` until there is a reason to parse it again."""
         partial = bytearray(memoryview(self._data)[start:])
         self._data = b""
-        self._offset = 0
+        self.offset = 0
         self.partial = partial
         self._wanted = wanted
         if wanted == _UNTIL_HEAD_END:
@@ -267,6 +271,7 @@ class FrameParser:
             self._lines += len(lines)
             self._line_start = last_line_end + 1
             self._check_count(self._lines)
+            self._check_head(last_line_end)
         self._check_lengths([memoryview(partial)[self._line_start :]], is_start=self._lines == 0)
         return False
 
@@ -283,6 +288,13 @@ class FrameParser:
             raise ClientError(
                 "The maximum header length was exceeded",
                 f"A header line may have {limits.header_line_bytes_max} bytes at most (name, colon and value).",
+            )
+
+    def _check_head(self, size: int) -> None:
+        if size > self.limits.head_bytes_max:
+            raise ClientError(
+                "The maximum length of the headers was exceeded",
+                f"All headers of a frame together may have {self.limits.head_bytes_max} bytes at most.",
             )
 
     def _check_count(self, lines: int) -> None:

@@ -32,7 +32,7 @@ from tandemmq.broker.core.commands import (
     refusal,
 )
 from tandemmq.broker.protocols.output import Output
-from tandemmq.broker.protocols.session import COMMANDS_MAX
+from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
 from tandemmq.broker.protocols.stomp.frames import (
     CONNECTING,
@@ -157,17 +157,19 @@ class StompSession(Output):
             self._resume()
         self.has_more = False
         self._now = self.clock()
-        next_frame = self._parser.next_frame
+        parser = self._parser
+        next_frame = parser.next_frame
         append = commands.append
         created = self._names.created
         headers: Headers = {}
         try:
             if data:
-                self._parser.feed(data)
-            for _ in range(COMMANDS_MAX):
+                parser.feed(data)
+            ends = parser.offset + RECEIVED_BYTES_MAX
+            while len(commands) < COMMANDS_MAX and parser.offset < ends:
                 frame = next_frame()
                 if frame is None:
-                    self.unfinished_bytes = len(self._parser.partial)
+                    self.unfinished_bytes = len(parser.partial)
                     return commands
                 name, headers, body = frame
                 handler = self._handlers.get(name)

@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tandemmq.broker.core.memory import TLS_BUFFERS, TLS_BYTES, Kind
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.tls_handshake import TlsServer
@@ -127,6 +128,22 @@ async def test_a_connection_too_many_is_told_so_over_tls(
     assert b"Too many connections" in answer
     for _, writer in held:
         writer.close()
+    await server.abort()
+    server.unbind()
+
+
+async def test_what_tls_keeps_counts_as_memory(server: Server, authority: Authority, make_engine: Any) -> None:
+    engine = make_engine()
+    await server.listen(engine, "ID:test")
+    _, writer = await ask(server, authority)
+    before = engine.memory.by_kind[Kind.STATE]
+    assert before >= TLS_BYTES
+    writer.write(b"\n" * 100_000)  # heart-beats
+    async with asyncio.timeout(10):
+        while engine.memory.by_kind[Kind.STATE] < before + 10_000:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+    assert engine.memory.by_kind[Kind.STATE] <= before + TLS_BUFFERS * 100_000
+    writer.transport.abort()
     await server.abort()
     server.unbind()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import ceil
 
 import pytest
 
@@ -10,9 +11,11 @@ from tandemmq.broker.core.slices import ITEMS, Pace, Rounds, Work, at_once, piec
 from tandemmq.broker.engine import slicing
 from tandemmq.broker.engine.slicing import LONG_SECONDS, SLICE_SECONDS, TURN_SECONDS, Slices
 
+STEP_SECONDS = 2**-13  # sums of it are exact
+
 
 class Clock:
-    """Each step takes a millisecond."""
+    """Each step takes STEP_SECONDS."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -33,20 +36,20 @@ async def test_each_turn_has_a_bound_and_each_work_its_slice() -> None:
 
     def work(name: str, count: int) -> Work[None]:
         for _ in range(count):
-            clock.now += 0.001
+            clock.now += STEP_SECONDS
             made[-1].append(name)
             yield
 
-    for name, count in (("a", 20), ("b", 3), ("c", 20), ("d", 20)):
+    for name, count in (("a", 20), ("b", 8), ("c", 20), ("d", 20)):
         slices.start(work(name, count))
-    while sum(map(len, made)) < 63:
+    while sum(map(len, made)) < 68:
         await asyncio.sleep(0)
         if made[-1]:
             made.append([])
-    steps, turn = round(SLICE_SECONDS * 1000), round(TURN_SECONDS * 1000)
+    steps, turn = ceil(SLICE_SECONDS / STEP_SECONDS), ceil(TURN_SECONDS / STEP_SECONDS)
     assert "".join(map("".join, made)).startswith("".join(name * steps for name in "abcd"))
     assert max(map(len, made)) <= turn + 1
-    assert sorted("".join(name for each in made for name in each)) == sorted("a" * 20 + "b" * 3 + "c" * 20 + "d" * 20)
+    assert sorted("".join(name for each in made for name in each)) == sorted("a" * 20 + "b" * 8 + "c" * 20 + "d" * 20)
 
 
 async def test_what_is_long_has_its_turn_behind_what_is_not_and_none_waits_for_ever() -> None:
@@ -56,12 +59,12 @@ async def test_what_is_long_has_its_turn_behind_what_is_not_and_none_waits_for_e
 
     def work(name: str, count: int) -> Work[None]:
         for _ in range(count):
-            clock.now += 0.001
+            clock.now += STEP_SECONDS
             made.append(name)
             yield
 
     slices.start(work("long", 200))
-    while len(made) < LONG_SECONDS * 1000:  # noqa: ASYNC110 - it has no event
+    while len(made) < LONG_SECONDS / STEP_SECONDS:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0)
     for number in range(50):
         slices.start(work(f"short {number}", 1))
@@ -70,7 +73,7 @@ async def test_what_is_long_has_its_turn_behind_what_is_not_and_none_waits_for_e
         await asyncio.sleep(0)
     rest = made[begun:]
     assert rest[0] == "short 0"
-    assert rest.count("long") >= 50 / (TURN_SECONDS * 1000) - 1, "it goes on meanwhile"
+    assert rest.count("long") >= 50 * STEP_SECONDS / TURN_SECONDS - 1, "it goes on meanwhile"
     assert rest.count("long") <= 50
 
 
@@ -82,7 +85,7 @@ async def test_what_everybody_waits_for_is_behind_nothing(count: int) -> None:
 
     def work(name: str) -> Work[None]:
         for _ in range(200):
-            clock.now += 0.001
+            clock.now += STEP_SECONDS
             made.append(name)
             yield
 
@@ -91,7 +94,7 @@ async def test_what_everybody_waits_for_is_behind_nothing(count: int) -> None:
     slices.start_first(work("first"))
     while made.count("first") < 100:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0)
-    assert made.count("other") <= 100 * round((TURN_SECONDS + SLICE_SECONDS) * 1000)
+    assert made.count("other") <= 100 * round((TURN_SECONDS + SLICE_SECONDS) / SLICE_SECONDS)
 
 
 async def test_all_works_of_a_loop_share_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +104,7 @@ async def test_all_works_of_a_loop_share_its_time(monkeypatch: pytest.MonkeyPatc
 
     def work() -> Work[None]:
         for _ in range(20):
-            clock.now += 0.001
+            clock.now += STEP_SECONDS
             turns[-1] += 1
             yield
 
@@ -110,7 +113,7 @@ async def test_all_works_of_a_loop_share_its_time(monkeypatch: pytest.MonkeyPatc
         await asyncio.sleep(0)
         turns.append(0)
     assert sum(turns) == 200
-    assert max(turns) <= (TURN_SECONDS + SLICE_SECONDS) * 1000 + 2
+    assert max(turns) <= (TURN_SECONDS + SLICE_SECONDS) / STEP_SECONDS + 2
 
 
 async def test_an_outcome_or_an_error_comes_back() -> None:

@@ -18,7 +18,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Will,
 )
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.session import COMMANDS_MAX
+from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tests.support.broker.mortal_store import Mortal
 from tests.support.broker.mqtt_wire import ALL, V5, MqttLimits, MqttWire, Pieces, payloads, types
 from tests.support.protocols.mqtt.client_packets import decode_all, encode
@@ -338,3 +338,9 @@ def test_a_connection_that_ends_before_connack_leaves_nothing(make, hooks):
     assert wire.heard() == []
     assert hooks.came_ == hooks.left_ == []
     assert hooks.will_bytes == 0
+
+
+def test_long_packets_take_a_step_each(come):
+    session = come().session
+    said = encode(Publish("t", b"x" * RECEIVED_BYTES_MAX, 0, False, False, 0, NONE)) * 3
+    assert [len(session.receive(piece)) for piece in (said, b"", b"", b"")] == [1, 1, 1, 0]

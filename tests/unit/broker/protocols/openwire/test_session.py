@@ -37,6 +37,7 @@ from tandemmq.broker.protocols.openwire.types import (
     ProducerId,
     SessionId,
 )
+from tandemmq.broker.protocols.session import RECEIVED_BYTES_MAX
 from tandemmq.store.records.message import BodyKind, Message
 from tests.support.protocols.commands import one
 from tests.support.protocols.openwire.peer import (
@@ -551,3 +552,9 @@ def test_no_producer_has_the_session_of_a_broker() -> None:
     failure = one(ProtocolFailure, peer.say(schema.ProducerInfo(9, True, ProducerId(CONNECTION, 1, -1), QUEUE)))
     assert failure.error.kind is ErrorKind.SECURITY
     one(ProtocolFailure, peer.say(text(8, producer=ProducerId(CONNECTION, 1, -1))))
+
+
+def test_long_frames_take_a_step_each() -> None:
+    peer = opened()
+    said = [text(sequence, b"x" * RECEIVED_BYTES_MAX) for sequence in range(3)]
+    assert [len(commands) for commands in (peer.say(*said), peer.say(), peer.say(), peer.say())] == [1, 1, 1, 0]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.protocols.stomp.frames import V10, V11, V12, Dialect, Frame, FrameParser, Limits
 
-SMALL = Limits(command_bytes_max=16, header_line_bytes_max=32, headers_max=3, frame_bytes_max=200)
+SMALL = Limits(command_bytes_max=16, header_line_bytes_max=32, headers_max=3, head_bytes_max=60, frame_bytes_max=200)
 
 
 def parse(pieces: list[bytes], dialect: Dialect = V12, limits: Limits | None = None) -> list[Frame]:
@@ -94,6 +94,8 @@ MISTAKES: list[tuple[str, Dialect, bytes, str]] = [
     ("long command", V12, b"X" * 17 + b"\n\n\0", "maximum command length"),
     ("endless header line", V12, b"SEND\n" + b"x" * 33, "maximum header length"),
     ("long header line", V12, b"SEND\na:" + b"x" * 31 + b"\n\n\0", "maximum header length"),
+    ("endless long headers", V12, b"SEND\n" + (b"a:" + b"x" * 28 + b"\n") * 2, "maximum length of the headers"),
+    ("long headers", V12, b"SEND\n" + (b"a:" + b"x" * 28 + b"\n") * 2 + b"\n\0", "maximum length of the headers"),
     ("endless headers", V12, b"SEND\n" + b"a:b\n" * 5, "maximum number of headers"),
     ("many headers", V12, b"SEND\n" + b"a:b\n" * 4 + b"\n\0", "maximum number of headers"),
 ]

@@ -788,3 +788,9 @@ def test_the_end_of_what_a_client_says_is_a_farewell() -> None:
     assert isinstance(session.peer_disconnect(), Disconnect)
     session.receive(b"DISCONNECT\n\n\0")
     assert session.peer_disconnect() is None
+
+
+def test_long_frames_take_a_step_each() -> None:
+    session = connected_session()
+    said = b"SEND\ndestination:/queue/a\n" + b"".join(b"h%d:%s\n" % (n, b"x" * 9_000) for n in range(8)) + b"\n\0"
+    assert [len(session.receive(piece)) for piece in (3 * said, b"", b"", b"")] == [1, 1, 1, 0]
