@@ -48,12 +48,15 @@ class Stomp:
         self.is_half_closed = False
         self._numbers = itertools.count(1)
         self._buffer = b""
-        self._socket = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
+        self._socket = self._open(port)
         self.write("CONNECT", {"accept-version": version, "host": "x", **headers})
         frame = self._read()
         if frame.command != "CONNECTED":
             self.close()
             raise Refused(frame.headers.get("message", ""))
+
+    def _open(self, port: int) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
 
     def name(self) -> str:
         return f"n{next(self._numbers)}"

@@ -81,8 +81,11 @@ class PacketClient:
             self._publish, self._publish, self._publish, self._subscribe, self._acknowledge, self._acknowledge,
             self._acknowledge, self._release, self._unsubscribe, self._ping, self._acknowledge_anything,
         ]  # fmt: skip
-        self.socket = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
+        self.socket = self._open(port)
         self._connect()
+
+    def _open(self, port: int) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
 
     @property
     def _is_v5(self) -> bool:
