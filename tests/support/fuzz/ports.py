@@ -2,12 +2,12 @@
 
     python -m tests.support.fuzz ports [--seed N] [--ports stomp,openwire,...] [--seconds 1800] [--first PART]
 
-All named ports are those of one broker, and are walked at the same time (``tests.support.fuzz.walks``); ``replication``
-is a port of a set of three, which has a run of its own. A part of 60 s has a seed of its own, of (seed, part), so that
-``--first`` goes on where a run ended. After each part the destinations that the walks made are deleted.
+All named ports are those of one broker and are walked at the same time (``tests.support.fuzz.walks``). Exception:
+``replication`` is a port of a set of three, which has a run of its own. A part of 60 s has a seed of its own, of (seed,
+part), so that ``--first`` goes on where a run ended. After each part the destinations that the walks made are deleted.
 
-A run fails when the broker ends, changes its epoch, or logs an error of its own, when the well-behaved client loses a
-message or its connection, or when the checker finds something in the store at the end.
+A run fails when the broker ends, changes its epoch, or logs a traceback, when the well-behaved client loses a message
+or its connection, or when the checker finds something in the store at the end. Times and memory are printed.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from tandemmq.bench.connection import Endpoint, connect, error_text
 from tandemmq.bench.frames import command_frame, header_of
+from tandemmq.bench.growth import resident
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.security.passwords import make
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.acceptance.set_of_brokers import SetOfBrokers
+from tests.support.fuzz.books import traceback_of
 from tests.support.services.zookeeper import ZooKeeperServer
 from tests.support.tree import ROOT
 
 PORTS: Final = ("stomp", "openwire", "mqtt", "websocket", "admin", "replication")
 PART_SECONDS: Final = 60.0
 RECEIPTS_PER_SECOND: Final = 100
-#: An answer that does not come within this time never comes.
+#: What does not come within this time never comes.
 PATIENCE_SECONDS: Final = 60.0
 MIB: Final = 1 << 20
-#: Of point 4 of bounded work: counted and used memory differ by no more than this part, or these bytes.
+#: Counted and used memory are to differ by this part at most, or by these bytes.
 PART_MAX, BYTES_MAX = 0.2, 8 * MIB
 GOOD: Final = "/queue/GOOD.q"
 SETTINGS: Final = """\
@@ -54,101 +55,98 @@ SETTINGS: Final = """\
 memory_limit = "64mb"
 user_connections_max = 200
 user_destinations_max = 2000
-
 [store]
 journal_max_file_length = "4mb"
 checkpoint_interval = "1s"
 cleanup_interval = "500ms"
-
+[mqtt]
+max_session_expiry_interval = "30s"
 [admin]
 operators = ["few"]
-
 [security]
 users_file = "{users}"
 failed_login_delay = 100
 failed_logins_max = 100
-{rights}
 """
-RIGHTS: Final = {
-    "good": ("queue GOOD.>",),
-    "few": ("queue s.>", "queue auto.>", "queue A", "queue B", "queue Consumer.>", "topic t.>", "topic VirtualTopic.>",
-            "topic f.>", "topic served.>", "topic A"),
-}  # fmt: skip
-_RIGHT: Final = '[[security.authorization]]\n{0} = "{1}"\nread = ["{2}"]\nwrite = ["{2}"]\nadmin = ["{2}"]\n'
+RIGHT: Final = """\
+[[security.authorization]]
+{1} = "{2}"
+read = ["{0}"]
+write = ["{0}"]
+admin = ["{0}"]
+"""
+RIGHTS: Final = (
+    "good queue GOOD.>", "few queue s.>", "few queue auto.>", "few queue A", "few queue B", "few queue Consumer.>",
+    "few topic t.>", "few topic VirtualTopic.>", "few topic f.>", "few topic A",
+)  # fmt: skip
 
 
 class GoodClient:
     """100 persistent messages a second to itself, each with a receipt, consumed and acknowledged. ``waited``: how long
-    each receipt took, in seconds, from the moment at which its message was due."""
+    each receipt took, in seconds, from the moment at which its message was due. ``failure``: it cannot go on."""
 
-    def __init__(self, port: int, **login: str) -> None:
-        self._peer = connect(Endpoint("127.0.0.1", port, **login))
-        self._peer.settimeout(PATIENCE_SECONDS)
+    def __init__(self, endpoint: Endpoint) -> None:
         self.waited: list[float] = []
         self.sent = 0
-        self.confirmed: set[int] = set()
         self.received: Counter[int] = Counter()
         self.failure: BaseException | None = None
-        self._due: dict[int, float] = {}
+        self._peer = connect(endpoint)
+        self._peer.settimeout(PATIENCE_SECONDS)
+        headers = [("id", "0"), ("destination", GOOD), ("ack", "client-individual")]
+        self._peer.sendall(command_frame("SUBSCRIBE", headers))
+        self._began = time.monotonic()
         self._is_over = threading.Event()
-        self._subscribe()
-        self._threads = [threading.Thread(target=self._guarded, args=(each,)) for each in (self._send, self._read)]
+        self._threads = [threading.Thread(target=self._guard, args=(work,)) for work in (self._send, self._read)]
         for thread in self._threads:
             thread.start()
 
-    def _subscribe(self) -> None:
-        headers = [("id", "0"), ("destination", GOOD), ("ack", "client-individual"), ("receipt", "s")]
-        self._peer.sendall(command_frame("SUBSCRIBE", headers))
-
-    def _guarded(self, work: Any) -> None:
+    def _guard(self, work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as error:
             self.failure = self.failure or error
             self._is_over.set()
 
+    def _due(self, number: int) -> float:
+        return self._began + number / RECEIPTS_PER_SECOND
+
     def _send(self) -> None:
-        began = time.monotonic()
-        while not self._is_over.wait(max(0.0, began + self.sent / RECEIPTS_PER_SECOND - time.monotonic())):
-            self._due[self.sent] = began + self.sent / RECEIPTS_PER_SECOND
-            headers = [
-                ("destination", GOOD),
-                ("persistent", "true"),
-                ("receipt", f"{self.sent}"),
-                ("n", f"{self.sent}"),
-            ]
-            self.sent += 1
+        while not self._is_over.wait(max(0.0, self._due(self.sent) - time.monotonic())):
+            number = f"{self.sent}"
+            headers = [("destination", GOOD), ("persistent", "true"), ("receipt", number), ("n", number)]
             self._peer.sendall(command_frame("SEND", headers))
+            self.sent += 1
 
     def _read(self) -> None:
         rest, heard_at = b"", time.monotonic()
         while not (self._is_over.is_set() and self.is_settled):
             if not select.select([self._peer], [], [], 0.1)[0]:
-                assert time.monotonic() - heard_at < PATIENCE_SECONDS, "nothing comes for the well-behaved client"
+                assert time.monotonic() - heard_at < PATIENCE_SECONDS, "it hears nothing"
                 continue
-            heard_at = time.monotonic()
-            data = self._peer.recv(1 << 16)
-            assert data, "the broker hung up on the well-behaved client"
+            data, heard_at = self._peer.recv(1 << 16), time.monotonic()
+            assert data, "the broker hung up"
             *frames, rest = (rest + data).split(b"\0")
             for frame in frames:
                 self._take(frame.lstrip(b"\r\n"))
 
     def _take(self, frame: bytes) -> None:
-        assert not frame.startswith(b"ERROR"), error_text(frame)
         if frame.startswith(b"MESSAGE"):
             self.received[int(header_of(frame, b"n") or -1)] += 1
             self._peer.sendall(command_frame("ACK", [("id", (header_of(frame, b"ack") or b"").decode())]))
-        elif (receipt := (header_of(frame, b"receipt-id") or b"").decode()).isdecimal():
-            self.confirmed.add(int(receipt))
-            self.waited.append(time.monotonic() - self._due.pop(int(receipt)))
+        elif frame:
+            assert frame.startswith(b"RECEIPT"), error_text(frame)
+            number = int(header_of(frame, b"receipt-id") or -1)
+            assert number == len(self.waited), f"receipt {number} came, {len(self.waited)} was due"
+            self.waited.append(time.monotonic() - self._due(number))
 
     @property
     def is_settled(self) -> bool:
         """All that was sent was confirmed, and received once."""
-        return len(self.confirmed) == self.sent == len(self.received) == self.received.total()
+        return len(self.waited) == self.sent == len(self.received) == self.received.total()
 
     def check(self) -> None:
-        assert self.failure is None, f"the well-behaved client: {self.failure!r}"
+        if self.failure is not None:
+            raise AssertionError("the well-behaved client cannot go on") from self.failure
 
     def end(self) -> None:
         """When all that was sent was confirmed and received. AssertionError: something is missing."""
@@ -156,8 +154,9 @@ class GoodClient:
         for thread in self._threads:
             thread.join(2 * PATIENCE_SECONDS)
         self._peer.close()
+        print(f"{self.sent} sent, {len(self.waited)} confirmed, {self.received.total()} received", flush=True)
         self.check()
-        assert self.is_settled, f"{self.sent} sent, {len(self.confirmed)} confirmed, {len(self.received)} received"
+        assert self.is_settled, "the well-behaved client lost a message, or got one twice"
 
 
 class Walked(BrokerProcess):
@@ -170,43 +169,41 @@ class Walked(BrokerProcess):
         self.openwire, self.mqtt = free_port(), free_port()
         users.write_text(f"good:{make('good')}:good:\neve:{make('eve')}:few:\n")
         users.chmod(0o600)
-        rights = "".join(
-            _RIGHT.format(*subject.split(), group) for group, subjects in RIGHTS.items() for subject in subjects
-        )
-        settings.write_text(SETTINGS.format(users=users, rights=rights))
-
-    @property
-    def ports(self) -> dict[str, int | None]:
-        names = ("stomp", "openwire", "mqtt", "websocket", "admin")
-        return {name: getattr(self, name) for name in names}
+        rights = (RIGHT.format(*right.split()) for right in RIGHTS)
+        settings.write_text(SETTINGS.format(users=users) + "".join(rights))
 
     def delete_all(self) -> None:
-        """The destinations that the walks made."""
-        for kind in ("queue", "topic"):
-            url = f"http://127.0.0.1:{self.admin}/api/v1/destinations/{kind}"
-            with urllib.request.urlopen(
-                urllib.request.Request(f"{url}?limit=1000", headers=self.authorization)
-            ) as said:
-                names = [each["name"] for each in json.loads(said.read())["items"]]
-            for name in names:
-                if not name.startswith(("GOOD.", "ActiveMQ.Advisory.")):
-                    gone = urllib.request.Request(
-                        f"{url}/{quote(name, safe='')}", headers=self.authorization, method="DELETE"
-                    )
-                    try:
-                        urllib.request.urlopen(gone, timeout=PATIENCE_SECONDS).close()
-                    except urllib.error.HTTPError as error:
-                        error.close()  # somebody uses it, or has deleted it
+        """What the walks made: of each list the first page. What is in use stays."""
+        for what in ("subscriptions", "destinations/queue", "destinations/topic"):
+            with self._asked(f"{what}?limit=1000") as answer:
+                rows = json.loads(answer.read())["items"]
+            for row in rows:
+                names = [row[key] for key in ("client_id", "name") if key in row]
+                if not names[-1].startswith(("GOOD.", "ActiveMQ.Advisory.")):
+                    with suppress(urllib.error.HTTPError):
+                        self._asked(f"{what}/{'/'.join(quote(name, '') for name in names)}", "DELETE").close()
+
+    def _asked(self, path: str, method: str = "GET") -> Any:
+        url = f"http://127.0.0.1:{self.admin}/api/v1/{path}"
+        request = urllib.request.Request(url, headers=self.authorization, method=method)
+        return urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)
+
+
+class World(NamedTuple):
+    """Brokers that run, the master first, and what walks are told of them."""
+
+    brokers: Sequence[BrokerProcess]
+    told: dict[str, Any]
+    good: Endpoint
 
 
 @contextmanager
-def _broker(directory: Path) -> Iterator[tuple[BrokerProcess, dict[str, Any], dict[str, str]]]:
-    """One that runs, what the walks are told of it, and the login of the well-behaved client."""
+def broker_alone(directory: Path) -> Iterator[World]:
     broker = Walked(directory)
     try:
         broker.start().wait_role("master")
-        yield broker, {"ports": broker.ports, "user": "eve", "password": "eve"}, {"login": "good", "passcode": "good"}
-        broker.delete_all()
+        told = {"ports": {name: getattr(broker, name) for name in PORTS[:-1]}, "user": "eve", "password": "eve"}
+        yield World([broker], told, Endpoint("127.0.0.1", broker.stomp, "good", "good"))
         assert broker.terminate() == 0, broker.log.read_text()[-4000:]
     finally:
         broker.stop()
@@ -215,16 +212,17 @@ def _broker(directory: Path) -> Iterator[tuple[BrokerProcess, dict[str, Any], di
 
 
 @contextmanager
-def _set(directory: Path) -> Iterator[tuple[BrokerProcess, dict[str, Any], dict[str, str]]]:
-    """A set of three, of which a follower is walked over."""
+def set_of_three(directory: Path) -> Iterator[World]:
+    """The walks are over the port of a follower."""
     zookeeper = ZooKeeperServer()
     try:
         zookeeper.start()
         whole = SetOfBrokers(directory, zookeepers=[zookeeper])
         try:
             master = whole.start()
-            ports = {"replication": whole.others(master)[0].bind}
-            yield master, {"ports": ports, "token": "secret", "broker": master.name}, {}
+            follower, other = whole.others(master)
+            told = {"ports": {"replication": follower.bind}, "token": "secret", "broker": master.name}
+            yield World([master, follower, other], told, Endpoint("127.0.0.1", master.stomp))
             problems = whole.problems()
             assert not problems, problems
         finally:
@@ -234,72 +232,62 @@ def _set(directory: Path) -> Iterator[tuple[BrokerProcess, dict[str, Any], dict[
 
 
 def run(
-    seed: int, ports: Sequence[str] = PORTS, seconds: float = 1800.0, first: int = 0, part_seconds: float = PART_SECONDS
+    seed: int, ports: Sequence[str] = PORTS, seconds: float = 1800, first: int = 0, part_seconds: float = PART_SECONDS
 ) -> Counter[str]:
     """What the walks did, from part ``first`` on. AssertionError when the broker did not do as it should."""
     done: Counter[str] = Counter()
-    parts = range(first, -int(-seconds // part_seconds))
-    for names, world in ((PORTS[:-1], _broker), (PORTS[-1:], _set)):
+    for make_world, names in ((broker_alone, PORTS[:-1]), (set_of_three, PORTS[-1:])):
         if chosen := [port for port in ports if port in names]:
-            with (
-                tempfile.TemporaryDirectory(prefix="tandemmq-ports-") as directory,
-                world(Path(directory)) as (broker, told, login),
-            ):
-                done += _parts(broker, told, login, seed, chosen, parts, part_seconds)
+            with tempfile.TemporaryDirectory(prefix="tandemmq-ports-") as name, make_world(Path(name)) as world:
+                good = GoodClient(world.good)
+                time.sleep(min(5.0, part_seconds / 4))  # what is made once is made by now
+                at_rest = _figures(world.brokers[0])
+                try:
+                    for part in range(first, -int(-seconds // part_seconds)):
+                        done += _part(world, good, at_rest, f"{seed}/{part}", chosen, part_seconds)
+                finally:
+                    good.end()
     return done
 
 
-def _parts(
-    broker: BrokerProcess, told: dict[str, Any], login: dict[str, str], seed: int, ports: list[str], parts: range,
-    part_seconds: float,
-) -> Counter[str]:  # fmt: skip
-    done: Counter[str] = Counter()
-    good = GoodClient(broker.stomp, **login)
-    time.sleep(min(5.0, part_seconds / 4))  # what is made once is made by now
-    at_rest = _figures(broker)
-    try:
-        for part in parts:
-            begins = len(good.waited)
-            said = _walked(told, f"{seed}/{part}", ports, part_seconds)
-            waited = sorted(good.waited[begins:]) or [float("inf")]
-            now = _figures(broker)
-            used, counted = now["rss"] - at_rest["rss"], now["counted"] - at_rest["counted"]
-            is_near = abs(used - counted) <= max(BYTES_MAX, PART_MAX * used)
-            for port in ports:
-                actions = said[port]["actions"]
-                refused = sum(times for what, times in said[port].items() if what.startswith("refused"))
-                print(
-                    f"{port:<11} part {part:3} {actions:7} actions {refused:6} refused; receipts: longest "
-                    f"{waited[-1] * 1000:.0f} ms, 95 % {waited[len(waited) * 95 // 100] * 1000:.0f} ms; memory: "
-                    f"{counted / MIB:.1f} MiB counted, {used / MIB:.1f} MiB used{'' if is_near else ' (differs)'}; "
-                    f"epoch {now['epoch']}",
-                    flush=True,
-                )
-                done += Counter({f"{port}: {what}": times for what, times in said[port].items()})
-            assert now["epoch"] == at_rest["epoch"], f"seed {seed}, part {part}: epoch {now['epoch']}"
-            assert not (found := error_of(broker.log.read_text())), f"seed {seed}, part {part}: {found}"
-            good.check()
-            if isinstance(broker, Walked):
-                broker.delete_all()
-    finally:
-        good.end()
+def _part(
+    world: World, good: GoodClient, at_rest: tuple[int, int, int], seed: str, ports: Sequence[str], seconds: float
+) -> Counter[str]:
+    broker, done, begins = world.brokers[0], Counter[str](), len(good.waited)
+    said = _walked(world.told, seed, ports, seconds)
+    waited = [each * 1000 for each in sorted(good.waited[begins:])] or [float("inf")]
+    epoch, counted, used = (now - before for now, before in zip(_figures(broker), at_rest, strict=True))
+    is_near = abs(used - counted) <= max(BYTES_MAX, PART_MAX * used)
+    for port in ports:
+        refused = sum(times for what, times in said[port].items() if what.startswith("refused"))
+        print(
+            f"{port:<11} {seed} {said[port]['actions']:6} actions {refused:5} refused; receipts: longest "
+            f"{waited[-1]:.0f} ms, 95 % {waited[len(waited) * 95 // 100]:.0f} ms; memory: {counted / MIB:.1f} MiB "
+            f"counted, {used / MIB:.1f} MiB used{'' if is_near else ' (differs)'}; epoch {at_rest[0] + epoch}",
+            flush=True,
+        )
+        done += Counter({f"{port}: {what}": times for what, times in said[port].items()})
+    good.check()
+    assert epoch == 0, f"part {seed}: the epoch grew by {epoch}"
+    for each in world.brokers:
+        assert not (found := traceback_of(each)), f"part {seed}: {found}"
+    if isinstance(broker, Walked):
+        broker.delete_all()
     return done
 
 
-def _walked(told: dict[str, Any], seed: str, ports: list[str], seconds: float) -> dict[str, Counter[str]]:
+def _walked(told: dict[str, Any], seed: str, ports: Sequence[str], seconds: float) -> dict[str, Counter[str]]:
     """What each walk says that it did."""
     # Clients have other machines in real life: the broker and the well-behaved client come first.
     command = ["nice", "-n", "19", sys.executable, "-m", "tests.support.fuzz.walks"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment, words = {**os.environ, "PYTHONPATH": str(ROOT)}, (seed, f"{seconds}", json.dumps(told))
     walks = {
-        port: subprocess.Popen(
-            [*command, port, seed, f"{seconds}", json.dumps(told)], env=environment, cwd=ROOT, stdout=subprocess.PIPE
-        )
+        port: subprocess.Popen([*command, port, *words], env=environment, cwd=ROOT, stdout=subprocess.PIPE)
         for port in ports
     }
     try:
         return {
-            port: Counter(json.loads(walk.communicate(timeout=2 * PATIENCE_SECONDS + seconds)[0]))
+            port: Counter(json.loads(walk.communicate(timeout=seconds + 2 * PATIENCE_SECONDS)[0]))
             for port, walk in walks.items()
         }
     finally:
@@ -308,15 +296,7 @@ def _walked(told: dict[str, Any], seed: str, ports: list[str], seconds: float) -
             walk.wait()
 
 
-def _figures(broker: BrokerProcess) -> dict[str, int]:
-    """Epoch, counted and used memory (RSS) of the broker, in bytes."""
+def _figures(broker: BrokerProcess) -> tuple[int, int, int]:
+    """Epoch, and counted and used memory of the master, in bytes."""
     status = broker.wait_role("master")
-    text = Path(f"/proc/{broker.pid}/status").read_text()
-    rss = next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("VmRSS"))
-    return {"epoch": status["epoch"], "counted": status["counts"]["memory_used_bytes"], "rss": rss}
-
-
-def error_of(log: str) -> str:
-    """The first error of the broker's own in its log; empty: there is none."""
-    at = min((found for word in ("Traceback", ERROR_OF_BROKER) if (found := log.find(word)) >= 0), default=-1)
-    return "" if at < 0 else log[max(0, at - 500) :][:6000]
+    return status["epoch"], status["counts"]["memory_used_bytes"], resident(broker.pid)
