@@ -71,7 +71,7 @@ def test_walks_over_all_ports_harm_nobody_and_a_good_client_loses_nothing(
 ) -> None:
     if "replication" in names:
         require_service(JAR.exists() and shutil.which("java"), WANT)
-    seconds = rounds(20, 1800, quick=8)
+    seconds = rounds(20, 1800, quick=5)
     print(f"seed {SEED}, {seconds} s (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
     done = ports.run(SEED, names, seconds, part_seconds=min(seconds, ports.PART_SECONDS))
     assert all(done[f"{name}: actions"] for name in names), done
