@@ -264,7 +264,7 @@ class WebSocket(asyncio.Protocol):
                     has_more = True
                     break
         except WebSocketError as error:
-            failure = error
+            failure = error.with_traceback(None)  # which holds this frame
         self._count()
         payload = frames.take()
         connection = self.connection

@@ -134,6 +134,7 @@ async def test_a_client_that_left_is_freed_without_the_collector(collector: None
             await asyncio.to_thread(openwire, ports["openwire"])
             await asyncio.to_thread(mqtt, ports["mqtt"], lasts=number % 2 == 0)
             await says(ports["ws"], request(more="Sec-WebSocket-Protocol: v12.stomp\r\n"), client_frame(TEXT, CONNECT))
+            await says(ports["ws"], request(), client_frame(3, b"of no kind"))
             inside = InProcessClient(engine, Principal("inside"), f"ID:in-{number}", "inside")
             with pytest.raises(ClientError):
                 await inside.do(Unsubscribe("none"))
