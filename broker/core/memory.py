@@ -58,6 +58,8 @@ AUDIENCE_BYTES = 340
 MEMBER_BYTES = 20
 PRODUCER_BYTES = 500
 TRANSACTION_BYTES = 700
+# Each character of a name that is kept once more.
+TEXT_BYTES = 1
 # A temporary destination of another client, of which a client knows.
 TOLD_BYTES = 300
 # The owner of a message group.

@@ -12,7 +12,7 @@ from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.fan_out import Target
-from tandemmq.broker.core.memory import SENDER_BYTES, Kind
+from tandemmq.broker.core.memory import SENDER_BYTES, TEXT_BYTES, Kind
 from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.broker.core.private_access import refused_private
 from tandemmq.broker.core.queue.queue import Queue
@@ -335,7 +335,7 @@ class Router(Part):
 
 def _bytes_of(destination: Destination) -> int:
     """What it takes to remember it for a client."""
-    return SENDER_BYTES + len(destination.name)
+    return SENDER_BYTES + TEXT_BYTES * len(destination.name)
 
 
 def _is_plain(policy: DestinationPolicy) -> bool:
