@@ -443,11 +443,15 @@ def _is_wide(target: Target) -> TypeGuard[Topic]:
 class _Absent:
     """The connection of a client that hears nothing."""
 
-    __slots__ = ("holder", "session")
+    __slots__ = ("holder",)
 
     def __init__(self, memory: Memory) -> None:
         self.holder = Holder(memory, is_bounded=True)
-        self.session = self
+
+    @property
+    def session(self) -> _Absent:
+        """Itself; an attribute would keep it in memory (as engine.in_process)."""
+        return self
 
 
 def _add(
