@@ -86,7 +86,7 @@ class Sessions:
             del self._by_id[id]
 
     def principals(self) -> set[Principal]:
-        """Of all users who are logged in."""
+        """The principals of all users who are logged in."""
         callers = {session.caller for session in self._by_id.values()} - {TOKEN_HOLDER}
         return {caller.principal for caller in callers}
 

@@ -554,7 +554,7 @@ class Destinations:
             self._name(self._names[destination.kind], destination)
 
     def _name(self, names: NameTrie[Destination], destination: Destination) -> None:
-        """It is found by a pattern from now on."""
+        """Patterns find ``destination`` from now on."""
         nodes = names.count
         names.add(destination.name, destination)
         self.memory.add(Kind.STATE, NODE_BYTES * (names.count - nodes))

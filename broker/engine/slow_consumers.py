@@ -106,8 +106,8 @@ class SlowConsumers:
         return None
 
     def _sources(self, subscription: Subscription) -> Iterable[Destination]:
-        """Where its messages come from. Of a pattern for topics: the pattern, and the topics of its oldest messages,
-        for which it would be slow."""
+        """The destinations whose messages ``subscription`` gets. For a pattern of topics: the pattern, and the topics
+        of the oldest messages, for which the consumer would be slow."""
         if not isinstance(subscription, TopicSubscription):
             return (each.destination for each in subscription.queues)
         oldest = chain(islice(subscription.unacked.values(), _OLDEST), islice(subscription.pending, _OLDEST))

@@ -57,8 +57,8 @@ class _Expiry:
 
 
 class Expiries:
-    """Of some files, each with one certificate or several, and of files with revocation lists that are asked. On the
-    loop: ``look`` once a second."""
+    """The expiry of certificates in some files, one or several in each, and of revocation lists that the broker uses.
+    On the loop: ``look`` once a second."""
 
     def __init__(
         self, paths: Iterable[str], list_paths: Iterable[str] = (), clock: Callable[[], float] = time.time

@@ -131,7 +131,7 @@ def read(text: str, is_classic: bool) -> Tree[Token]:
 
 
 def count_words(text: str) -> int:
-    """How many names, numbers, texts and signs a selector has, at most."""
+    """An upper bound for the names, numbers, texts and signs of a selector."""
     return sum(1 for _ in _TOKENS.finditer(text))
 
 

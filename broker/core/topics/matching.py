@@ -115,7 +115,7 @@ class Watching:
         if found is None:
             if not self._memory.has_room_for_pairs:
                 return Audience(key)
-            if former.topics == 1:  # no other topic has it: whoever stays need not be looked at
+            if former.topics == 1:  # no other topic has it, so members that stay keep their places
                 self._change(former, key, key[stayed:])
                 return former
             found = Audience(key)

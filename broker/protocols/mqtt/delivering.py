@@ -240,7 +240,7 @@ class Delivering:
             self._send(delivery)
 
     def _topic(self, name: str) -> str:
-        """Of a destination's name; it is remembered. "": MQTT has no such topic."""
+        """The topic of a destination's name, from memory if it was asked lately. "": MQTT has no such topic."""
         topic = topic_if_any(name)
         if len(self._topics) >= NAMES_REMEMBERED_MAX:
             self._topics.clear()

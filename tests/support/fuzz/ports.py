@@ -190,7 +190,7 @@ class Walked(BrokerProcess):
 
 
 class World(NamedTuple):
-    """Brokers that run, the master first, and what walks are told of them."""
+    """Running brokers, the master first, and what the walks know of them."""
 
     brokers: Sequence[BrokerProcess]
     told: dict[str, Any]

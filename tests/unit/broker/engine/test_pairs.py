@@ -1,4 +1,4 @@
-"""What exists once for each pair of objects counts, exactly, until one of the two ends; whichever is the first."""
+"""An object for each pair of objects counts exactly, until the first of the two ends."""
 
 from __future__ import annotations
 
@@ -406,7 +406,7 @@ def test_a_selector_of_a_queue_counts_for_the_client_that_came_first_then_for_no
 def test_a_client_that_is_no_operator_browses_only_what_there_is_memory_for(
     make_harness: Any, persistent: bool, is_inside: bool, refused: int
 ) -> None:
-    """What is stored is not kept in memory for a browser."""
+    """The broker does not keep stored messages in memory for a browser."""
     harness = make_harness()
     engine = harness.engine
     opened = partial(engine.opened_as, principal=Principal("o")) if is_inside else engine.opened
