@@ -1,0 +1,13 @@
+"""The clients by their protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.support.ledger.stomp_client import StompClient
+from tests.support.ledger.story import Client
+
+
+def client_of(protocol: str, rest: Sequence[str]) -> Client:
+    assert protocol == "stomp", protocol
+    return StompClient(int(rest[0]))
