@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -21,6 +21,10 @@ from tests.support.ledger.stores import by_tandemmq
 from tests.support.ledger.truth import Truth
 from tests.support.prove import SEED
 from tests.support.tree import ROOT, TESTS
+from tests.unit.pipeline.conftest import spark, spark_installed  # noqa: F401 - fixtures
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 STEPS: Final = 120
 
@@ -76,6 +80,13 @@ def judge(case: Case, job: str) -> None:
 @pytest.mark.parametrize("job", CHECKED)
 def test_a_job_says_what_the_clients_did(local: Case, job: str) -> None:
     judge(local, job)
+
+
+@pytest.mark.service
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("job", CHECKED)
+def test_a_job_says_it_by_spark(written: Written, spark: SparkSession, tmp_path: Path, job: str) -> None:  # noqa: F811
+    judge(case_of(spark, written, tmp_path), job)
 
 
 def test_the_ledger_shares_no_code_with_the_product() -> None:

@@ -25,6 +25,8 @@ Row = dict[str, Any]
 # The client's clock and the broker's are one; a time is cut to milliseconds.
 ROUNDED_MS: Final = 1
 TOLD: Final = 8
+# What docs/pipeline-jobs.md says of letters without a cause.
+NO_CAUSE: Final = "no cause was written"
 
 
 @dataclass
@@ -140,19 +142,18 @@ def _content(case: Case, row: Row) -> Iterator[str]:
     for name in ("priority", "persistent"):
         yield from _differs(f"{name} of {where}", row[name], line[name])
     yield from _differs(
-        f"properties of {where}", {k: said.get(k) for k in line["properties"]}, printed(line["properties"])
+        f"properties of {where}", {name: said.get(name) for name in line["properties"]}, line["properties"]
     )
+
     if not is_letter:
-        yield from _differs(f"expires of {where}", row["expires"] and _ms(row["expires"]), line["expires"] or None)
+        expires = None if row["expires"] is None else _ms(row["expires"])
+        least, most = line["expires"] or (None, None)
+        if expires != least and not (expires and least and least <= expires <= most):
+            yield f"expires of {where}: got {expires}, expected {line['expires']}"
         yield from _differs(f"cause of {where}", cause, None)
     known = case.truth.ids.get(row["key"], {row["message_id"]})
     if row["message_id"] not in known:
         yield f"id of {where}: got {row['message_id']}, the client saw {known}"
-
-
-def printed(properties: dict[str, Any]) -> dict[str, str]:
-    """As Java prints values."""
-    return {name: value if isinstance(value, str) else str(value).lower() for name, value in properties.items()}
 
 
 # ---- the jobs
@@ -182,9 +183,19 @@ def _composition(case: Case) -> Iterator[str]:
     gone = Counter(
         life.owner[:2] for life in truth.lives if life.state in (ACKED, EXPIRED, DEAD) and life.owner[0] == "queue"
     )
-    yield from _differs("messages stored in", +stored, +sent)
-    of_queues = {place: count for place, count in (+removed).items() if place[0] == "queue"}
-    yield from _differs("removed from", of_queues, dict(gone))
+    # What stands in branches may be written again, when it is prepared or moved.
+    branched = {place for place in stored if truth.has_branches and stored[place] > sent[place]}
+    yield from _differs(
+        "messages stored in", *({p: n for p, n in each.items() if n and p not in branched} for each in (stored, sent))
+    )
+    of_queues = {
+        place: count for place, count in removed.items() if count and place[0] == "queue" and place[1] != "branched"
+    }
+    gone.pop(("queue", "branched"), None)
+    # ActiveMQ writes some removes twice.
+    for place, count in gone.items():
+        if of_queues.get(place, 0) < count:
+            yield f"removed from {place}: got {of_queues.get(place)}, expected {count}"
 
 
 def _place(url: str) -> tuple[str, str]:
@@ -211,20 +222,24 @@ def _verify(case: Case) -> Iterator[str]:
 def _duplicates(case: Case) -> Iterator[str]:
     """Bodies alone are there twice: no client sends a message again under its id."""
     truth = case.truth
-    bodies: dict[tuple[tuple[str, str], str], int] = Counter()
-    places = [(_place(line["to"]), key) for key, line in truth.sent.items() if key not in truth.optional]
+    sure, possible = Counter[tuple[tuple[str, str], str]](), Counter[tuple[tuple[str, str], str]]()
+    places = [(_place(line["to"]), key) for key, line in truth.sent.items()]
     for place, key in (*places, *((letter.owner[:2], letter.key) for letter in truth.letters)):
-        if truth.sent[key]["body"]:
-            bodies[place, truth.sent[key]["body"]] += 1
-    wanted = {("same_body", place, len(body), count): count for (place, body), count in bodies.items() if count > 1}
+        if body := truth.sent[key]["body"]:
+            possible[place, body] += 1
+            sure[place, body] += (place[0] == "queue" and "DLQ" in place[1]) or key not in truth.optional
+    wanted = {("same_body", place, len(body)): count for (place, body), count in sure.items() if count > 1}
+    most = {("same_body", place, len(body)): count for (place, body), count in possible.items()}
     found = {}
     for row in case.named(_rows(case.run("duplicates"), "duplicates")):
-        place = row["destination_type"], row["destination"]
-        found[row["kind"], place, row["body_bytes"], row["copies"]] = row["ids"]
+        what = row["kind"], (row["destination_type"], row["destination"]), row["body_bytes"]
+        found[what] = row["copies"]
+        if row["kind"] == "same_body" and wanted.get(what, 0) <= row["copies"] <= most.get(what, 0):
+            wanted[what] = row["copies"]
     if case.is_whole:
         yield from _differs("copies", found, wanted)
     else:
-        yield from _differs("ids that are there twice", [key for key in found if key[0] != "same_body"], [])
+        yield from _differs("ids that are there twice", [what for what in found if what[0] != "same_body"], [])
 
 
 def _dlq(case: Case) -> Iterator[str]:
@@ -233,7 +248,7 @@ def _dlq(case: Case) -> Iterator[str]:
     for row in case.named(_rows(summary, "dead_letters")):
         found[row["dlq"], row["key"]] = (row["original_destination"], row["cause"], row["is_there"])
     letters = {(life.owner[1], life.key): life for life in case.truth.letters}
-    wanted = {place: (life.origin, life.cause, life.state == LIVE) for place, life in letters.items()}
+    wanted = {place: (life.origin, life.cause or NO_CAUSE, life.state == LIVE) for place, life in letters.items()}
     if not case.is_whole:
         found = {place: told for place, told in found.items() if told[2]}
         wanted = {place: told for place, told in wanted.items() if told[2]}
@@ -280,10 +295,10 @@ def _latency(case: Case) -> Iterator[str]:
 
 
 def _outside(what: str, low: datetime | None, high: datetime | None, told: tuple[int, int]) -> Iterator[str]:
-    if low is None or high is None:
+    if low is None:
         yield f"{what}: no time is known"
-    elif _ms(low) > told[1] + ROUNDED_MS or _ms(high) < told[0] - ROUNDED_MS:
-        yield f"{what}: got {_ms(low)} to {_ms(high)}, the client says {told}"
+    elif _ms(low) > told[1] + ROUNDED_MS or (high is not None and _ms(high) < told[0] - ROUNDED_MS):
+        yield f"{what}: got {_ms(low)} to {high and _ms(high)}, the client says {told}"
 
 
 def _by_place(truth: Truth) -> dict[tuple[str, str], list[Life]]:

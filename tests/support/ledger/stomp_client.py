@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 from tests.support.acceptance.stomp_wire import Frame, Wire
+from tests.support.ledger.book import now_ms
 from tests.support.ledger.story import WAIT_SECONDS_MAX, Client, Message, Received, Subscription
 
 Answer = TypeVar("Answer")
@@ -20,7 +21,7 @@ _OWN = frozenset((
 class StompClient(Client):
     """One connection for queues, one more for each durable subscription while it is used."""
 
-    has_branches = False
+    is_jms = False
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -35,18 +36,23 @@ class StompClient(Client):
         self._wire.close()
         self._runner.close()
 
-    def send(self, to: str, messages: Sequence[Message], transaction: str | None) -> None:
+    def send(self, to: str, messages: Sequence[Message], transaction: str | None) -> list[str]:
         self._do(self._send(to, messages, transaction))
+        return []
 
-    def begin(self, transaction: str) -> None:
+    def begin(self, transaction: str, *, is_branch: bool = False) -> None:
         self._do(self._call(self._wire, "BEGIN", {"transaction": transaction}))
 
-    def end(self, transaction: str, *, is_commit: bool) -> None:
+    def prepare(self, transaction: str) -> None:
+        raise AssertionError("STOMP has no branches")
+
+    def end(self, transaction: str, *, is_commit: bool, is_branch: bool = False) -> None:
         self._do(self._call(self._wire, "COMMIT" if is_commit else "ABORT", {"transaction": transaction}))
 
     def receive(
-        self, source: str, count: int, selector: str | None = None, subscription: Subscription | None = None
-    ) -> list[Received]:
+        self, source: str, count: int, selector: str | None = None, subscription: Subscription | None = None,
+        transaction: str | None = None,
+    ) -> list[Received]:  # fmt: skip
         return self._do(self._receive(source, count, selector, subscription))
 
     def acknowledge(self, received: Received, transaction: str | None) -> None:
@@ -87,8 +93,8 @@ class StompClient(Client):
             }
             if not message.is_text:
                 headers["content-length"] = str(len(message.body))
-            if message.expires:
-                headers["expires"] = str(message.expires)
+            if message.ttl_ms:
+                headers["expires"] = str(now_ms() + message.ttl_ms)
             if transaction is not None:
                 headers["transaction"] = transaction
             if number == len(messages) - 1:

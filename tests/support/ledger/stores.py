@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.support.acceptance.broker_process import BrokerProcess
+from tandemmq.bench.peers.ports import free_port
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.interop.jms.jvm import class_path
 from tests.support.ledger.book import read
 from tests.support.ledger.truth import Truth
 from tests.support.tree import ROOT
@@ -23,25 +26,87 @@ archive_data_logs = true
 """
 
 
-def live(protocol: str, seed: int, steps: int, book: Path, *ports: object) -> Truth:
-    """What is true after a story, which a process of its own lived."""
+Ports = Sequence[object]
+
+
+def live(protocol: str, seed: int, steps: int, book: Path, ports: Ports, pause: Callable[[], Ports]) -> Truth:
+    """What is true after a story, which a process of its own lived. ``pause`` is called when all was taken, and gives
+    the ports to go on with."""
     command = [sys.executable, "-m", "tests.support.ledger", protocol, str(seed), str(steps), str(book)]
-    done = subprocess.run(
-        [*command, *map(str, ports)], cwd=ROOT, capture_output=True, text=True, timeout=STORY_SECONDS_MAX, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    with subprocess.Popen(
+        [*command, *map(str, ports)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    ) as client:  # fmt: skip
+        try:
+            assert client.stdout is not None
+            told = client.stdout.readline()
+            again = " ".join(map(str, pause())) if told == "drained\n" else ""
+            _, problem = client.communicate(again + "\n", timeout=STORY_SECONDS_MAX)
+        finally:
+            client.kill()
+    assert client.returncode == 0, problem[-4000:]
     return Truth(read(book))
 
 
-def by_tandemmq(directory: Path, protocol: str, seed: int, steps: int, settings: str = SETTINGS) -> Truth:
-    """The store is ``directory``/data; the broker has ended in order."""
+def by_tandemmq(
+    directory: Path, protocol: str, seed: int, steps: int, *, settings: str = SETTINGS, classes: Path | None = None
+) -> Truth:
+    """The store is ``directory``/data; the broker was killed half-way, and has ended in order. ``classes``: of the
+    client for JMS."""
     directory.mkdir(parents=True)
     (directory / "tandemmq.toml").write_text(settings)
     broker = BrokerProcess(directory / "data", "a", "--config", str(directory / "tandemmq.toml"))
+    broker.openwire = free_port()
+    ports = {"stomp": [broker.stomp], "jms": [classes, broker.openwire]}[protocol]
+
+    def pause() -> Ports:
+        _wait_reclaimed(directory / "data")
+        broker.kill()
+        broker.start().wait_role("master")
+        return ports
+
     try:
         broker.start().wait_role("master")
-        truth = live(protocol, seed, steps, directory / "book", broker.stomp)
+        truth = live(protocol, seed, steps, directory / "book", ports, pause)
         assert broker.terminate() == 0, broker.log.read_text()
     finally:
         broker.stop()
+    return truth
+
+
+def _wait_reclaimed(data: Path) -> None:
+    """Until the oldest file of each store has gone, or is in the archive."""
+    stores = {path.parent for path in data.rglob("db-*.log") if path.parent.name != "data-archive"}
+    for store in stores:
+        if (store / "db-2.log").exists():
+            wait_until(lambda store=store: not (store / "db-1.log").exists(), f"db-1.log of {store} is reclaimed")
+
+
+def by_activemq(
+    directory: Path, protocol: str, seed: int, steps: int, *options: str, classes: Path, path: str | None = None
+) -> Truth:
+    """The store is ``directory``/data; the broker has ended in order. ``classes``: those of the client, and
+    LedgerBroker; ``path``: the class path of the broker, where it is not the installed one."""
+    directory.mkdir(parents=True)
+    command = ["java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path or class_path(classes)]
+    with (directory / "log").open("w") as log, subprocess.Popen(
+        [*command, "LedgerBroker", str(directory / "data"), *options],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+    ) as broker:  # fmt: skip
+        try:
+            assert broker.stdin is not None
+            assert broker.stdout is not None
+            openwire, stomp, _ = broker.stdout.readline().split()
+            ports = {"stomp": [stomp], "jms": [classes, openwire]}[protocol]
+
+            def pause() -> Ports:
+                if {"archive", "compact"} & {*options}:
+                    _wait_reclaimed(directory / "data")
+                return ports
+
+            truth = live(protocol, seed, steps, directory / "book", ports, pause)
+            broker.stdin.close()
+            assert broker.wait(60) == 0, (directory / "log").read_text()[-4000:]
+        finally:
+            broker.kill()
     return truth

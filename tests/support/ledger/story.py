@@ -21,18 +21,24 @@ TOPIC: Final = "topic://news"
 LETTERS: Final = "queue://ActiveMQ.DLQ.Queue."
 SHORT_MS: Final = 30
 SELECTOR: Final = "colour = 'red'"
+BRANCHED: Final = "queue://branched"
+#: Properties of JMS, and how Java prints them.
+TYPED: Final[dict[str, tuple[Any, str]]] = {
+    "tiny": (1.5e-7, "1.5E-7"), "small": (0.0001, "1.0E-4"), "half": (0.5, "0.5"), "flag": (True, "true"),
+    "large": (12345678.5, "1.23456785E7"), "whole": (3, "3"), "long": ({"long": 5_000_000_000}, "5000000000"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is sent. ``expires``: milliseconds since 1970; 0: never."""
+    """What is sent. ``ttl_ms`` 0: it does not expire."""
 
     key: str
     body: str
     is_text: bool
     priority: int
     persistent: bool
-    expires: int
+    ttl_ms: int
     properties: dict[str, Any]
 
 
@@ -74,22 +80,27 @@ def key_of(properties: dict[str, Any], body: str) -> str:
 class Client(ABC):
     """What a protocol does. Each call returns when the broker has confirmed it."""
 
-    has_branches: bool
+    is_jms: bool  # properties have types, and transactions may be branches
 
     @abstractmethod
-    def send(self, to: str, messages: Sequence[Message], transaction: str | None) -> None: ...
+    def send(self, to: str, messages: Sequence[Message], transaction: str | None) -> list[str]:
+        """The ids of the messages, where the client knows them."""
 
     @abstractmethod
-    def begin(self, transaction: str) -> None: ...
+    def begin(self, transaction: str, *, is_branch: bool = False) -> None: ...
 
     @abstractmethod
-    def end(self, transaction: str, *, is_commit: bool) -> None: ...
+    def prepare(self, transaction: str) -> None: ...
+
+    @abstractmethod
+    def end(self, transaction: str, *, is_commit: bool, is_branch: bool = False) -> None: ...
 
     @abstractmethod
     def receive(
-        self, source: str, count: int, selector: str | None = None, subscription: Subscription | None = None
-    ) -> list[Received]:
-        """So many, which must come. Consumers stay open until ``release``."""
+        self, source: str, count: int, selector: str | None = None, subscription: Subscription | None = None,
+        transaction: str | None = None,
+    ) -> list[Received]:  # fmt: skip
+        """So many, which must come. Consumers stay open until ``release``, those of a transaction until its end."""
 
     @abstractmethod
     def acknowledge(self, received: Received, transaction: str | None) -> None: ...
@@ -114,45 +125,65 @@ class Client(ABC):
 class Story:
     """``holds``: source and subscription -> what it must hold, in order."""
 
-    def __init__(self, client: Client, book: Book, chance: random.Random, name: str = "k") -> None:
-        self._client = client
+    def __init__(self, book: Book, chance: random.Random, name: str = "k") -> None:
+        self._client: Client
         self._book = book
         self._chance = chance
         self._numbers = itertools.count(1)
         self._name = name
         self._subscribed: list[Subscription] = []
+        self._prepared: dict[str, tuple[list[tuple[str, list[Message]]], set[str]]] = {}
         self._holds: dict[tuple[str, str | None], list[Message]] = {}
 
-    def go_on(self, steps: int) -> None:
+    def go_on(self, client: Client, steps: int) -> None:
+        """So many random deeds, and each kind once."""
+        self._client = client
         deeds = (
             *[self.send] * 6, *[self.publish] * 4, *[self.take] * 8, *[self.take_topic] * 4, self.take_selected,
             *[self.commit_sends] * 2, *[self.commit_takes] * 2, self.kill, self.expire, self.subscribe,
             self.unsubscribe, self.moment,
         )  # fmt: skip
+        if self._client.is_jms:
+            deeds += (self.prepare, self.prepare, self.decide)
         self.subscribe()
         for _ in range(steps):
             self._chance.choice(deeds)()
-        # Each kind once at least.
         for deed in dict.fromkeys(deeds):
             deed()
 
+    def drain(self) -> None:
+        """Take all that there is, so that a broker needs none of its files."""
+        while self._prepared:
+            self.decide()
+        subscriptions = {str(each): each for each in self._subscribed}
+        for (source, name), held in self._holds.items():
+            for each in self._receive(source, len(held), None, subscriptions.get(name or "")):
+                self._acknowledge(each, (source, name))
+            self._client.release()
+            held.clear()
+
     # ---- sending
 
-    def _message(self, colour: str | None = None, *, ttl_ms: int = 0) -> Message:
+    def _message(self, *, ttl_ms: int = 0) -> Message:
         key = f"{self._name}{next(self._numbers)}"
         kind = self._chance.random()
         body = "beat" if kind < 0.1 else "" if kind < 0.15 else f"{key} " + "x" * self._chance.choice((10, 300, 3000))
-        colour = colour or self._chance.choice(("red", "blue"))
-        expires = now_ms() + ttl_ms if ttl_ms else 0
-        properties = {"key": key, "colour": colour}
+        properties = {"key": key, "colour": self._chance.choice(("red", "blue"))}
+        if self._client.is_jms:
+            name = self._chance.choice(list(TYPED))
+            properties[name] = TYPED[name][0]
         return Message(
-            key, body, self._chance.random() < 0.5, self._chance.choice((1, 4, 4, 9)), True, expires, properties
+            key, body, self._chance.random() < 0.5, self._chance.choice((1, 4, 4, 9)), True, ttl_ms, properties
         )
 
     def _send(self, to: str, messages: list[Message], transaction: str | None = None) -> None:
+        began = now_ms()
         with self._book.around() as lines:
-            self._client.send(to, messages, transaction)
-            lines += [_sent(to, message, transaction) for message in messages]
+            ids = self._client.send(to, messages, transaction)
+            ended = now_ms()
+            for message in messages:
+                expires = [began + message.ttl_ms, ended + message.ttl_ms] if message.ttl_ms else None
+                lines.append(_sent(to, message, transaction, expires, ids.pop(0) if ids else None))
 
     def _arrive(self, to: str, messages: Sequence[Message]) -> None:
         if not to.startswith("topic://"):
@@ -198,6 +229,44 @@ class Story:
             outcome = "committed" if is_commit else "rolled_back"
             lines.append({"do": "transaction", "name": transaction, "outcome": outcome})
 
+    # ---- branches of distributed transactions
+
+    def prepare(self) -> None:
+        """What they take stands in a queue that nothing else takes from: a prepared branch holds it."""
+        branch = f"{self._name}-b{next(self._numbers)}"
+        more = [self._message() for _ in range(4)]
+        self._send(BRANCHED, more)
+        self._arrive(BRANCHED, more)
+        locked: set[str] = set().union(*(taken for _, taken in self._prepared.values()))
+        self._client.begin(branch, is_branch=True)
+        sends = [(self._chance.choice((*QUEUES, TOPIC)), [self._message() for _ in range(3)]) for _ in range(2)]
+        for to, messages in sends:
+            self._send(to, messages, branch)
+        free = [each for each in self._holds[BRANCHED, None] if each.key not in locked]
+        taken = self._receive(BRANCHED, min(len(free), 3), transaction=branch)
+        for each in taken:
+            self._acknowledge(each, (BRANCHED, None), branch)
+        with self._book.around() as lines:
+            self._client.prepare(branch)
+            lines.append({"do": "transaction", "name": branch, "outcome": "prepared"})
+        self._prepared[branch] = sends, {each.key for each in taken}
+
+    def decide(self) -> None:
+        if not self._prepared:
+            return
+        branch = next(iter(self._prepared))
+        sends, taken = self._prepared.pop(branch)
+        is_commit = self._chance.random() < 0.6
+        with self._book.around() as lines:
+            self._client.end(branch, is_commit=is_commit, is_branch=True)
+            outcome = "committed" if is_commit else "rolled_back"
+            lines.append({"do": "transaction", "name": branch, "outcome": outcome})
+        if is_commit:
+            for to, messages in sends:
+                self._arrive(to, messages)
+            held = self._holds[BRANCHED, None]
+            self._holds[BRANCHED, None] = [each for each in held if each.key not in taken]
+
     # ---- receiving
 
     def take(self) -> None:
@@ -223,11 +292,9 @@ class Story:
         held = self._holds.get(owner, [])
         there = [each for each in held if selector is None or each.properties["colour"] == "red"]
         wanted = self._chance.randrange(1, 10)
-        received = self._receive(source, min(len(there), wanted), selector, subscription)
+        received = self._receive(source, min(len(there), wanted), selector, subscription, transaction)
         for each in received:
-            with self._book.around() as lines:
-                self._client.acknowledge(each, transaction)
-                lines.append({"do": "acknowledged", **_from(owner), "key": each.key, "transaction": transaction})
+            self._acknowledge(each, owner, transaction)
         if transaction is not None:
             self._end(transaction, is_commit=is_commit)
         self._client.release()
@@ -236,14 +303,20 @@ class Story:
             self._holds[owner] = [each for each in held if each.key not in gone]
 
     def _receive(
-        self, source: str, count: int, selector: str | None = None, subscription: Subscription | None = None
-    ) -> list[Received]:
+        self, source: str, count: int, selector: str | None = None, subscription: Subscription | None = None,
+        transaction: str | None = None,
+    ) -> list[Received]:  # fmt: skip
         owner = source, None if subscription is None else str(subscription)
-        received = self._client.receive(source, count, selector, subscription) if count else []
+        received = self._client.receive(source, count, selector, subscription, transaction) if count else []
         for each in received:
             told = {"key": each.key, "id": each.id, "properties": each.properties}
             self._book.write("received", **_from(owner), **told)
         return received
+
+    def _acknowledge(self, each: Received, owner: tuple[str, str | None], transaction: str | None = None) -> None:
+        with self._book.around() as lines:
+            self._client.acknowledge(each, transaction)
+            lines.append({"do": "acknowledged", **_from(owner), "key": each.key, "transaction": transaction})
 
     # ---- dead letters
 
@@ -265,7 +338,7 @@ class Story:
         messages = [self._message(ttl_ms=SHORT_MS) for _ in range(count)]
         began = now_ms()
         self._send(source, messages)
-        time.sleep(max(0, messages[-1].expires + 2 - now_ms()) / 1000)  # what is waited for is the time itself
+        time.sleep((SHORT_MS + 2) / 1000)  # what is waited for is the time itself
         live = self._message()
         self._send(source, [live])
         self._arrive(source, [live])
@@ -288,9 +361,7 @@ class Story:
             held.append(Message(each.key, each.body, True, 4, True, 0, each.properties))
         for each in received:
             if self._chance.random() < 0.3:
-                with self._book.around() as lines:
-                    self._client.acknowledge(each, None)
-                    lines.append({"do": "acknowledged", **_from(owner), "key": each.key, "transaction": None})
+                self._acknowledge(each, owner)
                 self._holds[owner] = [other for other in self._holds[owner] if other.key != each.key]
         self._client.release()
 
@@ -334,9 +405,10 @@ def _subscribed(do: str, subscription: Subscription) -> Line:
     }  # fmt: skip
 
 
-def _sent(to: str, message: Message, transaction: str | None) -> Line:
+def _sent(to: str, message: Message, transaction: str | None, expires: list[int] | None, id: str | None) -> Line:
+    printed = {name: TYPED[name][1] if name in TYPED else value for name, value in message.properties.items()}
     return {
-        "do": "sent", "to": to, "key": message.key, "body": message.body, "is_text": message.is_text,
-        "priority": message.priority, "persistent": message.persistent, "expires": message.expires,
-        "properties": message.properties, "transaction": transaction,
+        "do": "sent", "to": to, "key": message.key, "id": id, "body": message.body, "is_text": message.is_text,
+        "priority": message.priority, "persistent": message.persistent, "expires": expires, "properties": printed,
+        "transaction": transaction,
     }  # fmt: skip

@@ -47,6 +47,7 @@ class Truth:
         self.undone: set[str] = set()
         self.unwanted: set[str] = set()  # nobody was to have it: a broker may store it, or not
         self.in_doubt: set[str] = set()
+        self.has_branches = False
         self.moments: dict[int, dict[Owner, list[str]]] = {}
         self.letters: list[Life] = []
         self._live: dict[tuple[Owner, str], Life] = {}
@@ -100,6 +101,8 @@ class Truth:
     def _sent(self, line: Line) -> None:
         assert line["key"] not in self.sent, line
         self.sent[line["key"]] = line
+        if line["id"] is not None:
+            self.ids.setdefault(line["key"], set()).add(line["id"])
         if line["transaction"] is not None:
             self._open.setdefault(line["transaction"], []).append(line)
         else:
@@ -158,6 +161,7 @@ class Truth:
 
     def _transaction(self, line: Line) -> None:
         if line["outcome"] == "prepared":
+            self.has_branches = True
             self._mark(self._open.get(line["name"], []), is_doubted=True)
             return
         operations = self._open.pop(line["name"], [])
