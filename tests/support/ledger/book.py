@@ -10,7 +10,7 @@ the broker confirmed. A ``key`` names a message: it is a property of the message
     expired, dead source, key, letters, cause: the client found the message in the queue ``letters``
     transaction   name, outcome: committed, rolled_back or prepared
     subscribed, unsubscribed    source, subscription, selector
-    moment        nothing is under way, and the next line that the broker stores is a message
+    moment        nothing is under way, and what each store is given next is a message, which shows its time
 """
 
 from __future__ import annotations

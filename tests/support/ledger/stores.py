@@ -10,7 +10,6 @@ from typing import Final
 
 from tandemmq.bench.peers.ports import free_port
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
-from tests.support.interop.jms.jvm import class_path
 from tests.support.ledger.book import read
 from tests.support.ledger.truth import Truth
 from tests.support.tree import ROOT
@@ -83,12 +82,12 @@ def _wait_reclaimed(data: Path) -> None:
 
 
 def by_activemq(
-    directory: Path, protocol: str, seed: int, steps: int, *options: str, classes: Path, path: str | None = None
+    directory: Path, protocol: str, seed: int, steps: int, *options: str, classes: Path, path: str
 ) -> Truth:
     """The store is ``directory``/data; the broker has ended in order. ``classes``: those of the client, and
-    LedgerBroker; ``path``: the class path of the broker, where it is not the installed one."""
+    LedgerBroker; ``path``: the class path of the broker."""
     directory.mkdir(parents=True)
-    command = ["java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path or class_path(classes)]
+    command = ["java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path]
     with (directory / "log").open("w") as log, subprocess.Popen(
         [*command, "LedgerBroker", str(directory / "data"), *options],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,

@@ -392,7 +392,8 @@ class Story:
         time.sleep(0.002)
         self._book.write("moment")
         time.sleep(0.002)
-        self.send()
+        for to in (*QUEUES, TOPIC):
+            self._some_to(to)
 
 
 def _from(owner: tuple[str, str | None]) -> Line:
