@@ -21,8 +21,6 @@ _OWN = frozenset((
 class StompClient(Client):
     """One connection for queues, one more for each durable subscription while it is used."""
 
-    is_jms = False
-
     def __init__(self, port: int) -> None:
         self._port = port
         self._runner = asyncio.Runner()

@@ -10,8 +10,10 @@ from typing import Final
 
 from tandemmq.bench.peers.ports import free_port
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.set_of_brokers import MemberProcess, SetOfBrokers
 from tests.support.ledger.book import read
 from tests.support.ledger.truth import Truth
+from tests.support.services.zookeeper import ZooKeeperServer
 from tests.support.tree import ROOT
 
 STORY_SECONDS_MAX: Final = 240
@@ -47,6 +49,10 @@ def live(protocol: str, seed: int, steps: int, book: Path, ports: Ports, pause: 
     return Truth(read(book))
 
 
+def _ports(protocol: str, stomp: object, openwire: object, mqtt: object, classes: Path | None) -> Ports:
+    return {"stomp": (stomp,), "jms": (classes, openwire), "mqtt": (stomp, mqtt)}[protocol]
+
+
 def by_tandemmq(
     directory: Path, protocol: str, seed: int, steps: int, *, settings: str = SETTINGS, classes: Path | None = None
 ) -> Truth:
@@ -55,8 +61,8 @@ def by_tandemmq(
     directory.mkdir(parents=True)
     (directory / "tandemmq.toml").write_text(settings)
     broker = BrokerProcess(directory / "data", "a", "--config", str(directory / "tandemmq.toml"))
-    broker.openwire = free_port()
-    ports = {"stomp": [broker.stomp], "jms": [classes, broker.openwire]}[protocol]
+    broker.openwire, broker.mqtt = free_port(), free_port()
+    ports = _ports(protocol, broker.stomp, broker.openwire, broker.mqtt, classes)
 
     def pause() -> Ports:
         _wait_reclaimed(directory / "data")
@@ -81,6 +87,37 @@ def _wait_reclaimed(data: Path) -> None:
             wait_until(lambda store=store: not (store / "db-1.log").exists(), f"db-1.log of {store} is reclaimed")
 
 
+def by_set(
+    directory: Path, protocol: str, seed: int, steps: int, *, zookeeper: ZooKeeperServer, classes: Path
+) -> Truth:
+    """The store that a follower has in ``directory``/n1/data or n2/data, of which ``directory``/data is a link. The
+    master was killed half-way and came back; all ended when they had the same."""
+    whole = SetOfBrokers(directory, zookeepers=[zookeeper])
+    for member in whole.members:
+        settings = member.path / "settings.toml"
+        text = "".join(line for line in settings.open() if "journal_max_file_length" not in line)
+        settings.write_text(text.replace("[store]\n", SETTINGS))
+
+    def ports(master: MemberProcess) -> Ports:
+        return _ports(protocol, master.stomp, master.openwire, master.mqtt, classes)
+
+    def pause() -> Ports:
+        first = whole.wait_master()
+        _wait_reclaimed(first.directory)
+        first.kill()
+        master = whole.wait_master(whole.others(first))
+        first.start()
+        return ports(master)
+
+    try:
+        truth = live(protocol, seed, steps, directory / "book", ports(whole.start()), pause)
+        _, (follower, *_) = whole.quiet()
+    finally:
+        whole.stop()
+    (directory / "data").symlink_to(follower.directory)
+    return truth
+
+
 def by_activemq(
     directory: Path, protocol: str, seed: int, steps: int, *options: str, classes: Path, path: str
 ) -> Truth:
@@ -95,8 +132,8 @@ def by_activemq(
         try:
             assert broker.stdin is not None
             assert broker.stdout is not None
-            openwire, stomp, _ = broker.stdout.readline().split()
-            ports = {"stomp": [stomp], "jms": [classes, openwire]}[protocol]
+            openwire, stomp, mqtt = broker.stdout.readline().split()
+            ports = _ports(protocol, stomp, openwire, mqtt, classes)
 
             def pause() -> Ports:
                 if {"archive", "compact"} & {*options}:

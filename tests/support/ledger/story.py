@@ -44,9 +44,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """``handle`` is what the client needs to acknowledge it."""
+    """``handle`` is what the client needs to acknowledge it. MQTT tells no id."""
 
-    id: str
+    id: str | None
     body: str
     properties: dict[str, Any]
     handle: Any = field(repr=False)
@@ -62,15 +62,18 @@ class Subscription:
     name: str
     topic: str
     selector: str | None
+    is_mqtt: bool = False
 
     def __str__(self) -> str:
         return f"{self.client}:{self.name}"
 
-    def takes(self, colour: str) -> bool:
+    def takes(self, colour: str | None) -> bool:
         return self.selector is None or colour == "red"
 
 
 SUBSCRIPTIONS: Final = (Subscription("one", "all", TOPIC, None), Subscription("two", "reds", TOPIC, SELECTOR))
+# Brokers name what MQTT subscribes to by the QoS and the filter.
+OF_MQTT: Final = Subscription("three", "AT_LEAST_ONCE:news", TOPIC, None, is_mqtt=True)
 
 
 def key_of(properties: dict[str, Any], body: str) -> str:
@@ -80,7 +83,8 @@ def key_of(properties: dict[str, Any], body: str) -> str:
 class Client(ABC):
     """What a protocol does. Each call returns when the broker has confirmed it."""
 
-    is_jms: bool  # properties have types, and transactions may be branches
+    is_jms = False  # properties have types, and transactions may be branches
+    is_mqtt = False  # what stands alone goes to the topic without properties
 
     @abstractmethod
     def send(self, to: str, messages: Sequence[Message], transaction: str | None) -> list[str]:
@@ -138,6 +142,7 @@ class Story:
     def go_on(self, client: Client, steps: int) -> None:
         """So many random deeds, and each kind once."""
         self._client = client
+        self._subscriptions = (*SUBSCRIPTIONS, OF_MQTT) if client.is_mqtt else SUBSCRIPTIONS
         deeds = (
             *[self.send] * 6, *[self.publish] * 4, *[self.take] * 8, *[self.take_topic] * 4, self.take_selected,
             *[self.commit_sends] * 2, *[self.commit_takes] * 2, self.kill, self.expire, self.subscribe,
@@ -156,17 +161,20 @@ class Story:
         while self._prepared:
             self.decide()
         subscriptions = {str(each): each for each in self._subscribed}
-        for (source, name), held in self._holds.items():
-            for each in self._receive(source, len(held), None, subscriptions.get(name or "")):
-                self._acknowledge(each, (source, name))
+        # What MQTT took is confirmed by a message to a queue.
+        for owner in sorted(self._holds, key=lambda owner: not owner[0].startswith("topic://")):
+            held, subscription = self._holds[owner], subscriptions.get(owner[1] or "")
+            self._acknowledge_all(self._receive(owner[0], len(held), None, subscription), owner, subscription)
             self._client.release()
             held.clear()
 
     # ---- sending
 
-    def _message(self, *, ttl_ms: int = 0) -> Message:
+    def _message(self, *, ttl_ms: int = 0, is_bare: bool = False) -> Message:
         key = f"{self._name}{next(self._numbers)}"
         kind = self._chance.random()
+        if is_bare:
+            return Message(key, f"{key} of MQTT", False, 4, True, 0, {})
         body = "beat" if kind < 0.1 else "" if kind < 0.15 else f"{key} " + "x" * self._chance.choice((10, 300, 3000))
         properties = {"key": key, "colour": self._chance.choice(("red", "blue"))}
         if self._client.is_jms:
@@ -191,7 +199,7 @@ class Story:
             return
         for subscription in self._subscribed:
             for message in messages:
-                if subscription.takes(message.properties["colour"]):
+                if subscription.takes(message.properties.get("colour")):
                     self._holds.setdefault((to, str(subscription)), []).append(message)
                 else:
                     self._book.write("skipped", source=to, subscription=str(subscription), key=message.key)
@@ -203,7 +211,8 @@ class Story:
         self._some_to(TOPIC)
 
     def _some_to(self, to: str) -> None:
-        messages = [self._message() for _ in range(self._chance.randrange(1, 12))]
+        is_bare = self._client.is_mqtt and to == TOPIC
+        messages = [self._message(is_bare=is_bare) for _ in range(self._chance.randrange(1, 12))]
         self._send(to, messages)
         self._arrive(to, messages)
 
@@ -290,11 +299,10 @@ class Story:
     ) -> None:  # fmt: skip
         owner = source, None if subscription is None else str(subscription)
         held = self._holds.get(owner, [])
-        there = [each for each in held if selector is None or each.properties["colour"] == "red"]
+        there = [each for each in held if selector is None or each.properties.get("colour") == "red"]
         wanted = self._chance.randrange(1, 10)
         received = self._receive(source, min(len(there), wanted), selector, subscription, transaction)
-        for each in received:
-            self._acknowledge(each, owner, transaction)
+        self._acknowledge_all(received, owner, subscription, transaction)
         if transaction is not None:
             self._end(transaction, is_commit=is_commit)
         self._client.release()
@@ -312,6 +320,23 @@ class Story:
             told = {"key": each.key, "id": each.id, "properties": each.properties}
             self._book.write("received", **_from(owner), **told)
         return received
+
+    def _acknowledge_all(
+        self, received: Sequence[Received], owner: tuple[str, str | None], subscription: Subscription | None,
+        transaction: str | None = None,
+    ) -> None:  # fmt: skip
+        if subscription is None or not subscription.is_mqtt:
+            for each in received:
+                self._acknowledge(each, owner, transaction)
+        elif received:
+            # PUBACK has no answer. A message that is stored later has one.
+            began = now_ms()
+            for each in received:
+                self._client.acknowledge(each, None)
+            self._client.release()
+            self._some_to(QUEUES[0])
+            for each in received:
+                self._book.write("acknowledged", **_from(owner), key=each.key, transaction=None, began=began)
 
     def _acknowledge(self, each: Received, owner: tuple[str, str | None], transaction: str | None = None) -> None:
         with self._book.around() as lines:
@@ -368,7 +393,7 @@ class Story:
     # ---- subscriptions, and moments
 
     def subscribe(self) -> None:
-        for subscription in SUBSCRIPTIONS:
+        for subscription in self._subscriptions:
             if subscription not in self._subscribed:
                 with self._book.around() as lines:
                     self._client.subscribe(subscription)
@@ -378,7 +403,7 @@ class Story:
 
     def unsubscribe(self) -> None:
         """One in a while, and it is there again."""
-        subscription = self._chance.choice(SUBSCRIPTIONS)
+        subscription = self._chance.choice(self._subscriptions)
         if subscription in self._subscribed:
             with self._book.around() as lines:
                 self._client.unsubscribe(subscription)

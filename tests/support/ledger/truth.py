@@ -127,7 +127,8 @@ class Truth:
         self._live[life.owner, life.key] = life
 
     def _received(self, line: Line) -> None:
-        self.ids.setdefault(line["key"], set()).add(line["id"])
+        if line["id"] is not None:
+            self.ids.setdefault(line["key"], set()).add(line["id"])
 
     def _acknowledged(self, line: Line) -> None:
         if line["transaction"] is not None:
