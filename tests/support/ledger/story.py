@@ -184,6 +184,10 @@ class Story:
             key, body, self._chance.random() < 0.5, self._chance.choice((1, 4, 4, 9)), True, ttl_ms, properties
         )
 
+    def _messages(self, to: str, count: int) -> list[Message]:
+        is_bare = self._client.is_mqtt and to == TOPIC
+        return [self._message(is_bare=is_bare) for _ in range(count)]
+
     def _send(self, to: str, messages: list[Message], transaction: str | None = None) -> None:
         began = now_ms()
         with self._book.around() as lines:
@@ -211,15 +215,14 @@ class Story:
         self._some_to(TOPIC)
 
     def _some_to(self, to: str) -> None:
-        is_bare = self._client.is_mqtt and to == TOPIC
-        messages = [self._message(is_bare=is_bare) for _ in range(self._chance.randrange(1, 12))]
+        messages = self._messages(to, self._chance.randrange(1, 12))
         self._send(to, messages)
         self._arrive(to, messages)
 
     def commit_sends(self) -> None:
         is_commit = self._chance.random() < 0.7
         transaction = self._begin()
-        sends = [(self._chance.choice((*QUEUES, TOPIC)), [self._message() for _ in range(3)]) for _ in range(2)]
+        sends = [(to, self._messages(to, 3)) for to in self._chance.choices((*QUEUES, TOPIC), k=2)]
         for to, messages in sends:
             self._send(to, messages, transaction)
         self._end(transaction, is_commit=is_commit)
@@ -248,7 +251,7 @@ class Story:
         self._arrive(BRANCHED, more)
         locked: set[str] = set().union(*(taken for _, taken in self._prepared.values()))
         self._client.begin(branch, is_branch=True)
-        sends = [(self._chance.choice((*QUEUES, TOPIC)), [self._message() for _ in range(3)]) for _ in range(2)]
+        sends = [(to, self._messages(to, 3)) for to in self._chance.choices((*QUEUES, TOPIC), k=2)]
         for to, messages in sends:
             self._send(to, messages, branch)
         free = [each for each in self._holds[BRANCHED, None] if each.key not in locked]
