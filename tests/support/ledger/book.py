@@ -3,7 +3,7 @@
 Each line has ``do``, and ``began`` and ``ended``: milliseconds since 1970 by the client's clock around the call that
 the broker confirmed. A ``key`` names a message: it is a property of the message, or its body begins with it.
 
-    sent          to, key, body, is_text, priority, persistent, expires, properties, transaction
+    sent          to, key, id, kind, body, priority, persistent, expires, properties, transaction
     received      source, subscription, key, id, properties
     acknowledged  source, subscription, key, transaction
     skipped       source, subscription, key: the selector of the subscription does not take it

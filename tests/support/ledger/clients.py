@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.support.ledger.client import Client
 from tests.support.ledger.jms_client import JmsClient
 from tests.support.ledger.mqtt_client import MqttClient
 from tests.support.ledger.stomp_client import StompClient
-from tests.support.ledger.story import Client
 
 
 def client_of(protocol: str, rest: Sequence[str]) -> Client:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.interop.jms.jvm import JmsConnection, JmsSession, Jvm
 from tests.support.interop.jms.jvm import Message as JmsMessage
-from tests.support.ledger.story import Client, Message, Received, Subscription
+from tests.support.ledger.client import Client, Message, Received, Subscription
 
 # A message that is refused once is dead; what a rollback gives back is not. Each acknowledgement is confirmed.
 _PLAIN = "jms.redeliveryPolicy.maximumRedeliveries=0&jms.sendAcksAsync=false&jms.watchTopicAdvisories=false"
@@ -38,9 +38,9 @@ class JmsClient(Client):
         producer = session.producer(to)
         ids = []
         for message in messages:
-            body = message.body if message.is_text else message.body.encode()
+            body = message.body.encode() if message.kind == "bytes" else message.body
             ids += producer.send(
-                body, kind="text" if message.is_text else "bytes", properties=message.properties,
+                body, kind=message.kind, properties=message.properties,
                 priority=message.priority, ttl=message.ttl_ms, persistent=message.persistent,
             )  # fmt: skip
         producer.close()

@@ -9,7 +9,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.support.ledger.stomp_client import StompClient
-from tests.support.ledger.story import WAIT_SECONDS_MAX, Message, Received, Subscription
+from tests.support.ledger.client import WAIT_SECONDS_MAX, Message, Received, Subscription
 
 
 class MqttClient(StompClient):
@@ -54,6 +54,13 @@ class MqttClient(StompClient):
             self._session = None
         super().release()
 
+    def subscribe(self, subscription: Subscription) -> None:
+        if not subscription.is_mqtt:
+            super().subscribe(subscription)
+            return
+        self.receive(subscription.topic, 0, subscription=subscription)
+        self.release()
+
     def unsubscribe(self, subscription: Subscription) -> None:
         if not subscription.is_mqtt:
             super().unsubscribe(subscription)
@@ -70,6 +77,7 @@ class _Session:
         self._changed = threading.Condition()
         self._messages: list[mqtt.MQTTMessage] = []
         self._answers: set[object] = set()
+        self._topic: str | None = None
         self._client = mqtt.Client(
             CallbackAPIVersion.VERSION2, client, clean_session=not is_kept, manual_ack=True, reconnect_on_failure=False
         )
@@ -82,11 +90,13 @@ class _Session:
         self._client.loop_start()
         self._wait(lambda: "connected" in self._answers)
 
-    def subscribe(self, topic: str, qos: int = 1) -> None:
-        number = self._client.subscribe(topic, qos)[1]
+    def subscribe(self, topic: str) -> None:
+        self._topic = topic
+        number = self._client.subscribe(topic, 1)[1]
         self._wait(lambda: number in self._answers)
 
     def unsubscribe(self, topic: str) -> None:
+        self._topic = None
         number = self._client.unsubscribe(topic)[1]
         self._wait(lambda: number in self._answers)
 
@@ -104,7 +114,8 @@ class _Session:
 
     def close(self) -> None:
         """In order; the broker has read all that was said before."""
-        self.subscribe("nothing", 0)
+        if self._topic is not None:
+            self.subscribe(self._topic)
         self._client.disconnect()
         self._wait(lambda: "ended" in self._answers)
         self._client.loop_stop()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tests.support.acceptance.stomp_wire import Frame, Wire
 from tests.support.ledger.book import now_ms
-from tests.support.ledger.story import WAIT_SECONDS_MAX, Client, Message, Received, Subscription
+from tests.support.ledger.client import WAIT_SECONDS_MAX, Client, Message, Received, Subscription
 
 Answer = TypeVar("Answer")
 # Headers that are no properties.
@@ -89,7 +89,7 @@ class StompClient(Client):
                 "priority": str(message.priority),
                 **message.properties,
             }
-            if not message.is_text:
+            if message.kind != "text":
                 headers["content-length"] = str(len(message.body))
             if message.ttl_ms:
                 headers["expires"] = str(now_ms() + message.ttl_ms)

@@ -24,6 +24,8 @@ journal_max_file_length = "64kb"
 checkpoint_records = 200
 clock_mark_interval = "10ms"
 archive_data_logs = true
+checkpoint_interval = "500ms"
+cleanup_interval = "100ms"
 """
 
 

@@ -8,136 +8,47 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.support.ledger.book import Book, Line, now_ms
+from tests.support.ledger.client import Client, Message, Received, Subscription
 
-WAIT_SECONDS_MAX: Final = 60.0
 QUEUES: Final = ("queue://orders", "queue://prices", "queue://slow.busy")
 TOPIC: Final = "topic://news"
 LETTERS: Final = "queue://ActiveMQ.DLQ.Queue."
-SHORT_MS: Final = 30
-SELECTOR: Final = "colour = 'red'"
+#: Only branches take from it, for a prepared one holds what it took.
 BRANCHED: Final = "queue://branched"
+#: What is sent there is not persistent.
+FLEETING: Final = "queue://fleeting"
+#: Longer than a busy machine keeps a message from its broker.
+SHORT_MS: Final = 400
+SELECTOR: Final = "colour = 'red'"
+SUBSCRIPTIONS: Final = (Subscription("one", "all", TOPIC, None), Subscription("two", "reds", TOPIC, SELECTOR))
+#: Brokers name what MQTT subscribes to by the QoS and the filter.
+OF_MQTT: Final = Subscription("three", "AT_LEAST_ONCE:news", TOPIC, None, is_mqtt=True)
 #: Properties of JMS, and how Java prints them.
 TYPED: Final[dict[str, tuple[Any, str]]] = {
     "tiny": (1.5e-7, "1.5E-7"), "small": (0.0001, "1.0E-4"), "half": (0.5, "0.5"), "flag": (True, "true"),
     "large": (12345678.5, "1.23456785E7"), "whole": (3, "3"), "long": ({"long": 5_000_000_000}, "5000000000"),
 }  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What is sent. ``ttl_ms`` 0: it does not expire."""
-
-    key: str
-    body: str
-    is_text: bool
-    priority: int
-    persistent: bool
-    ttl_ms: int
-    properties: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """``handle`` is what the client needs to acknowledge it. MQTT tells no id."""
-
-    id: str | None
-    body: str
-    properties: dict[str, Any]
-    handle: Any = field(repr=False)
-
-    @property
-    def key(self) -> str:
-        return key_of(self.properties, self.body)
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    client: str
-    name: str
-    topic: str
-    selector: str | None
-    is_mqtt: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.client}:{self.name}"
-
-    def takes(self, colour: str | None) -> bool:
-        return self.selector is None or colour == "red"
-
-
-SUBSCRIPTIONS: Final = (Subscription("one", "all", TOPIC, None), Subscription("two", "reds", TOPIC, SELECTOR))
-# Brokers name what MQTT subscribes to by the QoS and the filter.
-OF_MQTT: Final = Subscription("three", "AT_LEAST_ONCE:news", TOPIC, None, is_mqtt=True)
-
-
-def key_of(properties: dict[str, Any], body: str) -> str:
-    return str(properties.get("key") or body.partition(" ")[0])
-
-
-class Client(ABC):
-    """What a protocol does. Each call returns when the broker has confirmed it."""
-
-    is_jms = False  # properties have types, and transactions may be branches
-    is_mqtt = False  # what stands alone goes to the topic without properties
-
-    @abstractmethod
-    def send(self, to: str, messages: Sequence[Message], transaction: str | None) -> list[str]:
-        """The ids of the messages, where the client knows them."""
-
-    @abstractmethod
-    def begin(self, transaction: str, *, is_branch: bool = False) -> None: ...
-
-    @abstractmethod
-    def prepare(self, transaction: str) -> None: ...
-
-    @abstractmethod
-    def end(self, transaction: str, *, is_commit: bool, is_branch: bool = False) -> None: ...
-
-    @abstractmethod
-    def receive(
-        self, source: str, count: int, selector: str | None = None, subscription: Subscription | None = None,
-        transaction: str | None = None,
-    ) -> list[Received]:  # fmt: skip
-        """So many, which must come. Consumers stay open until ``release``, those of a transaction until its end."""
-
-    @abstractmethod
-    def acknowledge(self, received: Received, transaction: str | None) -> None: ...
-
-    @abstractmethod
-    def refuse(self, received: Received) -> None:
-        """It becomes a dead letter."""
-
-    @abstractmethod
-    def release(self) -> None: ...
-
-    @abstractmethod
-    def subscribe(self, subscription: Subscription) -> None: ...
-
-    @abstractmethod
-    def unsubscribe(self, subscription: Subscription) -> None: ...
-
-    @abstractmethod
-    def close(self) -> None: ...
+# A source, and of a topic the subscription.
+Owner = tuple[str, str | None]
 
 
 class Story:
-    """``holds``: source and subscription -> what it must hold, in order."""
+    """``_holds``: owner -> what it must hold, in order."""
 
-    def __init__(self, book: Book, chance: random.Random, name: str = "k") -> None:
+    def __init__(self, book: Book, chance: random.Random) -> None:
         self._client: Client
         self._book = book
         self._chance = chance
         self._numbers = itertools.count(1)
-        self._name = name
         self._subscribed: list[Subscription] = []
+        # Branch -> what it sends where, and the keys of what it takes.
         self._prepared: dict[str, tuple[list[tuple[str, list[Message]]], set[str]]] = {}
-        self._holds: dict[tuple[str, str | None], list[Message]] = {}
+        self._holds: dict[Owner, list[Message]] = {}
 
     def go_on(self, client: Client, steps: int) -> None:
         """So many random deeds, and each kind once."""
@@ -145,10 +56,10 @@ class Story:
         self._subscriptions = (*SUBSCRIPTIONS, OF_MQTT) if client.is_mqtt else SUBSCRIPTIONS
         deeds = (
             *[self.send] * 6, *[self.publish] * 4, *[self.take] * 8, *[self.take_topic] * 4, self.take_selected,
-            *[self.commit_sends] * 2, *[self.commit_takes] * 2, self.kill, self.expire, self.subscribe,
+            *[self.commit_sends] * 2, *[self.commit_takes] * 2, self.pass_by, self.kill, self.expire, self.subscribe,
             self.unsubscribe, self.moment,
         )  # fmt: skip
-        if self._client.is_jms:
+        if client.is_jms:
             deeds += (self.prepare, self.prepare, self.decide)
         self.subscribe()
         for _ in range(steps):
@@ -161,7 +72,7 @@ class Story:
         while self._prepared:
             self.decide()
         subscriptions = {str(each): each for each in self._subscribed}
-        # What MQTT took is confirmed by a message to a queue.
+        # What MQTT took is confirmed by a message to a queue, so topics come first.
         for owner in sorted(self._holds, key=lambda owner: not owner[0].startswith("topic://")):
             held, subscription = self._holds[owner], subscriptions.get(owner[1] or "")
             self._acknowledge_all(self._receive(owner[0], len(held), None, subscription), owner, subscription)
@@ -170,23 +81,22 @@ class Story:
 
     # ---- sending
 
-    def _message(self, *, ttl_ms: int = 0, is_bare: bool = False) -> Message:
-        key = f"{self._name}{next(self._numbers)}"
-        kind = self._chance.random()
-        if is_bare:
-            return Message(key, f"{key} of MQTT", False, 4, True, 0, {})
-        body = "beat" if kind < 0.1 else "" if kind < 0.15 else f"{key} " + "x" * self._chance.choice((10, 300, 3000))
-        properties = {"key": key, "colour": self._chance.choice(("red", "blue"))}
+    def _message(self, to: str, *, ttl_ms: int = 0) -> Message:
+        key = f"k{next(self._numbers)}"
+        if self._client.is_mqtt and to == TOPIC:
+            return Message(key, "bytes", f"{key} of MQTT", {})
+        chance = self._chance.random()
+        kind = "message" if self._client.is_jms and chance > 0.95 else self._chance.choice(("text", "bytes"))
+        body = f"{key} " + "x" * self._chance.choice((10, 300, 3000))
+        body = "" if kind == "message" or 0.1 < chance < 0.15 else "beat" if chance < 0.1 else body
+        properties: dict[str, Any] = {"key": key, "colour": self._chance.choice(("red", "blue"))}
         if self._client.is_jms:
             name = self._chance.choice(list(TYPED))
             properties[name] = TYPED[name][0]
-        return Message(
-            key, body, self._chance.random() < 0.5, self._chance.choice((1, 4, 4, 9)), True, ttl_ms, properties
-        )
+        return Message(key, kind, body, properties, self._chance.choice((1, 4, 4, 9)), to != FLEETING, ttl_ms)
 
     def _messages(self, to: str, count: int) -> list[Message]:
-        is_bare = self._client.is_mqtt and to == TOPIC
-        return [self._message(is_bare=is_bare) for _ in range(count)]
+        return [self._message(to) for _ in range(count)]
 
     def _send(self, to: str, messages: list[Message], transaction: str | None = None) -> None:
         began = now_ms()
@@ -203,7 +113,7 @@ class Story:
             return
         for subscription in self._subscribed:
             for message in messages:
-                if subscription.takes(message.properties.get("colour")):
+                if subscription.takes(message):
                     self._holds.setdefault((to, str(subscription)), []).append(message)
                 else:
                     self._book.write("skipped", source=to, subscription=str(subscription), key=message.key)
@@ -219,41 +129,49 @@ class Story:
         self._send(to, messages)
         self._arrive(to, messages)
 
+    def pass_by(self) -> None:
+        """What is not persistent is in no journal."""
+        messages = self._messages(FLEETING, 3)
+        self._send(FLEETING, messages)
+        for each in self._receive(FLEETING, len(messages)):
+            self._acknowledge(each, (FLEETING, None))
+        self._client.release()
+
     def commit_sends(self) -> None:
         is_commit = self._chance.random() < 0.7
         transaction = self._begin()
-        sends = [(to, self._messages(to, 3)) for to in self._chance.choices((*QUEUES, TOPIC), k=2)]
-        for to, messages in sends:
-            self._send(to, messages, transaction)
+        sends = self._send_some(transaction)
         self._end(transaction, is_commit=is_commit)
         if is_commit:
             for to, messages in sends:
                 self._arrive(to, messages)
 
-    def _begin(self) -> str:
-        transaction = f"{self._name}-t{next(self._numbers)}"
-        self._client.begin(transaction)
+    def _send_some(self, transaction: str) -> list[tuple[str, list[Message]]]:
+        sends = [(to, self._messages(to, 3)) for to in self._chance.choices((*QUEUES, TOPIC), k=2)]
+        for to, messages in sends:
+            self._send(to, messages, transaction)
+        return sends
+
+    def _begin(self, *, is_branch: bool = False) -> str:
+        transaction = f"t{next(self._numbers)}"
+        self._client.begin(transaction, is_branch=is_branch)
         return transaction
 
-    def _end(self, transaction: str, *, is_commit: bool) -> None:
+    def _end(self, transaction: str, *, is_commit: bool, is_branch: bool = False) -> None:
         with self._book.around() as lines:
-            self._client.end(transaction, is_commit=is_commit)
+            self._client.end(transaction, is_commit=is_commit, is_branch=is_branch)
             outcome = "committed" if is_commit else "rolled_back"
             lines.append({"do": "transaction", "name": transaction, "outcome": outcome})
 
     # ---- branches of distributed transactions
 
     def prepare(self) -> None:
-        """What they take stands in a queue that nothing else takes from: a prepared branch holds it."""
-        branch = f"{self._name}-b{next(self._numbers)}"
-        more = [self._message() for _ in range(4)]
+        more = self._messages(BRANCHED, 4)
         self._send(BRANCHED, more)
         self._arrive(BRANCHED, more)
         locked: set[str] = set().union(*(taken for _, taken in self._prepared.values()))
-        self._client.begin(branch, is_branch=True)
-        sends = [(to, self._messages(to, 3)) for to in self._chance.choices((*QUEUES, TOPIC), k=2)]
-        for to, messages in sends:
-            self._send(to, messages, branch)
+        branch = self._begin(is_branch=True)
+        sends = self._send_some(branch)
         free = [each for each in self._holds[BRANCHED, None] if each.key not in locked]
         taken = self._receive(BRANCHED, min(len(free), 3), transaction=branch)
         for each in taken:
@@ -269,15 +187,11 @@ class Story:
         branch = next(iter(self._prepared))
         sends, taken = self._prepared.pop(branch)
         is_commit = self._chance.random() < 0.6
-        with self._book.around() as lines:
-            self._client.end(branch, is_commit=is_commit, is_branch=True)
-            outcome = "committed" if is_commit else "rolled_back"
-            lines.append({"do": "transaction", "name": branch, "outcome": outcome})
+        self._end(branch, is_commit=is_commit, is_branch=True)
         if is_commit:
             for to, messages in sends:
                 self._arrive(to, messages)
-            held = self._holds[BRANCHED, None]
-            self._holds[BRANCHED, None] = [each for each in held if each.key not in taken]
+            self._gone((BRANCHED, None), taken)
 
     # ---- receiving
 
@@ -303,15 +217,17 @@ class Story:
         owner = source, None if subscription is None else str(subscription)
         held = self._holds.get(owner, [])
         there = [each for each in held if selector is None or each.properties.get("colour") == "red"]
-        wanted = self._chance.randrange(1, 10)
-        received = self._receive(source, min(len(there), wanted), selector, subscription, transaction)
+        count = min(len(there), self._chance.randrange(1, 10))
+        received = self._receive(source, count, selector, subscription, transaction)
         self._acknowledge_all(received, owner, subscription, transaction)
         if transaction is not None:
             self._end(transaction, is_commit=is_commit)
         self._client.release()
         if is_commit:
-            gone = {each.key for each in received}
-            self._holds[owner] = [each for each in held if each.key not in gone]
+            self._gone(owner, {each.key for each in received})
+
+    def _gone(self, owner: Owner, keys: set[str]) -> None:
+        self._holds[owner] = [each for each in self._holds.get(owner, []) if each.key not in keys]
 
     def _receive(
         self, source: str, count: int, selector: str | None = None, subscription: Subscription | None = None,
@@ -325,7 +241,7 @@ class Story:
         return received
 
     def _acknowledge_all(
-        self, received: Sequence[Received], owner: tuple[str, str | None], subscription: Subscription | None,
+        self, received: Sequence[Received], owner: Owner, subscription: Subscription | None,
         transaction: str | None = None,
     ) -> None:  # fmt: skip
         if subscription is None or not subscription.is_mqtt:
@@ -341,7 +257,7 @@ class Story:
             for each in received:
                 self._book.write("acknowledged", **_from(owner), key=each.key, transaction=None, began=began)
 
-    def _acknowledge(self, each: Received, owner: tuple[str, str | None], transaction: str | None = None) -> None:
+    def _acknowledge(self, each: Received, owner: Owner, transaction: str | None = None) -> None:
         with self._book.around() as lines:
             self._client.acknowledge(each, transaction)
             lines.append({"do": "acknowledged", **_from(owner), "key": each.key, "transaction": transaction})
@@ -356,41 +272,39 @@ class Story:
         (received,) = self._receive(source, 1)
         self._client.refuse(received)
         self._client.release()
-        self._holds[source, None] = [each for each in self._holds[source, None] if each.key != received.key]
-        self._find_letters("dead", source, [received.key], began)
+        self._gone((source, None), {received.key})
+        self._find_letters("dead", source, {received.key}, began)
 
     def expire(self) -> None:
-        """Messages that nobody takes in time, in a queue where older ones do not stand before them."""
         source = self._chance.choice(QUEUES)
-        count = self._chance.randrange(1, 6)
-        messages = [self._message(ttl_ms=SHORT_MS) for _ in range(count)]
+        messages = [self._message(source, ttl_ms=SHORT_MS) for _ in range(self._chance.randrange(1, 6))]
         began = now_ms()
         self._send(source, messages)
         time.sleep((SHORT_MS + 2) / 1000)  # what is waited for is the time itself
-        live = self._message()
-        self._send(source, [live])
-        self._arrive(source, [live])
+        live = self._messages(source, 1)
+        self._send(source, live)
+        self._arrive(source, live)
         # Brokers look whether a message has expired when they hand it out.
         self._receive(source, len(self._holds[source, None]))
-        self._find_letters("expired", source, [each.key for each in messages], began)
+        self._find_letters("expired", source, {each.key for each in messages}, began)
         self._client.release()
 
-    def _find_letters(self, why: str, source: str, keys: Sequence[str], began: int) -> None:
-        """Wait until all are in the queue of dead letters, and take some of them."""
+    def _find_letters(self, why: str, source: str, keys: set[str], began: int) -> None:
+        """Wait until all are in the queue of dead letters, and take some of what is there."""
         letters = LETTERS + source.removeprefix("queue://")
         owner = letters, None
         held = self._holds.setdefault(owner, [])
         received = self._receive(letters, len(held) + len(keys))
         new = [each for each in received if each.key in keys]
-        assert sorted(each.key for each in new) == sorted(keys), (keys, [each.key for each in received])
+        assert {each.key for each in new} == keys, (keys, [each.key for each in received])
         for each in new:
             cause = each.properties.get("dlqDeliveryFailureCause")
             self._book.write(why, source=source, key=each.key, letters=letters, cause=cause, began=began)
-            held.append(Message(each.key, each.body, True, 4, True, 0, each.properties))
+            held.append(Message(each.key, "", each.body, each.properties))
         for each in received:
             if self._chance.random() < 0.3:
                 self._acknowledge(each, owner)
-                self._holds[owner] = [other for other in self._holds[owner] if other.key != each.key]
+                self._gone(owner, {each.key})
         self._client.release()
 
     # ---- subscriptions, and moments
@@ -417,6 +331,7 @@ class Story:
         self.subscribe()
 
     def moment(self) -> None:
+        """A time at which nothing happens; what each store is given next shows a later one."""
         time.sleep(0.002)
         self._book.write("moment")
         time.sleep(0.002)
@@ -424,7 +339,7 @@ class Story:
             self._some_to(to)
 
 
-def _from(owner: tuple[str, str | None]) -> Line:
+def _from(owner: Owner) -> Line:
     return {"source": owner[0], "subscription": owner[1]}
 
 
@@ -437,7 +352,7 @@ def _subscribed(do: str, subscription: Subscription) -> Line:
 def _sent(to: str, message: Message, transaction: str | None, expires: list[int] | None, id: str | None) -> Line:
     printed = {name: TYPED[name][1] if name in TYPED else value for name, value in message.properties.items()}
     return {
-        "do": "sent", "to": to, "key": message.key, "id": id, "body": message.body, "is_text": message.is_text,
+        "do": "sent", "to": to, "key": message.key, "id": id, "kind": message.kind, "body": message.body,
         "priority": message.priority, "persistent": message.persistent, "expires": expires, "properties": printed,
         "transaction": transaction,
     }  # fmt: skip
