@@ -33,13 +33,14 @@ COMMANDS: Final = (*effects.COMMANDS, columns.CLOCK)
 LIVE: Final = "live"
 ACKED: Final = "acked"
 EXPIRED: Final = "expired"
-POISON: Final = "poison"  # it went to a queue of dead letters
+POISON: Final = "poison"  # it was given up, and went to a queue of dead letters where its policy has one
+REMOVED: Final = "removed"  # by the broker: it expired, was moved, purged or given up; the record does not say which
 DELETED: Final = "deleted"  # with its queue or subscription
 UNMATCHED_ACK: Final = "unmatched_ack"  # where the message was stored is gone, or was not read
-ENDED: Final = (ACKED, EXPIRED, POISON, DELETED)
+ENDED: Final = (ACKED, EXPIRED, POISON, REMOVED, DELETED)
 
 _ENDING: Final = (columns.REMOVE_DESTINATION, columns.UNSUBSCRIPTION)
-_BY_KIND: Final = (EXPIRED, POISON)  # of table acks; every other kind is a consumer's
+_BY_KIND: Final = (EXPIRED, POISON, REMOVED)  # of table acks; every other kind is a consumer's
 _UNMATCHED_KIND: Final = "unmatched"
 # A message waits for the batch before its own, seldom so long.
 WAITED_MS_MAX: Final = 1000
@@ -66,8 +67,9 @@ def lifecycle(
     """
     when = moments(records, mark_interval_ms)
     at_effect = when.select(
-        "store", F.col("at").alias("effect"), F.col("lo").alias("_lo"), F.col("hi").alias("_hi"), "batch", "is_moved"
-    )
+        "store", F.col("at").alias("effect"), F.col("lo").alias("_lo"), F.col("hi").alias("_hi"), "batch", "is_moved",
+        "is_elsewhere",
+    )  # fmt: skip
     timed = (
         effects.events(records, effects.operations(records, marks), _spans(records))
         .join(at_effect, ["store", "effect"], "left")
@@ -90,11 +92,15 @@ def believed(records: DataFrame, mark_interval_ms: int | None = None) -> DataFra
 
 
 def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFrame:
-    """``store, at, command, batch, lo, hi, is_moved``: between which times the records at those places were written,
-    and whether a compaction wrote them. ``records`` is what ``believed`` gives."""
+    """``store, at, command, batch, lo, hi, is_moved, is_elsewhere``: between which times the records at those places
+    were written, whether a compaction wrote them, and whether their batch stores the same message in another place: a
+    dead letter, or a message that an operator moved. ``records`` is what ``believed`` gives."""
     high = F.least("clock_hi", _latest())
+    is_stored = (F.col("command") == columns.ADD_MESSAGE) & F.col("transaction").isNull()
+    of_message = Window.partitionBy("store", "file", "batch", "message_id")
     return (
         _marked(clocks.clocked(records), mark_interval_ms)
+        .withColumn("_elsewhere", F.max(F.when(is_stored, F.col("destination"))).over(of_message))
         .withColumn(
             "is_moved", F.max(F.col("command") == columns.COPY).over(Window.partitionBy("store", "file", "batch"))
         )
@@ -107,6 +113,7 @@ def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFram
             F.col("clock_lo").alias("lo"),
             F.when(high.isNotNull(), F.greatest("clock_lo", high)).alias("hi"),
             "is_moved",
+            F.coalesce(F.col("_elsewhere") != F.col("destination"), F.lit(False)).alias("is_elsewhere"),
         )
     )
 
@@ -178,7 +185,9 @@ def _lives(timed: DataFrame) -> DataFrame:
     # What stands in a transaction is as old as its COMMIT; the time of any other message is its own.
     is_own_time = ~is_removal & (F.col("at") == F.col("effect"))
     low, high = (F.when(is_own_time, F.coalesce("broker_in", name)).otherwise(F.col(name)) for name in ("_lo", "_hi"))
-    declared = F.struct("effect", "turn", "at", "batch", low.alias("lo"), high.alias("hi"), "is_moved", "ack_kind")
+    declared = F.struct(
+        "effect", "turn", "at", "batch", low.alias("lo"), high.alias("hi"), "is_moved", "is_elsewhere", "ack_kind"
+    )
     return (
         timed.withColumn("_begins", begins)
         .withColumn("_life", F.sum(F.col("_begins").cast("int")).over(upto))
@@ -200,13 +209,16 @@ def _with_states(lives: DataFrame, when: DataFrame) -> DataFrame:
     state = (
         F.when(F.col("added").isNull(), UNMATCHED_ACK)
         .when(kind.isin(*_BY_KIND), kind)
+        .when(kind.isNull() & F.col("removed.is_elsewhere"), REMOVED)
         .when(is_removed, ACKED)
         .when(F.col("end").isNotNull(), DELETED)
         .otherwise(LIVE)
     )
-    # Whoever is given a message has it when it is durable: the acknowledgement stands in a later batch.
-    is_at_once = (F.col("removed.effect") == F.col("added.effect")) | (
-        (F.col("removed.batch") == F.col("added.batch")) & (file_of("removed.effect") == file_of("added.effect"))
+    # This broker gives a message out when it is durable: its consumers acknowledge in a later batch. What ActiveMQ's
+    # consumers acknowledge may stand beside its message, and says of what kind it is.
+    is_at_once = kind.isNull() & (
+        (F.col("removed.effect") == F.col("added.effect"))
+        | ((F.col("removed.batch") == F.col("added.batch")) & (file_of("removed.effect") == file_of("added.effect")))
     )
     # A compaction says with a copy which subscriptions do not have the message.
     is_passed_over = F.col("subscription").isNotNull() & (

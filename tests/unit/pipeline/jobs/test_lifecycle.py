@@ -167,13 +167,19 @@ story(
     ("a", None, 1, 1, 9, 9, "acked"),
 )
 
-KINDS = Journal().batch(clock(1), add("a", 1), add("b", 1), add("c", 1))
+KINDS = Journal().batch(clock(1), add("a", 1), add("b", 1), add("c", 1), add("d", 1))
+KINDS.batch(clock(2), ack("a", ack_kind="expired"), ack("b", ack_kind="poison"), ack("c", ack_kind="individual"))
 story(
     "only what a consumer took is acknowledged",
-    KINDS.batch(
-        clock(2), ack("a", ack_kind="expired"), ack("b", ack_kind="poison"), ack("c", ack_kind="individual")
-    ),
-    "expired", "poison", "acked",
+    KINDS.batch(ack("d", ack_kind="removed")),
+    "expired", "poison", "acked", "removed",
+)  # fmt: skip
+story(
+    "what goes to another place in the same batch was taken by no consumer",
+    Journal()
+    .batch(clock(1), add("a", 1), add("b", 1))
+    .batch(clock(2), add("a", 2, destination="ActiveMQ.DLQ"), ack("a"), ack("b")),
+    "removed", "live", "acked",
 )  # fmt: skip
 
 REMOVED = Journal().batch(clock(1), add("a", 1)).batch(clock(7), {"command": "REMOVE_DESTINATION", **QUEUE})
@@ -195,6 +201,10 @@ SELECTED = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE})
 SELECTED.batch(add("ours", 2, **TOPIC), ack("ours", **ONE)).batch(add("theirs", 3, **TOPIC))
 SELECTED.batch(ack("theirs", ack_kind="unmatched", **ONE)).batch(add("a", 4, **TOPIC)).batch(clock(5), ack("a", **ONE))
 story("what a selector passed over was never for that subscription", SELECTED, ("a", "c:one", 4, 4, 5, 5, "acked"))
+
+QUICK = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE}, {"command": "SUBSCRIPTION", **TWO})
+QUICK.batch(add("a", 2, **TOPIC), ack("a", ack_kind="standard", **ONE), ack("a", ack_kind="unmatched", **TWO))
+story("ActiveMQ's consumers may acknowledge in the batch of the message", QUICK, ("a", "c:one", 2, 2, 2, None, "acked"))
 
 COPIED_TOPIC = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE}).batch(clock(2), add("a", 2, **TOPIC))
 COPIED_TOPIC.next_file().batch(clock(50), {"command": "SUBSCRIPTION", **TWO})
