@@ -190,15 +190,23 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
 
 
 def _subscriptions(records: DataFrame) -> DataFrame:
-    """store, destination_type, destination, _subscriptions: those that are still there, each with its first place."""
+    """store, destination_type, destination, _subscriptions: those that are still there, each with the place from which
+    it has been there: one that was ended and made again knows nothing of what came before."""
+    ends = records.where(F.col("command").isin(columns.UNSUBSCRIPTION, columns.REMOVE_DESTINATION)).select(
+        *(F.col(name).alias(f"_{name}") for name in columns.DESTINATION),
+        F.col("subscription").alias("_ended"),
+        _place("file", "offset").alias("_end"),
+    )
+    is_ended = F.col("_end") > _place("file", "offset")
+    is_ended &= F.col("_ended").isNull() | (F.col("_ended") == F.col("subscription"))
+    for name in columns.DESTINATION:
+        is_ended &= F.col(f"_{name}") == F.col(name)
     return (
-        records.where(F.col("command").isin(columns.SUBSCRIPTION, columns.UNSUBSCRIPTION))
+        records.where(F.col("command") == columns.SUBSCRIPTION)
+        .join(F.broadcast(ends), is_ended, "left")
+        .where(F.col("_end").isNull())
         .groupBy(*columns.DESTINATION, "subscription")
-        .agg(
-            F.max_by("command", _place("file", "offset")).alias("last"),
-            F.min(_place("file", "offset")).alias("since"),
-        )
-        .where(F.col("last") == columns.SUBSCRIPTION)
+        .agg(F.min(_place("file", "offset")).alias("since"))
         .groupBy(*columns.DESTINATION)
         .agg(F.collect_list(F.struct("subscription", "since")).alias("_subscriptions"))
     )

@@ -201,3 +201,24 @@ def test_what_was_acknowledged_is_left_where_only_the_rest_is_wanted(frame: Call
     assert {number for number, fate in fates(found).items() if fate == "acknowledged"} == {"1", "3", "5", "6", "8"}
     with pytest.raises(ValueError, match="journals"):
         selection(messages, None, None, ReplayRequest(only=UNACKNOWLEDGED), NOW_MS)
+
+
+def test_a_subscription_that_is_made_again_waits_for_nothing_that_came_before(frame: Callable[..., Any]) -> None:
+    """One was ended and made again; the topic of the other was removed."""
+    news, gone = ({"destination_type": "topic", "destination": name} for name in ("news", "gone"))
+    messages = frame(
+        "messages", stored(1, 200, **news), stored(2, 500, **news), stored(3, 200, **gone), stored(4, 500, **gone)
+    )
+    declared = [
+        {"file": 1, "offset": offset, "command": command, "subscription": name, **topic}
+        for topic, offset, command, name in (
+            (news, 100, "SUBSCRIPTION", "c:one"),
+            (news, 300, "UNSUBSCRIPTION", "c:one"),
+            (news, 400, "SUBSCRIPTION", "c:one"),
+            (gone, 100, "SUBSCRIPTION", "c:one"),
+            (gone, 300, "REMOVE_DESTINATION", None),
+            (gone, 400, "SUBSCRIPTION", "c:one"),
+        )
+    ]
+    found = selection(messages, frame("records", *declared), frame("acks"), ReplayRequest(only=UNACKNOWLEDGED), NOW_MS)
+    assert fates(found) == {"1": "acknowledged", "2": "send", "3": "acknowledged", "4": "send"}
