@@ -50,7 +50,7 @@ def duplicates(messages: DataFrame, records: DataFrame) -> DataFrame:
             "message_id",
             "producer_id",
             "producer_sequence",
-            F.length("body").cast("long").alias("body_bytes"),
+            F.coalesce(F.length("body"), F.lit(0)).cast("long").alias("body_bytes"),
             F.when(F.length("body") > 0, F.sha2("body", 256)).alias("digest"),
         )
     )

@@ -97,7 +97,8 @@ def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[st
     ValueError where some are journals and some are Parquet.
     """
     if not are_parquet(sources.paths):
-        return sources.read(spark, name, columns)
+        found = sources.read(spark, name, columns)
+        return _with_bodies(found) if name == MESSAGES else found
     if name != MESSAGES and not all(map(is_lake, sources.paths)):
         return None
     wanted = columns or [column for column, _ in COLUMNS[name]]
@@ -108,10 +109,17 @@ def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[st
 def _parquet(spark: SparkSession, path: str, name: str) -> DataFrame:
     if not is_lake(path):
         # With its schema said, a directory "destination=7" is the text 7.
-        return spark.read.schema(ddl(name)).parquet(path)
+        found = spark.read.schema(ddl(name)).parquet(path)
+        return _with_bodies(found) if "body" in spark.read.parquet(path).columns else found
     if any(commit.parquet.get(name) for commit in committed(path).values()):
-        return archive.read(spark, path, name)
+        found = archive.read(spark, path, name)
+        return _with_bodies(found) if name == MESSAGES else found
     return spark.createDataFrame([], ddl(name))
+
+
+def _with_bodies(messages: DataFrame) -> DataFrame:
+    """What is empty has a body of no bytes here, so that it is told from Parquet that was made without bodies."""
+    return messages.withColumn("body", F.coalesce("body", F.lit("").cast("binary")))
 
 
 def _selected(spark: SparkSession, sources: Sources, out: str, request: ReplayRequest) -> DataFrame:

@@ -44,7 +44,7 @@ def test_an_acknowledgement_says_who_removed_the_message(data: bytes | None, kin
 
 
 def test_a_broker_says_why_a_message_went(tmp_path: Path) -> None:
-    """Of each a message: one is acknowledged, one refused, one expires; one of two durable subscriptions passes over one."""
+    """One message is acknowledged, one refused, one expires; one of two durable subscriptions passes over another."""
 
     async def work(port: int) -> None:
         async with Client(f"failover:(stomp://{HOST}:{port})", client_id="c") as client:
