@@ -14,6 +14,7 @@ from tandemmq.pipeline.jobs import handed_over
 from tandemmq.pipeline.jobs.salvage import named
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
+from tandemmq.pipeline.places import Access
 from tandemmq.pipeline.table import size
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def unreadable(records: DataFrame) -> DataFrame:
     return records.where(~F.col("is_sound")).select(*CONCERNED_COLUMNS)
 
 
-def concerned(spark: SparkSession, damage: DataFrame, files: DataFrame) -> DataFrame:
+def concerned(spark: SparkSession, damage: DataFrame, files: DataFrame, access: Access = ()) -> DataFrame:
     """The records within damage that name a message, as far as they can still be read (``salvage``).
 
     Read on the driver, which reads the headers of all files in any case, and of so many places (PLACES_MAX).
@@ -62,7 +63,9 @@ def concerned(spark: SparkSession, damage: DataFrame, files: DataFrame) -> DataF
         .collect()
     )
     rows = [
-        (place.store, place.file, *record) for place in places for record in named(place.path, place.start, place.stop)
+        (place.store, place.file, *record)
+        for place in places
+        for record in named(place.path, place.start, place.stop, access)
     ]
     kinds = dict(columns.COLUMNS[columns.RECORDS])
     return spark.createDataFrame(rows, ", ".join(f"`{name}` {kinds[name]}" for name in CONCERNED_COLUMNS))
@@ -96,7 +99,8 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     of_stores = results.write(checked(batches), "checked").orderBy("store")
     places = results.write(damage(batches), "damage").orderBy("store", "file", "start")
     batches.unpersist()
-    within = concerned(spark, places, sources.read(spark, columns.FILES, ("store", "file", "path")))
+    files = sources.read(spark, columns.FILES, ("store", "file", "path"))
+    within = concerned(spark, places, files, sources.access_in(spark))
     lost = unreadable(sources.read(spark, columns.RECORDS, (*CONCERNED_COLUMNS, "is_sound")))
     messages = results.write(within.unionByName(lost), "concerned").orderBy("store", "file", "offset")
     manifests = results.write(handed_over.handed_over(spark, sources), "manifests")
