@@ -54,7 +54,9 @@ def dead_letters(messages: DataFrame, records: DataFrame, marks: DataFrame, name
     cause = F.element_at("properties", CAUSE_PROPERTY)
     is_letter = F.col("destination").rlike(names) | cause.isNotNull()
     # The first record of each: where the one that stored it went with its file, the copy of it.
-    stored = messages.where(F.col("command").isin(ADD_MESSAGE, COPY) & is_letter)
+    transacted = effects.operations(records, marks)
+    left = effects.not_stored(transacted).select(*PLACE)
+    stored = messages.where(F.col("command").isin(ADD_MESSAGE, COPY) & is_letter).join(left, list(PLACE), "left_anti")
     same = Window.partitionBy(*_QUEUE, "message_id").orderBy("file", "offset")
     letters = stored.withColumn("_number", F.row_number().over(same)).where(F.col("_number") == 1).drop("_number")
     there = _there(letters, records, marks).withColumn("_is_there", F.lit(True))
