@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline.columns import ADD_MESSAGE, DESTINATION, MARKS, MESSAGES, NAME, PLACE, RECORDS
 from tandemmq.pipeline.engine import F, Window
-from tandemmq.pipeline.jobs import effects
+from tandemmq.pipeline.jobs import effects, gaps
 from tandemmq.pipeline.jobs.summary import Bars, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head
 from tandemmq.pipeline.table import size
@@ -96,7 +96,8 @@ def _sums(found: DataFrame, *keys: str) -> DataFrame:
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``duplicates`` below ``out``. Not clean when an id or a producer's number was stored twice."""
+    """Write ``duplicates`` below ``out``. Not clean when an id or a producer's number was stored twice, or
+    something was not there to be read."""
     sources = sources.fixed(spark)
     messages = sources.read(spark, MESSAGES, MESSAGE_COLUMNS)
     transacted = F.col("transaction").isNotNull() & F.col("command").isin(*effects.TRANSACTED)
@@ -119,12 +120,13 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     )
     kinds = {kind: tuple(sums) for kind, *sums in _sums(found, "kind").collect()}
     bars = [(f"{row[1]}, {row[2]}", row[4]) for row in counted.rows[:20] if isinstance(row[4], int)]
+    left_out = gaps.gaps(spark, sources)
     return Summary(
         "duplicates",
-        findings(kinds, undecided),
+        (*findings(kinds, undecided), *gaps.remarks(left_out, "a copy that stood there is not found")),
         (counted, worst),
         (Bars("Copies beyond the first, by destination", "messages", bars),),
-        is_clean=SAME_ID not in kinds and SAME_SEQUENCE not in kinds,
+        is_clean=SAME_ID not in kinds and SAME_SEQUENCE not in kinds and left_out.is_certain,
         written=results.written,
         reached=sources.reached,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tandemmq.pipeline.columns import ACKS, CLOCK, MARKS, RECORDS
 from tandemmq.pipeline.engine import F, Window
-from tandemmq.pipeline.jobs import lifecycle
+from tandemmq.pipeline.jobs import gaps, lifecycle
 from tandemmq.pipeline.jobs.summary import Lines, Plot, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
 from tandemmq.pipeline.table import Table
@@ -29,6 +29,12 @@ DESTINATIONS_PLOTTED: Final = 7
 LATENCIES_PLOTTED: Final = 3
 # Of a longer time the newest windows are plotted.
 WINDOWS_PLOTTED: Final = 500
+
+# What gaps in the journal do to the figures.
+UNCERTAIN: Final = (
+    "messages and acknowledgements that stood there are not counted: some that wait here may be gone, others may be "
+    "missing, and what has no match here may have been stored there"
+)
 
 _DESTINATION: Final = ("store", "destination_type", "destination")
 _PERCENTILES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99, "max_ms": 1.0}
@@ -151,8 +157,8 @@ def run(
     window_seconds: int = WINDOW_SECONDS,
     mark_interval_ms: int | None = None,
 ) -> Summary:
-    """Write ``lifecycle``, ``destination_stats`` and ``destinations`` below ``out``. Always clean: what is slow for one
-    is quick for another."""
+    """Write ``lifecycle``, ``destination_stats`` and ``destinations`` below ``out``. Not clean where something was not
+    there to be read, for then the figures are uncertain; what is slow for one is quick for another."""
     sources = sources.fixed(spark)
     read = sources.read(spark, RECORDS, lifecycle.RECORD_COLUMNS).where(F.col("command").isin(*lifecycle.COMMANDS))
     records = lifecycle.believed(read, mark_interval_ms).persist()
@@ -176,11 +182,13 @@ def run(
     keys = [tuple(row) for row in ordered.select(*_DESTINATION).take(DESTINATIONS_PLOTTED)]
     series = _series(stats, [key for key in keys if len(key) == len(_DESTINATION)])
     lines = remarks(sums[0] or 0, sums[1] or 0, has_marks=has_marks, is_tail_read=sources.is_tail_wanted)
+    left_out = gaps.gaps(spark, sources)
     return Summary(
         "latency",
-        (*findings(by_destination, series), *lines),
+        (*findings(by_destination, series), *gaps.remarks(left_out, UNCERTAIN), *lines),
         (by_destination, head(_readable(slowest, "window_start"), "Slowest windows", _SLOWEST)),
         plots(series, timedelta(seconds=window_seconds)),
+        is_clean=left_out.is_certain,
         written=results.written,
         reached=sources.reached,
     )

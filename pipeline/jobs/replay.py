@@ -25,7 +25,7 @@ from tandemmq.broker.protocols.stomp.destinations import write_destination
 from tandemmq.client.failover_url import FailoverUrl
 from tandemmq.pipeline.columns import ACKS, BATCHES, COLUMNS, MESSAGES, NAME, PLACE, RECORDS, ddl
 from tandemmq.pipeline.engine import F, is_local
-from tandemmq.pipeline.jobs import archive, selection
+from tandemmq.pipeline.jobs import archive, gaps, selection
 from tandemmq.pipeline.jobs.replay_report import SELECTION, dry_summary, summary
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources
@@ -132,6 +132,12 @@ def _selected(spark: SparkSession, sources: Sources, out: str, request: ReplayRe
     found = selection.selection(messages, records, acks, request, time.time_ns() // 1_000_000)
     if not are_parquet(sources.paths):
         found = found.unionByName(selection.damaged(sources.read(spark, BATCHES, selection.BATCH_COLUMNS)), True)
+        lost = [
+            (store, number, selection.MISSING)
+            for store, numbers in gaps.of_files(spark, sources).missing.items()
+            for number in numbers
+        ]
+        found = found.unionByName(spark.createDataFrame(lost, "store STRING, file INT, fate STRING"), True)
     written = Results(spark, out).write(found, SELECTION)
     if records is not None:
         records.unpersist()

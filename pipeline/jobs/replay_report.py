@@ -56,6 +56,7 @@ _AMISS: Final = {
     selection.UNREADABLE: "that cannot be read",
     selection.WITHOUT_BODY: "without a body in this Parquet",
     selection.DAMAGED: "damaged places of the journal, whatever stood there",
+    selection.MISSING: "files of the journal that are missing, whatever stood there",
 }
 _MEANT: Final = {
     selection.EXPIRED: "that have expired",

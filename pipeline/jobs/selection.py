@@ -31,6 +31,7 @@ EXPIRED: Final = "expired"
 UNSENDABLE: Final = "unsendable"  # STOMP cannot say it
 UNREADABLE: Final = "unreadable"
 DAMAGED: Final = "damaged"  # a place of the journal, whatever stood there
+MISSING: Final = "missing"  # a file of the journal, whatever stood there
 WITHOUT_BODY: Final = "without_body"  # the Parquet was made without its body
 
 RECORD_COLUMNS: Final = (*columns.PLACE, "command", *columns.NAME, "transaction", "subscription")

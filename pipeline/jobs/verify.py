@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.engine import F
-from tandemmq.pipeline.jobs import handed_over
+from tandemmq.pipeline.jobs import gaps, handed_over
 from tandemmq.pipeline.jobs.salvage import named
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
@@ -92,7 +92,8 @@ def checked(batches: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``checked``, ``damage``, ``concerned`` and ``manifests`` below ``out``. Not clean when there is damage."""
+    """Write ``checked``, ``damage``, ``concerned`` and ``manifests`` below ``out``. Not clean when there is damage, or
+    a file is missing."""
     sources = sources.fixed(spark)
     batches = sources.read(spark, columns.BATCHES).cache()
     results = Results(spark, out)
@@ -114,12 +115,17 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         others = manifests.where(F.col("status") != handed_over.AS_HANDED_OVER).orderBy("path")
         tables.append(head(others, "Not as handed over to the archive", "path status detail"))
     sums = only_row(of_stores.agg(*map(F.sum, ("batches", "unsummed", "damaged", "damaged_bytes"))))
-    told = (*findings(*(number or 0 for number in sums)), *handed_over.findings(archived, changed))
+    left_out = gaps.of_files(spark, sources)
+    told = (
+        *findings(*(number or 0 for number in sums)),
+        *gaps.remarks(left_out, "what stood there is lost, unless a copy has it"),
+        *handed_over.findings(archived, changed),
+    )
     return Summary(
         "verify",
         told,
         tuple(tables),
-        is_clean=not (sums[2] or changed),
+        is_clean=not (sums[2] or changed) and left_out.is_certain,
         written=results.written,
         reached=sources.reached,
     )
