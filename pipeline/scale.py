@@ -30,8 +30,8 @@ def amount(value: float, unit: str) -> str:
 
 
 def ticks(greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
-    """Up to ``most`` + 1 round amounts from 0 to the first one that is not below ``greatest``, which is above 0; and how
-    an axis names them: all in one unit; what is only counted without its own. ``most`` is at least 1.
+    """Up to ``most`` + 1 round amounts from 0 to the first one that is not below ``greatest``, which is above 0, and
+    how an axis names them: all in one unit; what is only counted without its own. ``most`` is at least 1.
     """
     factor, length, name = next(step for step in _steps(unit) if math.ceil(greatest / (step[0] * step[1])) <= most)
     factors = [number * factor for number in range(math.ceil(greatest / (factor * length)) + 1)]

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 WINDOW_SECONDS: Final = 3600
+# The lengths of windows, of which the shortest is taken that cuts the time in no more than WINDOWS_WANTED.
+WINDOWS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 604_800)
+WINDOWS_WANTED: Final = 100
 ACCURACY: Final = 10_000
 DESTINATIONS_LISTED: Final = 5
 DESTINATIONS_PLOTTED: Final = 7
@@ -154,11 +157,13 @@ def run(
     sources: Sources,
     out: str,
     *,
-    window_seconds: int = WINDOW_SECONDS,
+    window_seconds: int | None = None,
     mark_interval_ms: int | None = None,
 ) -> Summary:
     """Write ``lifecycle``, ``destination_stats`` and ``destinations`` below ``out``. Not clean where something was not
-    there to be read, for then the figures are uncertain; what is slow for one is quick for another."""
+    there to be read, for then the figures are uncertain; what is slow for one is quick for another. Without
+    ``window_seconds`` the time that the messages span says how long a window is.
+    """
     sources = sources.fixed(spark)
     read = sources.read(spark, RECORDS, lifecycle.RECORD_COLUMNS).where(F.col("command").isin(*lifecycle.COMMANDS))
     records = lifecycle.believed(read, mark_interval_ms).persist()
@@ -173,6 +178,8 @@ def run(
         has_marks = bool(records.where(F.col("command") == CLOCK).take(1))
     finally:
         records.unpersist()
+    if window_seconds is None:
+        window_seconds = window_of(lives)
     stats = results.write(destination_stats(lives, window_seconds), "destination_stats")
     destinations = results.write(totals(lives), "destinations")
     ordered = destinations.orderBy(F.desc("backlog"), F.desc("acked"), *_DESTINATION)
@@ -192,6 +199,16 @@ def run(
         written=results.written,
         reached=sources.reached,
     )
+
+
+def window_of(lives: DataFrame) -> int:
+    """How many seconds a window has, by the time from the first message that was stored to the last that came or went.
+    Reads ``lives``."""
+    came, went = F.unix_seconds("added_lo"), F.unix_seconds("ack_lo")
+    stored = lives.where(F.col("added_lo").isNotNull())
+    first, last = only_row(stored.agg(F.min(came), F.max(F.greatest(came, F.coalesce(went, came)))))
+    span = 0 if first is None else last - first
+    return next((length for length in WINDOWS if span <= length * WINDOWS_WANTED), WINDOWS[-1])
 
 
 def _readable(frame: DataFrame, time: str) -> DataFrame:
@@ -291,7 +308,7 @@ def plots(series: Series, window: timedelta) -> tuple[Plot, ...]:
     named = _names(series)
     drawn: list[Plot] = [
         Lines(
-            "Backlog at the end of each window",
+            f"Backlog at the end of each window of {duration(1000 * int(window.total_seconds()))}",
             "messages",
             labels,
             [(named[key], _backlog(points, windows)) for key, points in series.items()],
