@@ -44,6 +44,8 @@ _BY_KIND: Final = (EXPIRED, POISON, REMOVED)  # of table acks; every other kind 
 _UNMATCHED_KIND: Final = "unmatched"
 # A message waits for the batch before its own, seldom so long.
 WAITED_MS_MAX: Final = 1000
+# Of letters that several durable subscriptions gave up each (broker.engine.dead_letters).
+LETTER_IDS: Final = "^ID:dead-letter-"
 # A mark shows whole milliseconds.
 _ROUNDED_MS: Final = 1
 
@@ -93,14 +95,24 @@ def believed(records: DataFrame, mark_interval_ms: int | None = None) -> DataFra
 
 def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFrame:
     """``store, at, command, batch, lo, hi, is_moved, is_elsewhere``: between which times the records at those places
-    were written, whether a compaction wrote them, and whether their batch stores the same message in another place: a
-    dead letter, or a message that an operator moved. ``records`` is what ``believed`` gives."""
+    were written, whether a compaction wrote them, and whether their batch carries the same message from one place to
+    another: a dead letter, a message whose time came, or one that an operator moved. ``records`` is what ``believed``
+    gives."""
     high = F.least("clock_hi", _latest())
-    is_stored = (F.col("command") == columns.ADD_MESSAGE) & F.col("transaction").isNull()
+    command, destination = F.col("command"), F.col("destination")
     of_message = Window.partitionBy("store", "file", "batch", "message_id")
+
+    def is_elsewhere(other: str) -> Column:
+        there = F.when((command == other) & F.col("transaction").isNull(), destination)
+        return (F.min(there).over(of_message) != destination) | (F.max(there).over(of_message) != destination)
+
+    carried = F.when(command == columns.REMOVE_MESSAGE, is_elsewhere(columns.ADD_MESSAGE)).when(
+        command == columns.ADD_MESSAGE,
+        is_elsewhere(columns.REMOVE_MESSAGE) | F.col("message_id").rlike(LETTER_IDS),
+    )
     return (
         _marked(clocks.clocked(records), mark_interval_ms)
-        .withColumn("_elsewhere", F.max(F.when(is_stored, F.col("destination"))).over(of_message))
+        .withColumn("is_elsewhere", F.coalesce(carried, F.lit(False)))
         .withColumn(
             "is_moved", F.max(F.col("command") == columns.COPY).over(Window.partitionBy("store", "file", "batch"))
         )
@@ -113,7 +125,7 @@ def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFram
             F.col("clock_lo").alias("lo"),
             F.when(high.isNotNull(), F.greatest("clock_lo", high)).alias("hi"),
             "is_moved",
-            F.coalesce(F.col("_elsewhere") != F.col("destination"), F.lit(False)).alias("is_elsewhere"),
+            "is_elsewhere",
         )
     )
 
@@ -182,8 +194,9 @@ def _lives(timed: DataFrame) -> DataFrame:
     command, before = F.col("command"), F.lag("command").over(message)
     is_removal = command == columns.REMOVE_MESSAGE
     begins = ~is_removal & (before.isNull() | (before == columns.REMOVE_MESSAGE))
-    # What stands in a transaction is as old as its COMMIT; the time of any other message is its own.
-    is_own_time = ~is_removal & (F.col("at") == F.col("effect"))
+    # What stands in a transaction is as old as its COMMIT, and what a broker carried elsewhere shows when it was sent
+    # first; the time of any other message is its own.
+    is_own_time = ~is_removal & (F.col("at") == F.col("effect")) & ~F.coalesce("is_elsewhere", F.lit(False))
     low, high = (F.when(is_own_time, F.coalesce("broker_in", name)).otherwise(F.col(name)) for name in ("_lo", "_hi"))
     declared = F.struct(
         "effect", "turn", "at", "batch", low.alias("lo"), high.alias("hi"), "is_moved", "is_elsewhere", "ack_kind"

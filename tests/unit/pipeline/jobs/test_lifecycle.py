@@ -182,6 +182,17 @@ story(
     "removed", "live", "acked",
 )  # fmt: skip
 
+LETTERS = Journal().batch(clock(1), add("a", 1)).batch(clock(2), add("b", 1.5, destination="prices"))
+LETTERS.batch(add("a", 1.2, destination="ActiveMQ.DLQ"), ack("a", ack_kind="poison"))
+LETTERS.batch(add("ID:dead-letter-1:1", 1.7, destination="ActiveMQ.DLQ")).batch(clock(3), add("c", 3))
+story(
+    "a letter came when it was carried, not when its message was sent",
+    LETTERS,
+    ("ID:dead-letter-1:1", None, 2, 3, None, None, "live"), ("a", None, 1, 1, 2, 3, "poison"),
+    ("a", None, 2, 3, None, None, "live"), ("b", None, 1.5, 1.5, None, None, "live"),
+    ("c", None, 3, 3, None, None, "live"),
+)  # fmt: skip
+
 REMOVED = Journal().batch(clock(1), add("a", 1)).batch(clock(7), {"command": "REMOVE_DESTINATION", **QUEUE})
 story(
     "what went with its queue was deleted then",
