@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.engine import F, Window
 from tandemmq.pipeline.jobs import clocks, effects
-from tandemmq.pipeline.jobs.effects import Span, file_of, place
+from tandemmq.pipeline.jobs.effects import Declared, Span, file_of, place
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -162,7 +162,8 @@ def _intervals(records: DataFrame) -> DataFrame:
 
 def _spans(records: DataFrame) -> list[Span]:
     """When there was what holds messages. A subscription that acknowledged before its first record here was there
-    before: that record stands in a newer file now, or in one that was not read."""
+    before: that record stands in a newer file now, or in one that was not read; or it ends the subscription, whatever
+    begins another one of that name later."""
     declarations = effects.declared(records)
     acknowledged = {
         tuple(row[:4]): row[4]
@@ -171,18 +172,22 @@ def _spans(records: DataFrame) -> list[Span]:
         .agg(F.min(place()))
         .collect()
     }
-    found: list[Span] = []
-    for span in effects.spans(declarations):
-        first = acknowledged.pop(span[:4], None)
-        found.append((*span[:4], 0, span[5]) if first is not None and first < span[4] else span)
-    for key in acknowledged:
-        ends = (
-            declared.at
-            for declared in declarations
-            if declared.where == key[:3] and declared.subscription in (key[3], None)
-        )
-        found.append((*key, 0, next(ends, None)))
-    return found
+    first: dict[tuple[tuple[str, str, str], str | None], Declared] = {}  # None: of all subscriptions of a topic
+    for declared in declarations:
+        first.setdefault((declared.where, declared.subscription), declared)
+    begins: set[tuple[object, ...]] = set()
+    early: list[Span] = []
+    for (store, kind, name, subscription), at in acknowledged.items():
+        where = store, kind, name
+        known = (first.get((where, subscription)), first.get((where, None)))
+        next_one = min((each for each in known if each is not None), key=lambda each: each.at, default=None)
+        if next_one is None:
+            early.append((*where, subscription, 0, None))
+        elif at < next_one.at and next_one.command == columns.SUBSCRIPTION:
+            begins.add((*where, subscription, next_one.at))
+        elif at < next_one.at:
+            early.append((*where, subscription, 0, next_one.at))
+    return early + [(*span[:4], 0, span[5]) if span[:5] in begins else span for span in effects.spans(declarations)]
 
 
 def _lives(timed: DataFrame) -> DataFrame:

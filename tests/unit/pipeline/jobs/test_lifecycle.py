@@ -236,6 +236,15 @@ story(
     ("a", "c:one", 1, 1, 4, 4, "acked"), ("b", "c:one", 5, 5, 12, 12, "acked"),
 )  # fmt: skip
 
+ENDED_EARLY = Journal().batch(clock(1), add("a", 1, **TOPIC), add("b", 1, **TOPIC)).batch(clock(4), ack("a", **ONE))
+ENDED_EARLY.batch(clock(5), {"command": "UNSUBSCRIPTION", **ONE}).batch(clock(6), add("c", 6, **TOPIC))
+story(
+    "a subscription whose first record is not there ended before it was made again",
+    ENDED_EARLY.batch(clock(7), {"command": "SUBSCRIPTION", **ONE}).batch(clock(8), add("d", 8, **TOPIC)),
+    ("a", "c:one", 1, 1, 4, 4, "acked"), ("b", "c:one", 1, 1, 5, 5, "deleted"),
+    ("d", "c:one", 8, 8, None, None, "live"),
+)  # fmt: skip
+
 DISBELIEVED = Journal().batch(clock(1), add("a", 5000)).batch(add("b", 7000), add("c", 1.5)).batch(clock(3), ack("a"))
 story(
     "a sender's clock is believed only where it agrees with the marks",
