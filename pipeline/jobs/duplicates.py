@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tandemmq.pipeline.columns import ADD_MESSAGE, DESTINATION, MARKS, MESSAGES, NAME, PLACE, RECORDS
 from tandemmq.pipeline.engine import F, Window
 from tandemmq.pipeline.jobs import effects, gaps
+from tandemmq.pipeline.jobs.selection import is_private
 from tandemmq.pipeline.jobs.summary import Bars, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head
 from tandemmq.pipeline.table import size
@@ -40,7 +41,7 @@ def duplicates(messages: DataFrame, not_stored: DataFrame) -> DataFrame:
     ids (how many differ), body_bytes, locations (file and offset of the first copies, in order): a row for each group
     of two or more. ``not_stored`` is what ``effects.not_stored`` gives."""
     added = (
-        messages.where(F.col("command") == ADD_MESSAGE)
+        messages.where((F.col("command") == ADD_MESSAGE) & ~is_private())
         .join(not_stored.select(*PLACE), list(PLACE), "left_anti")
         # The digest instead of the body: bodies stay where they were read.
         .select(

@@ -62,6 +62,7 @@ _MEANT: Final = {
     selection.EXPIRED: "that have expired",
     selection.ACKNOWLEDGED: "that were acknowledged",
     selection.ROLLED_BACK: "that were rolled back",
+    selection.PRIVATE: "that the broker keeps for itself, of MQTT sessions and bridges",
     selection.SCHEDULED: "that wait for their time in the broker's own queue",
 }
 

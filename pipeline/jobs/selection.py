@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tandemmq.broker.core.names import MQTT_PRIVATE
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.engine import F, Window
@@ -26,6 +27,7 @@ SEND: Final = "send"
 ROLLED_BACK: Final = "rolled_back"
 IN_DOUBT: Final = "in_doubt"  # its transaction has no outcome in what was read
 SCHEDULED: Final = "scheduled"  # it waits for its time, in a queue of the broker's own
+PRIVATE: Final = "private"  # no client sent it: what the broker keeps of MQTT sessions and bridges
 ACKNOWLEDGED: Final = "acknowledged"
 EXPIRED: Final = "expired"
 UNSENDABLE: Final = "unsendable"  # STOMP cannot say it
@@ -170,11 +172,13 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
     )
     added = F.coalesce("added", _place("file", "offset"))
     is_removed = (F.col("_removed") > added) | (F.col("added").isNull() & F.col("_removed").isNotNull())
-    # A topic keeps nothing for those who come later.
+    # A topic keeps nothing for those who come later. What a compaction moved is held by all subscriptions that were
+    # there then, but for those that a removal beside the copy names; their own records may have been moved, too.
+    held = _place("file", "offset")
     waits = F.exists(
         "_subscriptions",
         lambda each: (
-            (each.getField("since") < added)
+            (each.getField("since") < held)
             & ~F.coalesce(F.array_contains("_by", each.getField("subscription")), F.lit(False))
         ),
     )
@@ -213,9 +217,15 @@ def _subscriptions(records: DataFrame) -> DataFrame:
     )
 
 
+def is_private() -> Column:
+    """Whether a destination is the broker's own (broker.core.names.is_private)."""
+    return F.coalesce(F.col("destination").rlike(f"^{MQTT_PRIVATE.replace('.', '[.]')}"), F.lit(False))
+
+
 def _fate(request: ReplayRequest, now_ms: int) -> Column:
     fates: Sequence[tuple[Column, str]] = (
         (F.col("destination") == PENDING.name, SCHEDULED),
+        (is_private(), PRIVATE),
         (F.col("state") == _UNDONE, ROLLED_BACK),
         (F.col("state") == _UNKNOWN, IN_DOUBT),
         (F.col("is_acknowledged"), ACKNOWLEDGED),

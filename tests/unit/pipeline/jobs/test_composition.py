@@ -187,6 +187,8 @@ def test_what_only_looks_stored_twice_is_not_told(frame: Callable[..., Any]) -> 
         stored(1, 400, destination="audit"),
         stored(1, 500, store="b"),
         stored(1, 600, transaction="local:7"),
+        stored(6, 660, destination="ActiveMQ.MQTT.Session.c", body=b"{}"),
+        stored(7, 670, destination="ActiveMQ.MQTT.Session.c", body=b"{}"),
         stored(2, 700, body=b""),
         stored(3, 800, body=b""),
         stored(4, 900, body=None, producer_sequence=None),
