@@ -61,7 +61,7 @@ def test_every_job_runs_without_spark(tmp_path: Path) -> None:
         "composition": 0,
         "verify": 1,
         "duplicates": 1,
-        "latency": 0,
+        "latency": 1,
         "pins": 1,
         "at": 1,
         "dlq": 1,
