@@ -82,13 +82,24 @@ class AckRows(Rows):
 
 
 def ack_kind(frame: bytes | None, version: int | None) -> str | None:
-    """What the consumer's acknowledgement calls itself; None where the record has none, or none that can be read."""
-    if not frame:
+    """What the acknowledgement calls itself; None where the record has none, or none that can be read.
+
+    An empty one is there, and says UNMATCHED (KahaDBTopicMessageStore.doAcknowledge). A standard one that no consumer
+    and no transaction gave is BY_BROKER: the broker's own (Queue.removeMessage, Topic.messageExpired). One in an XA
+    transaction is a consumer's, though this broker names none.
+    """
+    if frame is None:
         return None
+    if not frame:
+        return AckType.UNMATCHED.name.lower()
     try:
-        return AckType(decode_ack(frame, version or loose.OPENWIRE_VERSION).ack_type).name.lower()
+        ack = decode_ack(frame, version or loose.OPENWIRE_VERSION)
+        kind = AckType(ack.ack_type)
     except (RecordDamaged, ValueError):
         return None
+    if kind is AckType.STANDARD and ack.consumer_id is None and ack.transaction is None:
+        return columns.BY_BROKER
+    return kind.name.lower()
 
 
 # ---- marks

@@ -1,0 +1,178 @@
+"""What was not there to be read: missing files, damage, records that cannot be decoded. What a job counts is uncertain
+by that, and the job says so.
+
+    missing    a header of this broker names the file, and no mark says that a broker removed it
+    unknown    a number between others, in a journal without headers (ActiveMQ's): reclaimed, or lost
+    gone       it was there when the job began, and was reclaimed before the job ended
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.engine import F
+from tandemmq.pipeline.jobs.tables import Sources, only_row
+from tandemmq.pipeline.listing import first_record
+from tandemmq.pipeline.lost import ranges_of
+from tandemmq.pipeline.reach import read_files
+from tandemmq.pipeline.rows import rows
+from tandemmq.pipeline.table import size
+from tandemmq.pipeline.walk import JournalFile
+from tandemmq.store.records.commands import encode_trace
+from tandemmq.store.records.headers import Header, decode_header
+from tandemmq.store.records.marks import decode_gone
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Of files that are missing so many ranges are named.
+RANGES_LISTED: Final = 5
+_ALONE: Final = re.compile(r"db-\d+\.log(\.\d+)?")
+
+ByStore = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Files by store, see above; places and bytes of damage that were promised to a client once; records in sound
+    batches that cannot be decoded."""
+
+    missing: ByStore = field(default_factory=dict)
+    unknown: ByStore = field(default_factory=dict)
+    gone: ByStore = field(default_factory=dict)
+    places: int = 0
+    bytes: int = 0
+    unreadable: int = 0
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether nothing is known to be missing. (``unknown`` files may have been reclaimed.)"""
+        return not (self.missing or self.gone or self.places or self.unreadable)
+
+
+def of_files(spark: SparkSession, sources: Sources) -> Gaps:
+    """The files alone that are not there of ``sources``, which are ``fixed``, at the end of a job."""
+    return Gaps(*_files(sources, read_files(sources.paths, access=sources.access_in(spark))))
+
+
+def gaps(spark: SparkSession, sources: Sources) -> Gaps:
+    """Those of ``sources``, which are ``fixed``, at the end of a job. Reads the batches and the records once more."""
+    files = of_files(spark, sources)
+    is_damaged = F.col("status").isin(columns.BAD_SUM, columns.GAP)
+    batches = sources.read(spark, columns.BATCHES, ("length", "status")).where(is_damaged)
+    damaged = only_row(batches.agg(F.count("*"), F.sum("length")))
+    records = sources.read(spark, columns.RECORDS, ("is_sound",)).where(~F.col("is_sound"))
+    return replace(files, places=damaged[0], bytes=damaged[1] or 0, unreadable=records.count())
+
+
+def _files(sources: Sources, there: Iterable[JournalFile]) -> tuple[ByStore, ByStore, ByStore]:
+    """``missing``, ``unknown`` and ``gone`` of the stores that ``there`` are all files of."""
+    by_store: dict[str, dict[int, JournalFile]] = {}
+    for file in there:
+        by_store.setdefault(file.store, {})[file.file] = file
+    read: dict[str, set[int]] = {}
+    for store, number in sources.there or ():
+        read.setdefault(store, set()).add(number)
+    found: tuple[dict[str, list[int]], ...] = ({}, {}, {})
+    is_whole = not any(_ALONE.fullmatch(path.rstrip("/").rpartition("/")[2]) for path in sources.paths)
+    for store, numbers in read.items():
+        files = by_store.get(store, {})
+        found[2][store] = sorted(numbers - files.keys())
+        if not is_whole:
+            continue  # who names files leaves out the others
+        traces = _traces(files)
+        if traces:
+            found[0][store] = [
+                number for number in missing(traces, files.keys() | numbers, None) if sources.takes(number)
+            ]
+        else:
+            between = set(range(min(numbers), max(numbers))) - numbers - files.keys()
+            found[1][store] = [number for number in sorted(between) if sources.takes(number)]
+    missed, unknown, gone = ({store: numbers for store, numbers in each.items() if numbers} for each in found)
+    return missed, unknown, gone
+
+
+def _traces(files: Mapping[int, JournalFile]) -> list[tuple[int, str]]:
+    """The newest header of a store, and the marks from its file on, each with its place."""
+    newest = None
+    for number in sorted(files, reverse=True):
+        first = first_record(files[number])
+        if first is not None and decode_header(first) is not None:
+            newest = number
+            break
+    found: list[tuple[int, str]] = []
+    for number in sorted(files):
+        if newest is not None and number >= newest:
+            try:
+                for _, _, offset, _, text, *_ in rows(files[number], columns.MARKS):
+                    if text is not None:
+                        found.append((number << 32 | offset, text))
+            except FileNotFoundError:
+                continue  # archived or reclaimed by now
+    return found
+
+
+def missing(traces: Sequence[tuple[int, str]], there: Iterable[int], cut: int | None) -> list[int]:
+    """The files of one store that were there where it is cut, and are not at hand. ``traces`` are place and text of
+    its headers and marks, ``there`` the files at hand."""
+    newest: tuple[int, Header] | None = None
+    gone: set[int] = set()
+    for at, text in sorted(traces):
+        if cut is not None and at >= cut:
+            break
+        payload = encode_trace(text)
+        header = decode_header(payload)
+        if header is not None:
+            newest = at, header
+        gone |= set(decode_gone(payload))
+    if newest is None:
+        return []
+    ended = {file for file, end in newest[1].ends.items() if end == 0}  # nothing in them counts
+    return sorted(set(newest[1].files) - gone - ended - set(there))
+
+
+def remarks(gaps: Gaps, uncertain: str) -> tuple[str, ...]:
+    """What is missing, in sentences, and what that makes ``uncertain``: the end of a sentence. None where there are no
+    gaps."""
+    lines = []
+    for store, numbers in gaps.missing.items():
+        lines.append(f"{store}: {named(numbers)} {_is(numbers)} missing, and no broker removed {_it(numbers)}.")
+    for store, numbers in gaps.gone.items():
+        lines.append(f"{store}: {named(numbers)} {_was(numbers)} removed by a broker while this job ran.")
+    if gaps.places:
+        lines.append(
+            f"{gaps.places:,} place{'' if gaps.places == 1 else 's'}, {size(gaps.bytes)}, {_is(range(gaps.places))} "
+            "damaged: `tandemmq pipeline verify` says where."
+        )
+    if gaps.unreadable:
+        lines.append(f"{gaps.unreadable:,} records cannot be decoded: `tandemmq pipeline verify` names them.")
+    if lines:
+        lines.append(f"So {uncertain}.")
+    for store, numbers in gaps.unknown.items():
+        lines.append(
+            f"{store}: {named(numbers)} {_is(numbers)} not there. ActiveMQ removes files that nothing needs, and does "
+            f"not say so; if {_it(numbers)} {_was(numbers)} lost, {uncertain}."
+        )
+    return tuple(lines)
+
+
+def named(files: Sequence[int]) -> str:
+    """[3, 4, 9] -> "db-3.log to db-4.log, db-9.log"."""
+    ranges = ranges_of(files).split(", ")
+    return ", ".join(ranges[:RANGES_LISTED]) + (" and more" if len(ranges) > RANGES_LISTED else "")
+
+
+def _is(numbers: Sequence[int]) -> str:
+    return "is" if len(numbers) == 1 else "are"
+
+
+def _was(numbers: Sequence[int]) -> str:
+    return "was" if len(numbers) == 1 else "were"
+
+
+def _it(numbers: Sequence[int]) -> str:
+    return "it" if len(numbers) == 1 else "they"
