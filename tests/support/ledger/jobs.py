@@ -111,7 +111,8 @@ def _duplicates(case: Case) -> Iterator[str]:
         yield from differs("copies", found, wanted)
     else:
         yield from differs("copies of ids and numbers", [what for what in found if what[0] != "same_body"], [])
-    yield from differs("of a broker", [row for row in read(summary.written["duplicates"]) if not is_of_a_client(row)], [])
+    rows = read(summary.written["duplicates"])
+    yield from differs("of a broker", [row["destination"] for row in rows if not is_of_a_client(row)], [])
 
 
 def _dlq(case: Case) -> Iterator[str]:

@@ -9,17 +9,7 @@ from math import ceil
 from typing import Final
 
 from tandemmq.pipeline.sending.request import ALL, UNACKNOWLEDGED, ReplayRequest
-from tests.support.ledger.case import (
-    ROUNDED_MS,
-    Case,
-    Row,
-    differs,
-    is_of_a_client,
-    outside,
-    owner_of,
-    place,
-    read,
-)
+from tests.support.ledger.case import ROUNDED_MS, Case, Row, differs, is_of_a_client, outside, owner_of, place, read
 from tests.support.ledger.truth import ACKED, DEAD, DELETED, EXPIRED, LIVE, Life, Owner, Place, place_of
 
 _SHARES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99, "max_ms": 1.0}
@@ -136,7 +126,8 @@ def _contents(case: Case, time: datetime, wanted: dict[Owner, list[str]], *, is_
     yield from differs("totals of", {owner_of(row): row["messages"] for row in totals}, counts)
     if is_end:
         doubted = {(life.owner, life.key): True for life in case.truth.lives if life.is_doubted}
-        yield from differs("in doubt", {(owner_of(row), row["key"]): True for row in rows if row["is_in_doubt"]}, doubted)
+        told = {(owner_of(row), row["key"]): True for row in rows if row["is_in_doubt"]}
+        yield from differs("in doubt", told, doubted)
 
 
 def replay(case: Case) -> Iterator[str]:

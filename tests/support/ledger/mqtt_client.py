@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-from tests.support.ledger.stomp_client import StompClient
 from tests.support.ledger.client import WAIT_SECONDS_MAX, Message, Received, Subscription
+from tests.support.ledger.stomp_client import StompClient
 
 
 class MqttClient(StompClient):

@@ -42,8 +42,8 @@ class Life:
 
 class Truth:
     """``lives`` in the order of arrival, and of these the ``letters``; ``sent``: key -> the line that sent what is
-    persistent; ``ids``: key -> the ids that clients saw; ``skipped``: what a selector did not take; ``moments``: time ->
-    what each owner held.
+    persistent; ``ids``: key -> the ids that clients saw; ``skipped``: what a selector did not take; ``moments``: time
+    -> what each owner held.
 
     Keys: ``undone`` was rolled back; ``branched`` was sent by a branch that was prepared, and ``in_doubt`` by one that
     still is; ``unwanted`` nobody was to have.
