@@ -40,6 +40,7 @@ LABEL_END_CELLS: Final = 20
 LOG_FROM: Final = 20
 # Grid lines keep so far apart.
 TICK_DISTANCE_MIN: Final = 90
+LOG_TICK_DISTANCE_MIN: Final = 140
 LINE_TICK_DISTANCE_MIN: Final = 40
 # Points of a line. Of more, the greatest of each stretch is shown: how low a backlog once was does not matter.
 POINTS_MAX: Final = 300
@@ -114,7 +115,7 @@ def _bars(title: str, unit: str, rows: Sequence[tuple[str, Sequence[Piece]]], le
     room = WIDTH - left - _room(totals)
     bottom = len(rows) * ROW_HEIGHT
     parts = []
-    most = int(room / TICK_DISTANCE_MIN)
+    most = max(1, int(room / (TICK_DISTANCE_MIN if least is None else LOG_TICK_DISTANCE_MIN)))
     marks = ticks(greatest, unit, most) if least is None else log_ticks(least, greatest, unit, most)
     low, top = marks[0][0], marks[-1][0]
 

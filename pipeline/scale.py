@@ -39,10 +39,10 @@ def ticks(greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
 
 
 def log_ticks(least: float, greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
-    """Powers of ten (of bytes: of 32), up to ``most`` + 1 of them at equal distances, from the first one that is below
-    ``least``, which is above 0, to one that is not below ``greatest``; and how an axis names them."""
+    """Powers of ten (of bytes: of 32), up to ``most`` + 1 of them at equal distances, from 1 or the greatest one below
+    ``least``, which is 1 at least, to one that is not below ``greatest``; and how an axis names them."""
     base = 32 if unit == BYTES else 10
-    low = math.ceil(math.log(least, base) - _ROUNDED) - 1
+    low = max(math.ceil(math.log(least, base) - _ROUNDED) - 1, 0)
     high = max(math.ceil(math.log(greatest, base) - _ROUNDED), low + 1)
     every = -(-(high - low) // most)
     powers = [float(base) ** (low + every * number) for number in range(-(-(high - low) // every) + 1)]

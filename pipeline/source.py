@@ -5,6 +5,7 @@ Planned in one Python process beside the driver, read in the workers; both impor
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.options import BadOption, Options, StreamOptions, table_of
 from tandemmq.pipeline.partitions import Closed, Files, Rest, look, planned
-from tandemmq.pipeline.parts import packed, record_batches_of
+from tandemmq.pipeline.parts import FileGone, packed, record_batches_of
 from tandemmq.pipeline.reach import files_for
 from tandemmq.pipeline.stream import JournalStreamReader
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME: Final = "tandemmq"
+
+log = logging.getLogger(__name__)
 
 
 class JournalDataSource(DataSource):
@@ -79,4 +82,9 @@ class JournalReader(DataSourceReader):
         assert isinstance(partition, Files | Closed | Rest), "partitions made them"
         files = partition.files if isinstance(partition, Files) else partition.now(self._options)
         for file in files:
-            yield from record_batches_of(file, self._options, self._names)
+            try:
+                yield from record_batches_of(file, self._options, self._names)
+            except FileGone:
+                if not isinstance(partition, Closed):
+                    raise
+                log.warning("%s: left out, it was deleted", file.path)

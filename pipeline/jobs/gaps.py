@@ -2,6 +2,7 @@
 by that, and the job says so.
 
     missing    a header of this broker names the file, and no mark says that a broker removed it
+    elsewhere  the same, where archives alone are read: the store may have it still
     unknown    a number between others, in a journal without headers (ActiveMQ's): reclaimed, or lost
     gone       it was there when the job began, and was reclaimed before the job ended
 """
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # Of files that are missing so many ranges are named.
 RANGES_LISTED: Final = 5
+# Of so many stores it is told.
+STORES_LISTED: Final = 5
 _ALONE: Final = re.compile(r"db-\d+\.log(\.\d+)?")
 
 ByStore = Mapping[str, Sequence[int]]
@@ -42,6 +45,7 @@ class Gaps:
     batches that cannot be decoded."""
 
     missing: ByStore = field(default_factory=dict)
+    elsewhere: ByStore = field(default_factory=dict)
     unknown: ByStore = field(default_factory=dict)
     gone: ByStore = field(default_factory=dict)
     places: int = 0
@@ -50,7 +54,7 @@ class Gaps:
 
     @property
     def is_certain(self) -> bool:
-        """Whether nothing is known to be missing. (``unknown`` files may have been reclaimed.)"""
+        """Whether nothing is known to be missing. (``elsewhere`` and ``unknown`` files may not be.)"""
         return not (self.missing or self.gone or self.places or self.unreadable)
 
 
@@ -69,31 +73,37 @@ def gaps(spark: SparkSession, sources: Sources) -> Gaps:
     return replace(files, places=damaged[0], bytes=damaged[1] or 0, unreadable=records.count())
 
 
-def _files(sources: Sources, there: Iterable[JournalFile]) -> tuple[ByStore, ByStore, ByStore]:
-    """``missing``, ``unknown`` and ``gone`` of the stores that ``there`` are all files of."""
+def _files(sources: Sources, there: Iterable[JournalFile]) -> tuple[ByStore, ByStore, ByStore, ByStore]:
+    """``missing``, ``elsewhere``, ``unknown`` and ``gone`` of the stores that ``there`` are all files of."""
     by_store: dict[str, dict[int, JournalFile]] = {}
     for file in there:
         by_store.setdefault(file.store, {})[file.file] = file
     read: dict[str, set[int]] = {}
     for store, number in sources.there or ():
         read.setdefault(store, set()).add(number)
-    found: tuple[dict[str, list[int]], ...] = ({}, {}, {})
+    lost: dict[str, list[int]] = {}
+    elsewhere: dict[str, list[int]] = {}
+    unknown: dict[str, list[int]] = {}
+    gone: dict[str, list[int]] = {}
     is_whole = not any(_ALONE.fullmatch(path.rstrip("/").rpartition("/")[2]) for path in sources.paths)
     for store, numbers in read.items():
         files = by_store.get(store, {})
-        found[2][store] = sorted(numbers - files.keys())
+        gone[store] = sorted(numbers - files.keys())
         if not is_whole:
             continue  # who names files leaves out the others
         traces = _traces(files)
         if traces:
-            found[0][store] = [
-                number for number in missing(traces, files.keys() | numbers, None) if sources.takes(number)
-            ]
+            is_archive = all(file.cut is None for file in files.values())
+            named_ones = missing(traces, files.keys() | numbers, None)
+            (elsewhere if is_archive else lost)[store] = [number for number in named_ones if sources.takes(number)]
         else:
             between = set(range(min(numbers), max(numbers))) - numbers - files.keys()
-            found[1][store] = [number for number in sorted(between) if sources.takes(number)]
-    missed, unknown, gone = ({store: numbers for store, numbers in each.items() if numbers} for each in found)
-    return missed, unknown, gone
+            unknown[store] = [number for number in sorted(between) if sources.takes(number)]
+    return _filled(lost), _filled(elsewhere), _filled(unknown), _filled(gone)
+
+
+def _filled(files: Mapping[str, Sequence[int]]) -> ByStore:
+    return {store: numbers for store, numbers in files.items() if numbers}
 
 
 def _traces(files: Mapping[int, JournalFile]) -> list[tuple[int, str]]:
@@ -138,41 +148,39 @@ def missing(traces: Sequence[tuple[int, str]], there: Iterable[int], cut: int | 
 def remarks(gaps: Gaps, uncertain: str) -> tuple[str, ...]:
     """What is missing, in sentences, and what that makes ``uncertain``: the end of a sentence. None where there are no
     gaps."""
-    lines = []
-    for store, numbers in gaps.missing.items():
-        lines.append(f"{store}: {named(numbers)} {_is(numbers)} missing, and no broker removed {_it(numbers)}.")
-    for store, numbers in gaps.gone.items():
-        lines.append(f"{store}: {named(numbers)} {_was(numbers)} removed by a broker while this job ran.")
+    lines = [
+        *_told(gaps.missing, "missing, and no broker removed {them}."),
+        *_told(gaps.gone, "not there any more: a broker removed {them} while this job ran."),
+    ]
     if gaps.places:
-        lines.append(
-            f"{gaps.places:,} place{'' if gaps.places == 1 else 's'}, {size(gaps.bytes)}, {_is(range(gaps.places))} "
-            "damaged: `tandemmq pipeline verify` says where."
-        )
+        count = "1 place" if gaps.places == 1 else f"{gaps.places:,} places"
+        lines.append(f"Damaged: {count}, {size(gaps.bytes)}. `tandemmq pipeline verify` says where.")
     if gaps.unreadable:
-        lines.append(f"{gaps.unreadable:,} records cannot be decoded: `tandemmq pipeline verify` names them.")
+        lines.append(f"{gaps.unreadable:,} records cannot be decoded. `tandemmq pipeline verify` names them.")
     if lines:
         lines.append(f"So {uncertain}.")
-    for store, numbers in gaps.unknown.items():
-        lines.append(
-            f"{store}: {named(numbers)} {_is(numbers)} not there. ActiveMQ removes files that nothing needs, and does "
-            f"not say so; if {_it(numbers)} {_was(numbers)} lost, {uncertain}."
-        )
+    if gaps.elsewhere:
+        lines += _told(gaps.elsewhere, "not among these archived files, and may be in the store still.")
+    if gaps.unknown:
+        lines += _told(gaps.unknown, "not there. ActiveMQ removes files that nothing needs, and does not say so.")
+    if gaps.elsewhere or gaps.unknown:
+        lines.append(f"If what is not there was lost, {uncertain}.")
     return tuple(lines)
+
+
+def _told(files: ByStore, what: str) -> list[str]:
+    """A sentence for each store, of so many stores."""
+    lines = []
+    for store, numbers in list(files.items())[:STORES_LISTED]:
+        is_one = len(numbers) == 1
+        said = what.format(them="it" if is_one else "them")
+        lines.append(f"{store}: {named(numbers)} {'is' if is_one else 'are'} {said}")
+    if len(files) > STORES_LISTED:
+        lines.append(f"The same holds of {len(files) - STORES_LISTED:,} more stores.")
+    return lines
 
 
 def named(files: Sequence[int]) -> str:
     """[3, 4, 9] -> "db-3.log to db-4.log, db-9.log"."""
     ranges = ranges_of(files).split(", ")
     return ", ".join(ranges[:RANGES_LISTED]) + (" and more" if len(ranges) > RANGES_LISTED else "")
-
-
-def _is(numbers: Sequence[int]) -> str:
-    return "is" if len(numbers) == 1 else "are"
-
-
-def _was(numbers: Sequence[int]) -> str:
-    return "was" if len(numbers) == 1 else "were"
-
-
-def _it(numbers: Sequence[int]) -> str:
-    return "it" if len(numbers) == 1 else "they"

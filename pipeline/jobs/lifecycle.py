@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 RECORD_COLUMNS: Final = (*effects.RECORD_COLUMNS, "batch", "epoch")
 MARK_COLUMNS: Final = effects.MARK_COLUMNS
 ACK_COLUMNS: Final = ("store", "file", "offset", "ack_kind")
-COMMANDS: Final = (*effects.COMMANDS, columns.CLOCK)
+COMMANDS: Final = (*effects.COMMANDS, columns.CLOCK, columns.REWRITTEN)
 
 # What ``state`` may be. Of those that are not there any more ACKED alone was taken by a consumer.
 LIVE: Final = "live"
@@ -70,7 +70,7 @@ def lifecycle(
     when = moments(records, mark_interval_ms)
     at_effect = when.select(
         "store", F.col("at").alias("effect"), F.col("lo").alias("_lo"), F.col("hi").alias("_hi"), "batch", "is_moved",
-        "is_elsewhere",
+        "is_elsewhere", "is_rewritten",
     )  # fmt: skip
     timed = (
         effects.events(records, effects.operations(records, marks), _spans(records))
@@ -94,10 +94,10 @@ def believed(records: DataFrame, mark_interval_ms: int | None = None) -> DataFra
 
 
 def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFrame:
-    """``store, at, command, batch, lo, hi, is_moved, is_elsewhere``: between which times the records at those places
-    were written, whether a compaction wrote them, and whether their batch carries the same message from one place to
-    another: a dead letter, a message whose time came, or one that an operator moved. ``records`` is what ``believed``
-    gives."""
+    """``store, at, command, batch, lo, hi, is_moved, is_rewritten, is_elsewhere``: between which times the records at
+    those places were written; whether a compaction of this broker wrote them, or one of ActiveMQ (what it forwards is
+    older, and has no ``lo``); and whether their batch carries the same message from one place to another: a dead
+    letter, a message whose time came, or one that an operator moved. ``records`` is what ``believed`` gives."""
     high = F.least("clock_hi", _latest())
     command, destination = F.col("command"), F.col("destination")
     of_message = Window.partitionBy("store", "file", "batch", "message_id")
@@ -107,7 +107,8 @@ def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFram
         return (F.min(there).over(of_message) != destination) | (F.max(there).over(of_message) != destination)
 
     carried = F.when(command == columns.REMOVE_MESSAGE, is_elsewhere(columns.ADD_MESSAGE)).when(
-        command == columns.ADD_MESSAGE,
+        # What ActiveMQ carries shows when it was taken again.
+        (command == columns.ADD_MESSAGE) & F.col("epoch").isNotNull(),
         is_elsewhere(columns.REMOVE_MESSAGE) | F.col("message_id").rlike(LETTER_IDS),
     )
     return (
@@ -116,15 +117,19 @@ def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFram
         .withColumn(
             "is_moved", F.max(F.col("command") == columns.COPY).over(Window.partitionBy("store", "file", "batch"))
         )
+        .withColumn(
+            "is_rewritten", F.max(F.col("command") == columns.REWRITTEN).over(Window.partitionBy("store", "file"))
+        )
         .where(F.col("command").isin(columns.ADD_MESSAGE, columns.REMOVE_MESSAGE, columns.COMMIT, *_ENDING))
         .select(
             "store",
             place().alias("at"),
             "command",
             "batch",
-            F.col("clock_lo").alias("lo"),
+            F.when(~F.col("is_rewritten"), F.col("clock_lo")).alias("lo"),
             F.when(high.isNotNull(), F.greatest("clock_lo", high)).alias("hi"),
             "is_moved",
+            "is_rewritten",
             "is_elsewhere",
         )
     )
@@ -203,9 +208,9 @@ def _lives(timed: DataFrame) -> DataFrame:
     # first; the time of any other message is its own.
     is_own_time = ~is_removal & (F.col("at") == F.col("effect")) & ~F.coalesce("is_elsewhere", F.lit(False))
     low, high = (F.when(is_own_time, F.coalesce("broker_in", name)).otherwise(F.col(name)) for name in ("_lo", "_hi"))
-    declared = F.struct(
-        "effect", "turn", "at", "batch", low.alias("lo"), high.alias("hi"), "is_moved", "is_elsewhere", "ack_kind"
-    )
+    low = F.coalesce(low, F.when(~is_removal, F.col("broker_in")))  # its COMMIT was forwarded, nobody knows when
+    flags = ("is_moved", "is_rewritten", "is_elsewhere")
+    declared = F.struct("effect", "turn", "at", "batch", low.alias("lo"), high.alias("hi"), *flags, "ack_kind")
     return (
         timed.withColumn("_begins", begins)
         .withColumn("_life", F.sum(F.col("_begins").cast("int")).over(upto))
@@ -247,7 +252,7 @@ def _with_states(lives: DataFrame, when: DataFrame) -> DataFrame:
     low = F.greatest(gone_lo, "added.lo")
     is_gone = F.col("state").isin(*ENDED, UNMATCHED_ACK)
     return (
-        lives.where(F.col("added").isNotNull() | is_removed)
+        lives.where(F.col("added").isNotNull() | (is_removed & ~F.coalesce("removed.is_rewritten", F.lit(False))))
         .where(~F.coalesce(is_passed_over, F.lit(False)))
         .join(F.broadcast(ended), ["store", "end"], "left")
         .withColumn("state", state)

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: the extra local")
+
 from tandemmq.bench.peers.server import HOST
 from tandemmq.client import Client
+from tandemmq.pipeline.arrow import record_batches
 from tandemmq.pipeline.rows import ack_kind, rows
 from tandemmq.pipeline.stores import journal_files
 from tandemmq.store.records.acknowledgements import AckType, MessageAck, ack_of_branch, encode_ack
@@ -69,8 +72,11 @@ def test_a_broker_says_why_a_message_went(tmp_path: Path) -> None:
     with TandemMQ(tmp_path / "broker", data=tmp_path / "data") as server:
         asyncio.run(work(server.port))
         server.stop()
-    found = [row for file in journal_files([str(tmp_path / "data")], is_tail_wanted=True) for row in rows(file, "acks")]
+    files = journal_files([str(tmp_path / "data")], is_tail_wanted=True)
+    found = [row for file in files for row in rows(file, "acks")]
     assert sorted((row[4], str(row[-1])) for row in found) == [
         ("orders", "None"), ("orders", "expired"), ("orders", "poison"),
         ("prices", "None"), ("prices", "None"), ("prices", "None"), ("prices", "unmatched"),
     ]  # fmt: skip
+    many = [row for file in files for batch in record_batches(file, "acks") for row in batch.to_pylist()]
+    assert [row["ack_kind"] for row in many] == [row[-1] for row in found]

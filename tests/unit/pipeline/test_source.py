@@ -150,6 +150,23 @@ def test_what_was_planned_once_reads_what_is_there_now(store: Path) -> None:
         assert found == counted_by_files(store)
 
 
+def test_a_closed_file_that_goes_unseen_is_left_out(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an object store, where a look has no time."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from tandemmq.pipeline import partitions
+    from tandemmq.pipeline.options import Options
+    from tandemmq.pipeline.source import JournalReader
+
+    monkeypatch.setattr(partitions, "look", lambda file: (file.path, file.size, None))
+    monkeypatch.setattr("tandemmq.pipeline.source.look", partitions.look)
+    reader = JournalReader(Options.of({"path": str(store)}), ("file",))
+    planned = reader.partitions()
+    (store / "db-1.log").unlink()
+    found = Counter(file for each in planned for batch in reader.read(each) for file in batch[0].to_pylist())
+    assert found == counted_by_files(store)
+
+
 @service
 def test_a_frame_or_view_that_is_used_again_sees_the_files_that_are_there(spark: SparkSession, store: Path) -> None:
     found = load(spark, store)

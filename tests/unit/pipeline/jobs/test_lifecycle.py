@@ -245,6 +245,16 @@ story(
     ("d", "c:one", 8, 8, None, None, "live"),
 )  # fmt: skip
 
+FORWARDED = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE}, add("a", 1, **TOPIC), add("b", 1))
+FORWARDED.batch(clock(3), ack("a", **ONE)).batch(clock(4), {"command": "UNSUBSCRIPTION", **ONE})
+FORWARDED.batch(clock(5), {"command": "SUBSCRIPTION", **ONE}).next_file()
+FORWARDED.batch({"command": "REWRITTEN"}, ack("a", ack_kind="standard", **ONE), ack("b", ack_kind="standard"))
+story(
+    "what a compaction of ActiveMQ forwards is older than where it stands, and has no match where it has none there",
+    FORWARDED.next_file().batch(clock(9), add("c", 9)),
+    ("a", "c:one", 1, 1, 3, 3, "acked"), ("b", None, 1, 1, 1, 9, "acked"), ("c", None, 9, 9, None, None, "live"),
+)  # fmt: skip
+
 DISBELIEVED = Journal().batch(clock(1), add("a", 5000)).batch(add("b", 7000), add("c", 1.5)).batch(clock(3), ack("a"))
 story(
     "a sender's clock is believed only where it agrees with the marks",

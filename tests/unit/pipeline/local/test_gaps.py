@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("duckdb", reason="duckdb is not installed: the extra local")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: the extra local")
 
+from tandemmq.journal.files import JournalFiles
 from tandemmq.pipeline.jobs import JOBS
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.local.session import LocalSession
 from tandemmq.pipeline.sending.request import ReplayRequest
+from tandemmq.store.maintenance.archive import Archive
 from tests.support.pipeline.pipeline_journals import NOW_MS, add, write_foreign
 
 # By job the words in which it says what a missing file, and damage, make of its answer.
@@ -69,7 +71,7 @@ def test_a_damaged_batch_is_told(run: Callable[..., Summary], store: Path, job: 
     summary = run(job, store)
     assert not summary.is_clean
     told = " ".join(summary.findings)
-    assert "1 place, " in told
+    assert "Damaged: 1 place, " in told
     assert UNCERTAIN[job] in told
 
 
@@ -86,5 +88,18 @@ def test_of_a_journal_without_headers_a_hole_is_told_and_is_no_fault(
         write_foreign(tmp_path / "foreign" / f"db-{file}.log", [[add(file, timestamp=NOW_MS + file)]])
     summary = run("latency", tmp_path / "foreign")
     assert summary.is_clean
-    [told] = [each for each in summary.findings if "db-3.log is not there" in each]
-    assert "if it was lost" in told
+    assert any("db-3.log is not there. ActiveMQ removes files" in each for each in summary.findings)
+
+
+def test_a_lake_says_what_it_could_not_have(run: Callable[..., Summary], store: Path) -> None:
+    (store / "db-2.log").unlink()
+    told = " ".join(run("archive", store).findings)
+    assert f"Missing, and removed by no broker; the lake has not what stood there: {store}: db-2.log." in told
+
+
+def test_what_an_archive_has_not_may_be_in_the_store(run: Callable[..., Summary], store: Path) -> None:
+    Archive(JournalFiles(str(store)), str(store / "data-archive")).remove([1, 3])
+    summary = run("latency", store / "data-archive")
+    assert summary.is_clean
+    assert any("db-2.log is not among these archived files" in each for each in summary.findings)
+    assert run("latency", store).is_clean
