@@ -127,7 +127,7 @@ def _dlq(case: Case) -> Iterator[str]:
     yield from differs("letter", found, wanted)
     for which, life in letters.items():
         if which in found and (died := rows[which]["died"]) is not None:
-            error = rows[which].get("died_error_ms", 0)
+            error = rows[which]["died_error_ms"]
             span = timedelta(milliseconds=error or 0)
             yield from outside(f"{which} died", died - span, None if error is None else died + span, life.added)
     yield from differs("clean", summary.is_clean, not any(life.state == LIVE for life in letters.values()))

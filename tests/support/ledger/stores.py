@@ -97,7 +97,7 @@ def by_set(
     whole = SetOfBrokers(directory, zookeepers=[zookeeper])
     for member in whole.members:
         settings = member.path / "settings.toml"
-        text = "".join(line for line in settings.open() if "journal_max_file_length" not in line)
+        text = "".join(line for line in settings.open() if f"\n{line.partition(' = ')[0]} = " not in SETTINGS)
         settings.write_text(text.replace("[store]\n", SETTINGS))
 
     def ports(master: MemberProcess) -> Ports:
