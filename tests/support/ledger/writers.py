@@ -52,7 +52,6 @@ WRITERS: Final = {
     "tandemmq-several": Writer("jms", (SETTINGS + _SEVERAL,)),
     "tandemmq-set": Writer("jms", is_whole=False),
     "activemq-stomp": Writer("stomp"),
-    "activemq-mqtt": Writer("mqtt"),
     "activemq-xa": Writer("jms", ("archive",)),
     "activemq-compacted": Writer("jms", ("compact",), is_whole=False),
     "activemq-several": Writer("jms", ("several",), is_sample=True),
