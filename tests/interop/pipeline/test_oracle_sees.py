@@ -140,7 +140,7 @@ def _flip(store: Path) -> str:
     """Within a record; the expression for what a job must say of it."""
     path = next(path for path in journals(store) if b" xxx" in path.read_bytes())
     _flip_at(path, path.read_bytes().index(b" xxx"))
-    return "damaged"
+    return "(?i)damaged"
 
 
 def _lose(store: Path) -> str:
