@@ -140,7 +140,7 @@ def run(
                         report(f"looking again every {every:g} s, until SIGTERM or Ctrl-C")
                         is_told = True
                 pause(RETRY_SECONDS if every is None else every)
-            missing = _missing(spark, sources, lake)
+            missing = _missing(spark, sources, lake, progress.lost)
         except Stopped:
             progress.is_stopped = True
     return _summary(progress, out, missing)
@@ -334,10 +334,14 @@ def _date(microseconds: Column) -> Column:
     return F.date_add(F.lit("1970-01-01").cast("date"), day)
 
 
-def _missing(spark: SparkSession, sources: Sources, lake: Lake) -> dict[str, list[int]]:
-    """Files that no broker removed, and that neither the sources nor the lake have."""
+def _missing(
+    spark: SparkSession, sources: Sources, lake: Lake, told: Mapping[str, Sequence[int]]
+) -> dict[str, list[int]]:
+    """Files that no broker removed, and that neither the sources nor the lake have, without those that are ``told``."""
     missing = gaps.of_files(spark, sources.fixed(spark)).missing
-    left = {store: sorted(set(files) - lake.files_of(store)) for store, files in missing.items()}
+    left = {
+        store: sorted(set(files) - lake.files_of(store) - set(told.get(store, ()))) for store, files in missing.items()
+    }
     return {store: files for store, files in left.items() if files}
 
 
