@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from tandemmq.store.records.acknowledgements import AckType, MessageAck, ack_of_
 from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.pipeline.pipeline_journals import QUEUE
 from tests.support.services.pairs import TandemMQ
+from tests.support.tree import FRAMES_FILE
 
 CONSUMER = "ID:host-1:1:1:1"
+OF_ACTIVEMQ = {name: bytes.fromhex(each) for name, each in json.loads(FRAMES_FILE.read_text()).items()}
 
 
 def frame(kind: AckType, consumer: str | None) -> bytes:
@@ -40,6 +43,8 @@ def frame(kind: AckType, consumer: str | None) -> bytes:
         (frame(AckType.EXPIRED, None), "expired"),
         (ack_of_branch(QUEUE, "ID:m:1:1:1:1", XaTransactionId(1, b"g", b"b")), "standard"),
         (ack_of_branch(QUEUE, "ID:m:1:1:1:1", XaTransactionId(1, b"g", b"b"), is_unmatched=True), "unmatched"),
+        # of a store that an old ActiveMQ began
+        *((OF_ACTIVEMQ[f"MessageAck-standard v{version}"], "standard") for version in (1, 6, 11)),
     ],
 )
 def test_an_acknowledgement_says_who_removed_the_message(data: bytes | None, kind: str | None) -> None:
