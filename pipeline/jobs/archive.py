@@ -366,7 +366,9 @@ def _summary(progress: Progress, out: str, missing: Mapping[str, Sequence[int]])
             f"Damaged, added as far as they can be read (`verify` has the places): {_named(progress.damaged)}."
         )
     if missing:
-        findings.append(f"Missing, and removed by no broker; the lake has not what stood there: {_named(missing)}.")
+        findings.append(
+            f"Missing, and removed by no broker; the lake does not have what stood there: {_named(missing)}."
+        )
     added = Table(
         "Added",
         ("store", "files", "first", "last", "bytes"),

@@ -3,7 +3,8 @@ by that, and the job says so.
 
     missing    a header of this broker names the file, and no mark says that a broker removed it
     elsewhere  the same, where archives alone are read: the store may have it still
-    unknown    a number between others, in a journal without headers (ActiveMQ's): reclaimed, or lost
+    unknown    reclaimed, or lost: a number between others, in a journal without headers (ActiveMQ's), or into which
+               ActiveMQ wrote after the newest header; and what that header names
     gone       it was there when the job began, and was reclaimed before the job ended
 """
 
@@ -35,6 +36,8 @@ RANGES_LISTED: Final = 5
 # Of so many stores it is told.
 STORES_LISTED: Final = 5
 _ALONE: Final = re.compile(r"db-\d+\.log(\.\d+)?")
+# What ActiveMQ writes whenever it starts (MessageDatabase.load).
+_LOADED: Final = "LOADED "
 
 ByStore = Mapping[str, Sequence[int]]
 
@@ -91,14 +94,14 @@ def _files(sources: Sources, there: Iterable[JournalFile]) -> tuple[ByStore, ByS
         gone[store] = sorted(numbers - files.keys())
         if not is_whole:
             continue  # who names files leaves out the others
-        traces = _traces(files)
-        if traces:
-            is_archive = all(file.cut is None for file in files.values())
-            named_ones = missing(traces, files.keys() | numbers, None)
-            (elsewhere if is_archive else lost)[store] = [number for number in named_ones if sources.takes(number)]
-        else:
+        traces, is_foreign = _traces(files)
+        named_ones = missing(traces, files.keys() | numbers, None)
+        if is_foreign:
             between = set(range(min(numbers), max(numbers))) - numbers - files.keys()
-            unknown[store] = [number for number in sorted(between) if sources.takes(number)]
+            unknown[store] = [number for number in sorted(between.union(named_ones)) if sources.takes(number)]
+        else:
+            is_archive = all(file.cut is None for file in files.values())
+            (elsewhere if is_archive else lost)[store] = [number for number in named_ones if sources.takes(number)]
     return _filled(lost), _filled(elsewhere), _filled(unknown), _filled(gone)
 
 
@@ -106,24 +109,24 @@ def _filled(files: Mapping[str, Sequence[int]]) -> ByStore:
     return {store: numbers for store, numbers in files.items() if numbers}
 
 
-def _traces(files: Mapping[int, JournalFile]) -> list[tuple[int, str]]:
-    """The newest header of a store, and the marks from its file on, each with its place."""
-    newest = None
-    for number in sorted(files, reverse=True):
-        first = first_record(files[number])
-        if first is not None and decode_header(first) is not None:
-            newest = number
-            break
+def _traces(files: Mapping[int, JournalFile]) -> tuple[list[tuple[int, str]], bool]:
+    """The newest header of a store, and the marks from its file on, each with its place; and whether ActiveMQ wrote
+    behind that header, or there is none: ActiveMQ leaves no mark of a file that it removes."""
+    newest = max((number for number, file in files.items() if file.epoch is not None), default=None)
+    if newest is None:
+        return [], True
+    later = sorted(number for number in files if number > newest)
+    is_foreign = any(first_record(files[number]) is not None for number in later)
     found: list[tuple[int, str]] = []
-    for number in sorted(files):
-        if newest is not None and number >= newest:
-            try:
-                for _, _, offset, _, text, *_ in rows(files[number], columns.MARKS):
-                    if text is not None:
-                        found.append((number << 32 | offset, text))
-            except FileNotFoundError:
-                continue  # archived or reclaimed by now
-    return found
+    # Of the journal that ActiveMQ went on with, much may follow, and nothing of it is a mark.
+    for number in [newest] if is_foreign else [newest, *later]:
+        try:
+            for _, _, offset, _, text, *_ in rows(files[number], columns.MARKS):
+                if text is not None:
+                    found.append((number << 32 | offset, text))
+        except FileNotFoundError:
+            continue  # archived or reclaimed by now
+    return found, is_foreign or any(text.startswith(_LOADED) for _, text in found)
 
 
 def missing(traces: Sequence[tuple[int, str]], there: Iterable[int], cut: int | None) -> list[int]:

@@ -13,12 +13,14 @@ pytest.importorskip("duckdb", reason="duckdb is not installed: the extra local")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: the extra local")
 
 from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import END_RECORD, encode_batch
 from tandemmq.pipeline.jobs import JOBS
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.local.session import LocalSession
 from tandemmq.pipeline.sending.request import ReplayRequest
 from tandemmq.store.maintenance.archive import Archive
+from tandemmq.store.records.commands import encode_trace
 from tests.support.pipeline.pipeline_journals import NOW_MS, add, write_foreign
 
 # By job the words in which it says what a missing file, and damage, make of its answer.
@@ -94,7 +96,7 @@ def test_of_a_journal_without_headers_a_hole_is_told_and_is_no_fault(
 def test_a_lake_says_what_it_could_not_have(run: Callable[..., Summary], store: Path) -> None:
     (store / "db-2.log").unlink()
     told = " ".join(run("archive", store).findings)
-    assert f"Missing, and removed by no broker; the lake has not what stood there: {store}: db-2.log." in told
+    assert f"Missing, and removed by no broker; the lake does not have what stood there: {store}: db-2.log." in told
 
 
 def test_what_an_archive_has_not_may_be_in_the_store(run: Callable[..., Summary], store: Path) -> None:
@@ -103,3 +105,23 @@ def test_what_an_archive_has_not_may_be_in_the_store(run: Callable[..., Summary]
     assert summary.is_clean
     assert any("db-2.log is not among these archived files" in each for each in summary.findings)
     assert run("latency", store).is_clean
+
+
+@pytest.mark.parametrize("has_own_file", [True, False])
+def test_what_activemq_removed_of_our_journal_is_no_fault(
+    run: Callable[..., Summary], store: Path, has_own_file: bool
+) -> None:
+    """It goes on with a journal that was handed back, and reclaims files that a header names."""
+    (store / "db-1.log").unlink()
+    newest = max(store.glob("db-?.log"))
+    batch, _ = encode_batch([encode_trace("LOADED Sun Nov 29 05:00:00 UTC 2026")])
+    if has_own_file:
+        newest = newest.with_name(f"db-{int(newest.stem[3:]) + 1}.log")
+        newest.write_bytes(batch)
+    else:
+        content = newest.read_bytes()
+        end = content.index(END_RECORD)
+        newest.write_bytes(content[:end] + batch + content[end + len(batch) :])
+    summary = run("latency", store)
+    assert summary.is_clean, summary.findings
+    assert any("db-1.log is not there. ActiveMQ removes files" in each for each in summary.findings)
