@@ -172,9 +172,11 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
     )
     added = F.coalesce("added", _place("file", "offset"))
     is_removed = (F.col("_removed") > added) | (F.col("added").isNull() & F.col("_removed").isNotNull())
-    # A topic keeps nothing for those who come later. What a compaction moved is held by all subscriptions that were
-    # there then, but for those that a removal beside the copy names; their own records may have been moved, too.
-    held = _place("file", "offset")
+    # A topic keeps nothing for those who come later: than the COMMIT, where there is one. What a compaction moved is
+    # held by all subscriptions that were there then, but for those that a removal beside the copy names; their own
+    # records may have been moved, too.
+    here = _place("file", "offset")
+    held = F.when(F.col("taken.done") > here, F.col("taken.done")).otherwise(here)
     waits = F.exists(
         "_subscriptions",
         lambda each: (

@@ -237,3 +237,15 @@ def test_what_a_compaction_moved_is_held_by_those_that_were_there(frame: Callabl
     acks = frame("acks", {"file": 2, "offset": 230, "message_id": "ID:p:2", "subscription": "c:one", **news})
     found = selection(messages, records, acks, ReplayRequest(only=UNACKNOWLEDGED), NOW_MS)
     assert fates(found) == {"1": "send", "2": "acknowledged"}
+
+
+def test_what_a_transaction_stored_is_held_by_those_that_were_there_at_its_commit(frame: Callable[..., Any]) -> None:
+    news = {"destination_type": "topic", "destination": "news"}
+    messages = frame("messages", stored(1, 100, transaction="XID:1", **news), stored(2, 110, **news))
+    records = frame(
+        "records",
+        {"file": 1, "offset": 150, "command": "SUBSCRIPTION", "subscription": "c:one", **news},
+        ended("COMMIT", "XID:1", 200),
+    )
+    found = selection(messages, records, frame("acks"), ReplayRequest(only=UNACKNOWLEDGED), NOW_MS)
+    assert fates(found) == {"1": "send", "2": "acknowledged"}
