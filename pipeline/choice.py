@@ -34,7 +34,7 @@ def choose(asked: str, bytes: int | None, needs_spark: str | None = None) -> Cho
     if needs_spark is not None:
         return Choice(SPARK, needs_spark)
     if _has_session():
-        return Choice(SPARK, "there is a session of Spark")
+        return Choice(SPARK, "a Spark session is active")
     if not _is_there("duckdb"):
         return Choice(SPARK, "DuckDB is not installed (the extra local)")
     if not _is_there("pyspark"):

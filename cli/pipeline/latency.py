@@ -15,7 +15,7 @@ from tandemmq.cli.pipeline.common_options import answer, common_options, time_ms
     "--window",
     metavar="TIME",
     callback=whole_seconds,
-    help="Figures for each.  [default: as is good for the time that the messages span]",
+    help="Figures for each.  [default: depends on the time that the messages span]",
 )
 @click.option(
     "--mark-interval",
