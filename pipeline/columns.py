@@ -72,6 +72,9 @@ ACK_MAP: Final = "ACK_MAP"
 REWRITTEN: Final = "REWRITTEN"
 UNREADABLE: Final = "UNREADABLE"
 
+# What ``acks.ack_kind`` may hold beside the names of store.records.acknowledgements: the broker removed the message.
+BY_BROKER: Final = "removed"
+
 # What ``batches.status`` may hold. The ``length`` of a batch includes its header, 28 bytes.
 OK: Final = "ok"
 UNSUMMED: Final = "unsummed"  # whole, but without a checksum: ActiveMQ before 5.9

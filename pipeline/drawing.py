@@ -9,6 +9,7 @@ and its title has all of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
@@ -16,7 +17,7 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 
 from tandemmq.pipeline.jobs.summary import Bars, Lines, Plot, Stacks
-from tandemmq.pipeline.scale import NAMED_BY_TICKS, amount, ticks
+from tandemmq.pipeline.scale import NAMED_BY_TICKS, amount, log_ticks, ticks
 from tandemmq.pipeline.table import shown
 
 # Distinct for colour-blind readers, too (Okabe and Ito); beyond these everything is one grey.
@@ -35,8 +36,11 @@ CELL_WIDTH: Final = 7.3
 LABEL_CELLS_MAX: Final = 40
 # Of a label that is cut so many cells of its end stay: files and the last part of a name stand there.
 LABEL_END_CELLS: Final = 20
+# Bars of which one is so many times as long as another are drawn on a logarithmic scale, too, where a reader asks.
+LOG_FROM: Final = 20
 # Grid lines keep so far apart.
 TICK_DISTANCE_MIN: Final = 90
+LOG_TICK_DISTANCE_MIN: Final = 140
 LINE_TICK_DISTANCE_MIN: Final = 40
 # Points of a line. Of more, the greatest of each stretch is shown: how low a backlog once was does not matter.
 POINTS_MAX: Final = 300
@@ -50,6 +54,7 @@ svg { display: block; width: 100%; height: auto; min-width: 45rem; }
 svg text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1c1c1c; white-space: pre; }
 svg .grid { stroke: #e2e2e2; } svg .tick { fill: #555; }
 svg .line { fill: none; stroke-width: 1.75; stroke-linejoin: round; }
+summary { color: #444; font-size: .85rem; cursor: pointer; }
 .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .3em; }
 .legend span { display: inline-block; margin-right: 1em; overflow-wrap: anywhere; }
 """
@@ -68,7 +73,13 @@ def drawn(plot: Plot) -> Iterator[str]:
     """The lines of HTML of a plot that is not empty: a legend where there is more than one colour, and the drawing."""
     match plot:
         case Bars(title, unit, bars):
-            yield _bars(title, unit, [(label, [(COLOURS[0], "", value)]) for label, value in bars])
+            rows = [(label, [(COLOURS[0], "", value)]) for label, value in bars]
+            yield _bars(title, unit, rows)
+            there = [value for _, value in bars if value > 0]
+            if there and max(there) >= LOG_FROM * min(there):
+                yield "<details><summary>The same on a logarithmic scale</summary>"
+                yield _bars(f"{title}, on a logarithmic scale", unit, rows, min(there))
+                yield "</details>"
         case Stacks(title, unit, parts, stacks):
             colours = _colours(len(parts))
             yield _legend([part if any(values[i] for _, values in stacks) else "" for i, part in enumerate(parts)])
@@ -95,7 +106,8 @@ def _legend(parts: Sequence[str]) -> str:
 Piece = tuple[str, str, int]  # colour, name of the part, value
 
 
-def _bars(title: str, unit: str, rows: Sequence[tuple[str, Sequence[Piece]]]) -> str:
+def _bars(title: str, unit: str, rows: Sequence[tuple[str, Sequence[Piece]]], least: int | None = None) -> str:
+    """``least``: the least value above 0, with which the scale is logarithmic. Then each bar has one piece."""
     sums = [sum(max(value, 0) for _, _, value in pieces) for _, pieces in rows]
     greatest = max(*sums, 1)
     totals = [amount(total, unit) for total in sums]
@@ -103,8 +115,16 @@ def _bars(title: str, unit: str, rows: Sequence[tuple[str, Sequence[Piece]]]) ->
     room = WIDTH - left - _room(totals)
     bottom = len(rows) * ROW_HEIGHT
     parts = []
-    for value, text in ticks(greatest, unit, int(room / TICK_DISTANCE_MIN)):
-        x = left + value / greatest * room
+    most = max(1, int(room / (TICK_DISTANCE_MIN if least is None else LOG_TICK_DISTANCE_MIN)))
+    marks = ticks(greatest, unit, most) if least is None else log_ticks(least, greatest, unit, most)
+    low, top = marks[0][0], marks[-1][0]
+
+    def length(value: float) -> float:
+        share = value / top if least is None else math.log(max(value, low) / low) / math.log(top / low)
+        return share * room
+
+    for value, text in marks:
+        x = left + length(value)
         parts.append(f'<path class="grid" d="M{x:.1f} 0V{bottom}"/>')
         parts.append(_word(x, bottom + TEXT_HEIGHT, text, "middle", "tick"))
     for number, ((label, pieces), total) in enumerate(zip(rows, totals, strict=True)):
@@ -114,7 +134,7 @@ def _bars(title: str, unit: str, rows: Sequence[tuple[str, Sequence[Piece]]]) ->
         for colour, part, value in pieces:
             if value <= 0:
                 continue
-            width = value / greatest * room
+            width = length(value)
             text = " ".join(word for word in (label, part, amount(value, unit)) if word)
             parts.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 1):.1f}" height="{BAR_HEIGHT}" fill="{colour}">'
@@ -129,17 +149,18 @@ def _lines(plot: Lines) -> str:
     values = [value for _, line in plot.lines for value in line if value is not None]
     greatest = max(*values, 1)
     marks = ticks(greatest, plot.unit, LINES_HEIGHT // LINE_TICK_DISTANCE_MIN)
+    top = marks[-1][0]
     label_room = _room(_fitted(x) for x in plot.xs)
     left = max(_room(label for _, label in marks), label_room / 2)
     right = WIDTH - label_room / 2
     room = right - left
     bottom = 2 * TEXT_HEIGHT + LINES_HEIGHT
 
-    def across(index: int) -> float:
+    def across(index: float) -> float:
         return left + (index / (len(plot.xs) - 1) if len(plot.xs) > 1 else 0.5) * room
 
     def up(value: float) -> float:
-        return bottom - max(value, 0) / greatest * LINES_HEIGHT
+        return bottom - max(value, 0) / top * LINES_HEIGHT
 
     parts = [] if plot.unit in NAMED_BY_TICKS else [_word(0, TEXT_HEIGHT - 4, plot.unit, "start", "tick")]
     for value, label in marks:
@@ -153,15 +174,24 @@ def _lines(plot: Lines) -> str:
     for colour, (name, line) in zip(_colours(len(plot.lines)), plot.lines, strict=True):
         for stretch in _stretches(thinned(line)):
             radius = POINT_RADIUS if len(stretch) <= MANY_POINTS else POINT_RADIUS_OF_MANY
-            path = "L".join(f"{across(index):.1f} {up(value):.1f}" for index, value in stretch)
+            # The points of all lines stand at the same places, so that none is drawn through another.
+            places = [(across(middle(index, len(line))), up(value)) for index, value in stretch]
+            path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
             parts.append(f'<path class="line" stroke="{colour}" d="M{path}"/>')
-            for index, value in stretch:
+            for (x, y), (index, value) in zip(places, stretch, strict=True):
                 label = f"{name}, {plot.xs[index]}: {amount(value, plot.unit)}"
                 parts.append(
-                    f'<circle cx="{across(index):.1f}" cy="{up(value):.1f}" r="{radius}" fill="{colour}">'
+                    f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}">'
                     f"<title>{_text(label)}</title></circle>"
                 )
     return _svg(plot.title, bottom + TEXT_HEIGHT + GAP, parts)
+
+
+def middle(index: int, count: int) -> float:
+    """The middle of the stretch of ``thinned`` that has a point of a line of so many; of few points the point."""
+    stretch = -(-count // POINTS_MAX)
+    start = index // stretch * stretch
+    return (start + min(start + stretch, count) - 1) / 2
 
 
 def thinned(line: Sequence[float | None]) -> list[tuple[int, float | None]]:

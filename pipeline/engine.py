@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 SPARK: Final = "spark"
 LOCAL: Final = "local"
 ENGINES: Final = (SPARK, LOCAL)
+AUTO: Final = "auto"
 
 _current: ContextVar[str] = ContextVar("tandemmq_engine", default=SPARK)
 
@@ -37,7 +38,7 @@ else:
     F = _Chosen(("pyspark.sql.functions", None), ("tandemmq.pipeline.local.functions", None))
     Window = _Chosen(("pyspark.sql", "Window"), ("tandemmq.pipeline.local.column", "Window"))
 
-__all__ = ["ENGINES", "LOCAL", "SPARK", "F", "Window", "current", "is_local", "scope"]
+__all__ = ["AUTO", "ENGINES", "LOCAL", "SPARK", "F", "Window", "current", "is_local", "scope"]
 
 
 def current() -> ContextVar[str]:

@@ -50,7 +50,7 @@ class Listing:
         for later in reversed(self.files):
             if later <= number:
                 break
-            record = _first_record(self.files[later])
+            record = first_record(self.files[later])
             found = None if record is None else decode_header(record)
             if found is not None and number in found.ends:
                 return found.ends[number]
@@ -119,7 +119,7 @@ class Stores:
         begun = {
             (store, number)
             for store, number in newest - self._begun
-            if _is_end_unknown(found[store], number) and _first_record(found[store][number]) is not None
+            if _is_end_unknown(found[store], number) and first_record(found[store][number]) is not None
         }
         self._begun = (self._begun & newest) | begun
         # Where a header has come since its file was listed, it says where the file before it ends.
@@ -202,7 +202,7 @@ def _is_end_unknown(files: Mapping[int, JournalFile], newest: int) -> bool:
     return before is not None and before.end is None
 
 
-def _first_record(file: JournalFile) -> bytes | None:
+def first_record(file: JournalFile) -> bytes | None:
     """What the first batch begins with; None where there is none yet, or no file."""
     try:
         first = next(walk(replace(file, end=None, is_current=True)), None)

@@ -14,7 +14,7 @@ from tandemmq.pipeline.lockstep_frames import VERSION_MIN, Frames, read_frames
 from tandemmq.pipeline.lockstep_tables import Column, Found, command_names, commands_of, shared_columns, times
 from tandemmq.pipeline.message_rows import properties_of
 from tandemmq.pipeline.values import array
-from tandemmq.pipeline.vectors import Bytes, Optional, Spans, booleans, is_ascii, numbers, only, strings
+from tandemmq.pipeline.vectors import Bytes, Optional, Spans, booleans, filled, is_ascii, numbers, only, strings
 from tandemmq.pipeline.walk import JournalFile
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.loose import read_destination
@@ -88,9 +88,11 @@ def messages(block: Block, file: JournalFile, version: int | None, *, payload: b
         "user_id": text(frames.user_id),
         "properties": lambda: _maps(properties, count),
         "body_kind": lambda: _BODY_KINDS.take(pa.array(np.where(fits, frames.kind - int(BodyKind.NONE), 0))),
-        "body": lambda: bodies,
+        "body": lambda: filled(bodies),
         # the same memory, where all are texts
-        "text": lambda: strings(bodies if is_text[fits].all() else _only_texts(bodies, is_text), is_text),
+        "text": lambda: strings(
+            bodies if is_text[fits].all() else _only_texts(bodies, is_text), is_text & frames.content.is_there
+        ),
         "raw": lambda: data.slices(only(fits, found.frame)) if payload else pa.nulls(count, pa.binary()),
     }
     return Found(fits, sizes, made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tandemmq.broker.core.numbers import java_text
 from tandemmq.pipeline import record_rows
 from tandemmq.store.records import commands
 from tandemmq.store.records.commands import AddMessage, UpdateMessage
@@ -43,7 +44,7 @@ class MessageRows(record_rows.Rows):
             if self.version is None:
                 self.version = record_rows.version_of(stored.message)
             message = decode_message(stored.message, self.version)
-            _, broker_in = record_rows.body_and_time(self._scratch, stored.message, self.version)
+            content_bytes, broker_in = record_rows.body_and_time(self._scratch, stored.message, self.version)
         except RecordDamaged as error:
             self._refuse(offset, error)
             return (*head, *place, *_NO_MESSAGE, raw) if self._mode == record_rows.PERMISSIVE else None
@@ -66,8 +67,9 @@ class MessageRows(record_rows.Rows):
             message.user_id,
             properties_of(message.properties),
             message.body_kind.name.lower(),
-            body,
-            body.decode("utf-8", "replace") if message.body_kind is BodyKind.TEXT else None,
+            body or None,
+            # An empty text has a length; a message without a text has no content.
+            body.decode("utf-8", "replace") if message.body_kind is BodyKind.TEXT and content_bytes else None,
             raw,
         )
 
@@ -92,8 +94,17 @@ def _property(value: object) -> str | None:
     """As Java prints it; bytes as two digits each."""
     if value is None:
         return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if isinstance(value, bool | int | float):
+        return java_text(value)
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}={_nested(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_nested, value))}]"
     return str.__str__(value) if isinstance(value, Char) else str(value)
+
+
+def _nested(value: object) -> str:
+    text = _property(value)
+    return "null" if text is None else text

@@ -2,15 +2,73 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
+from tandemmq.pipeline.options import Options
+from tandemmq.pipeline.places import is_remote
+from tandemmq.pipeline.reach import files_for
 from tandemmq.pipeline.walk import JournalFile
+
+# A number of a file in its store, and what the directory said of it: (path, size, time). A closed file keeps that.
+Key = tuple[str, int]
+Look = tuple[str, int, int | None]
 
 
 @dataclass
 class Files(InputPartition):
-    """Journal files that one task reads."""
+    """Journal files that one task reads, as they were planned."""
 
     files: tuple[JournalFile, ...] = field(default_factory=tuple)
+
+
+@dataclass
+class Closed(InputPartition):
+    """Closed files that one task reads if they are still there: see ``Rest``. ``looks`` are theirs."""
+
+    files: tuple[JournalFile, ...]
+    looks: tuple[Look | None, ...]
+
+    def now(self, options: Options) -> Iterator[JournalFile]:
+        """What there is of them."""
+        looks = [look(file) for file in self.files]
+        if looks == list(self.looks):
+            yield from self.files
+            return
+        # Some were archived, changed behind their end, or deleted; or the store is another one.
+        wanted = {(file.store, file.file) for file in self.files}
+        yield from (file for file in files_for(options) if (file.store, file.file) in wanted)
+
+
+@dataclass
+class Rest(InputPartition):
+    """All files but those in ``closed``, listed when the task reads them.
+
+    Spark plans a DataFrame or a view once, and takes that plan whenever it is used again. So one task looks what there
+    is by then, beside those that read the files which were closed already; these do not change, but may go.
+    """
+
+    closed: frozenset[Key]
+
+    def now(self, options: Options) -> Iterator[JournalFile]:
+        yield from (file for file in files_for(options) if (file.store, file.file) not in self.closed)
+
+
+def look(file: JournalFile) -> Look | None:
+    """None: it is not there. Remote files have no time that is worth the journey."""
+    if is_remote(file.path):
+        return file.path, file.size, None
+    try:
+        found = os.stat(file.path)
+    except OSError:
+        return None
+    return file.path, found.st_size, found.st_mtime_ns
+
+
+def planned(files: Iterable[JournalFile]) -> tuple[list[JournalFile], Rest]:
+    """The closed ones of ``files``, and a partition for all else."""
+    closed = [file for file in files if file.cut is None and not file.is_current]
+    return closed, Rest(frozenset((file.store, file.file) for file in closed))

@@ -59,6 +59,7 @@ def page(summary: Summary, sources: Sequence[str], made: datetime) -> str:
             f'<p class="note">made {made:%Y-%m-%d %H:%M:%S %Z}</p>',
             *(f'<p class="finding">{_text(finding)}</p>' for finding in summary.findings),
             *(f'<p class="note">{_text(line)}</p>' for line in told(summary.reached or ())),
+            "" if summary.engine is None else f'<p class="note">{_text(str(summary.engine))}</p>',
             *(part for plot in summary.plots for part in _plot(plot)),
             *(part for table in map(with_short_stores, summary.tables) for part in _table(table)),
             *_written(summary.written),

@@ -24,12 +24,13 @@ from tandemmq.pipeline.record_rows import (
     stretches,
 )
 from tandemmq.pipeline.walk import JournalFile, record_bytes
-from tandemmq.store.records import commands, loose
+from tandemmq.store.records import commands
 from tandemmq.store.records.acknowledgements import AckType, decode_ack
 from tandemmq.store.records.commands import RemoveMessage, Trace, plain_add_or_remove
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.hints import CopyHint, OperationHint, hint_of
 from tandemmq.store.records.message import SCHEMES
+from tandemmq.store.records.openwire import VERSIONS_TRIED
 
 __all__ = ["DROPMALFORMED", "FAILFAST", "MAKERS", "MODES", "PERMISSIVE", "REMOVED", "Malformed", "ack_kind", "rows"]
 
@@ -82,13 +83,31 @@ class AckRows(Rows):
 
 
 def ack_kind(frame: bytes | None, version: int | None) -> str | None:
-    """What the consumer's acknowledgement calls itself; None where the record has none, or none that can be read."""
+    """What the acknowledgement calls itself; None where the record has none, or none that can be read.
+
+    An empty one is there, and says UNMATCHED (KahaDBTopicMessageStore.doAcknowledge). A standard one that no consumer
+    and no transaction gave is BY_BROKER: the broker's own (Queue.removeMessage, Topic.messageExpired). One in an XA
+    transaction is a consumer's, though this broker names none.
+
+    ``version`` is that of the bodies in the file. None: no header says it, so each is tried; ActiveMQ keeps 6 for a
+    store that an old version of it began.
+    """
+    if frame is None:
+        return None
     if not frame:
+        return AckType.UNMATCHED.name.lower()
+    for tried in VERSIONS_TRIED if version is None else (version,):
+        try:
+            ack = decode_ack(frame, tried)
+            kind = AckType(ack.ack_type)
+        except (RecordDamaged, ValueError):
+            continue
+        break
+    else:
         return None
-    try:
-        return AckType(decode_ack(frame, version or loose.OPENWIRE_VERSION).ack_type).name.lower()
-    except (RecordDamaged, ValueError):
-        return None
+    if kind is AckType.STANDARD and ack.consumer_id is None and ack.transaction is None:
+        return columns.BY_BROKER
+    return kind.name.lower()
 
 
 # ---- marks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import count
 from typing import Final
@@ -14,6 +15,7 @@ MILLISECONDS: Final = "ms"
 NAMED_BY_TICKS: Final = frozenset({BYTES, MILLISECONDS})
 
 _CLOCK: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
+_ROUNDED: Final = 1e-9  # of a logarithm
 _MEMORY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -28,12 +30,25 @@ def amount(value: float, unit: str) -> str:
 
 
 def ticks(greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
-    """Up to ``most`` + 1 round amounts from 0 to ``greatest``, which is above 0, and how an axis names them: all in
-    one unit; what is only counted without its own. ``most`` is at least 1.
+    """Up to ``most`` + 1 round amounts from 0 to the first one that is not below ``greatest``, which is above 0, and
+    how an axis names them: all in one unit; what is only counted without its own. ``most`` is at least 1.
     """
-    factor, length, name = next(step for step in _steps(unit) if greatest / (step[0] * step[1]) <= most)
-    factors = [number * factor for number in range(int(greatest / (factor * length)) + 1)]
+    factor, length, name = next(step for step in _steps(unit) if math.ceil(greatest / (step[0] * step[1])) <= most)
+    factors = [number * factor for number in range(math.ceil(greatest / (factor * length)) + 1)]
     return [(factor * length, f"{factor:,} {name}".rstrip()) for factor in factors]
+
+
+def log_ticks(least: float, greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
+    """Powers of ten (of bytes: of 32), up to ``most`` + 1 of them at equal distances, from 1 or the greatest one below
+    ``least``, which is 1 at least, to one that is not below ``greatest``; and how an axis names them."""
+    base = 32 if unit == BYTES else 10
+    low = max(math.ceil(math.log(least, base) - _ROUNDED) - 1, 0)
+    high = max(math.ceil(math.log(greatest, base) - _ROUNDED), low + 1)
+    every = -(-(high - low) // most)
+    powers = [float(base) ** (low + every * number) for number in range(-(-(high - low) // every) + 1)]
+    if unit in NAMED_BY_TICKS:
+        return [(value, amount(value, unit)) for value in powers]
+    return [(value, _plain(value)) for value in powers]
 
 
 def _steps(unit: str) -> Iterator[tuple[int, int, str]]:

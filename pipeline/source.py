@@ -5,6 +5,7 @@ Planned in one Python process beside the driver, read in the workers; both impor
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -12,8 +13,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.options import BadOption, Options, StreamOptions, table_of
-from tandemmq.pipeline.partitions import Files
-from tandemmq.pipeline.parts import packed, record_batches_of
+from tandemmq.pipeline.partitions import Closed, Files, Rest, look, planned
+from tandemmq.pipeline.parts import FileGone, packed, record_batches_of
 from tandemmq.pipeline.reach import files_for
 from tandemmq.pipeline.stream import JournalStreamReader
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME: Final = "tandemmq"
+
+log = logging.getLogger(__name__)
 
 
 class JournalDataSource(DataSource):
@@ -61,16 +64,27 @@ def _checked(schema: StructType, table: str) -> Iterator[str]:
 
 
 class JournalReader(DataSourceReader):
-    """Plans the files and reads them, as they were when it was asked to plan."""
+    """Plans the files and reads them: as they were when it was asked to plan, where the options say an end; else as
+    they are whenever they are read."""
 
     def __init__(self, options: Options, names: tuple[str, ...]) -> None:
         self._options = options
         self._names = names
 
     def partitions(self) -> list[InputPartition]:
-        return [Files(files) for files in packed(files_for(self._options))] or [Files(())]
+        files = files_for(self._options)
+        if self._options.until is not None:
+            return [Files(files) for files in packed(files)] or [Files(())]
+        closed, rest = planned(files)
+        return [*(Closed(files, tuple(map(look, files))) for files in packed(closed)), rest]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Files), "partitions made them"
-        for file in partition.files:
-            yield from record_batches_of(file, self._options, self._names)
+        assert isinstance(partition, Files | Closed | Rest), "partitions made them"
+        files = partition.files if isinstance(partition, Files) else partition.now(self._options)
+        for file in files:
+            try:
+                yield from record_batches_of(file, self._options, self._names)
+            except FileGone:
+                if not isinstance(partition, Closed):
+                    raise
+                log.warning("%s: left out, it was deleted", file.path)

@@ -112,6 +112,13 @@ def strings(slices: pa.Array, is_there: np.ndarray | None = None) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(slices), [_validity(is_there), offsets, content])
 
 
+def filled(slices: pa.Array) -> pa.Array:
+    """``slices``, null where they are empty. Shares their memory."""
+    _, offsets, content = slices.buffers()
+    is_filled = np.diff(np.frombuffer(offsets, np.int32, len(slices) + 1)) > 0
+    return pa.Array.from_buffers(pa.binary(), len(slices), [_validity(is_filled), offsets, content])
+
+
 def numbers(values: np.ndarray, type: pa.DataType, is_there: np.ndarray | None = None) -> pa.Array:
     """Numbers or times of a fixed width, null where ``is_there`` says no."""
     whole = np.ascontiguousarray(values, np.dtype(f"i{type.bit_width // 8}"))

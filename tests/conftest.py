@@ -35,7 +35,10 @@ HOW_LONG = (
     f"({THOROUGH}=1 pytest --services is its larger part)"
 )
 # Spark; PostgreSQL and MariaDB; a JMS client and its broker; an image: each is started, or made, by one worker.
-TOGETHER = ("tests/unit/pipeline/", "tests/contract/locker/", "tests/interop/jms/", "tests/acceptance/test_compose")
+TOGETHER = (
+    "tests/unit/pipeline/", "tests/interop/pipeline/", "tests/contract/locker/", "tests/interop/jms/",
+    "tests/acceptance/test_compose",
+)  # fmt: skip
 # Each may have servers of its own, and a Java or two.
 WORKERS_MAX = 8
 

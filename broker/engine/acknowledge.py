@@ -25,6 +25,7 @@ from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.transactions import Transactions
+from tandemmq.store.records.acknowledgements import AckType
 
 # A pull that must not wait is answered when the page is there that was read for it: looked at so often, so many times.
 PULL_LOOK_SECONDS = 0.005
@@ -281,7 +282,7 @@ class Acknowledger(Part):
             else:
                 is_told = bool(entry.order_key)
                 if is_told:
-                    self._remove(queue, entry, waiting)
+                    self._remove(queue, entry, waiting, kind=AckType.EXPIRED)
             if is_told:
                 waiting = None
         if waiting is not None:

@@ -37,6 +37,7 @@ from tandemmq.broker.engine.refusals import may
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.transaction_end import TransactionEnd
 from tandemmq.store.operations import AddMessage, EndTransaction, PrepareTransaction
+from tandemmq.store.records.acknowledgements import AckType
 from tandemmq.store.records.commands import encode_commit, encode_prepare, encode_rollback
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.transactions import XaTransactionId
@@ -254,7 +255,7 @@ class Branches(Part):
             if isinstance(queue, DurableSubscription) and not queue.takes(paged.message):
                 # It began after the transaction was prepared, where those are named that are passed over.
                 entry = Entry(paged.message, paged.order_key, paged.location, paged.size, 0)
-                self._dispatcher.remove(queue, entry)
+                self._dispatcher.remove(queue, entry, kind=AckType.UNMATCHED)
             elif queue is not None:
                 queue.add(paged.message, paged.order_key, paged.location, paged.size)
                 touched[queue] = None

@@ -18,6 +18,7 @@ from tandemmq.broker.engine.operations import encode_payload, removal, unmatched
 from tandemmq.broker.engine.ports import Notify, Then
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddMessage, Atomic, OrderKey, RemoveMessage
+from tandemmq.store.records.acknowledgements import AckType
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.message_ids import broker_producer
@@ -62,6 +63,7 @@ class DeadLetters(Part):
         maker = self._maker(destination, key, strategy)
         target = self._place(strategy.target(destination, key), destination, maker)
         message = entry.message
+        why = AckType.EXPIRED if is_expired else AckType.POISON
         if (
             target is None
             or target == destination
@@ -74,7 +76,7 @@ class DeadLetters(Part):
             )
         ):
             if entry.order_key:
-                self._append(removal(queue, entry, context=waiting))
+                self._append(removal(queue, entry, context=waiting, kind=why))
             return bool(entry.order_key)
         # Copies of one message, which have one id, may meet in a queue that many share; the store knows a message there
         # by its id, and who replays the journal would take the second for a duplicate.
@@ -82,7 +84,7 @@ class DeadLetters(Part):
         is_copy = message.original_destination is not None and is_shared
         has_own_id = key is not None or is_copy  # prove: copies-have-letters-of-their-own
         letter = self._letter(message, destination, target, strategy, cause, has_own_id=has_own_id)
-        parts: list[AddMessage | RemoveMessage] = [removal(queue, entry)] if entry.order_key else []
+        parts: list[AddMessage | RemoveMessage] = [removal(queue, entry, kind=why)] if entry.order_key else []
         if target.is_topic:
             return self._bury_in_topic(self._destinations.dead_letter_topic(target, maker), letter, parts, waiting)
         self._bury([self._add(letter, target, maker), *parts], waiting)

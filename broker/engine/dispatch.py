@@ -30,6 +30,7 @@ from tandemmq.broker.engine.sifting import Sifting
 from tandemmq.broker.engine.suspects import Suspects
 from tandemmq.store.histogram import Histogram
 from tandemmq.store.operations import AddMessage, Page
+from tandemmq.store.records.acknowledgements import AckType
 from tandemmq.store.records.message import Destination, Message
 
 log = logging.getLogger(__name__)
@@ -156,7 +157,7 @@ class Dispatcher(Part):
             return
         self._put_in(queue, page)
         for entry in unwanted:
-            self.remove(queue, entry)
+            self.remove(queue, entry, kind=AckType.UNMATCHED)
         self.dispatch(queue)
 
     def _has_begun(self, queue: Queue, now: int) -> bool:
@@ -291,9 +292,12 @@ class Dispatcher(Part):
 
     # ---- out of a queue
 
-    def remove(self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None) -> None:
-        """``entry``, which is stored, is gone from ``queue``: the store forgets it. ``waiting`` is told when it has."""
-        self._append(removal(queue, entry, context=waiting))
+    def remove(
+        self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None, *, kind: AckType | None = None
+    ) -> None:
+        """``entry``, which is stored, is gone from ``queue``: the store forgets it. ``waiting`` is told when it has.
+        ``kind``: as of ``removal``."""
+        self._append(removal(queue, entry, context=waiting, kind=kind))
 
     # ---- time
 

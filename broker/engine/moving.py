@@ -11,6 +11,7 @@ from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.operations import removal
 from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.records.acknowledgements import AckType
 
 
 class Moving(Part):
@@ -41,7 +42,8 @@ class Moving(Part):
             queue.give_back(entry, is_seen=False)
             self._dispatch(queue)
             raise
-        parts = [removal(queue, entry)] if entry.order_key and not queue.is_dropped else []
+        is_kept = bool(entry.order_key) and not queue.is_dropped
+        parts = [removal(queue, entry, kind=AckType.STANDARD)] if is_kept else []
         queue.settle(entry)
         commitment = Commitment(self._sender.arrivals, client, command.receipt, volatile)
         yield from self._sender.commit([*command.added, *parts], commitment, pace)

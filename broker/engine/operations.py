@@ -6,6 +6,7 @@ from tandemmq.broker.core.commands import ClientError, refusal
 from tandemmq.broker.core.delivery import Entry, QueueBase
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.store.operations import RemoveMessage
+from tandemmq.store.records.acknowledgements import AckType, MessageAck, encode_ack
 from tandemmq.store.records.commands import encode_remove
 from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.message import Message
@@ -14,11 +15,23 @@ from tandemmq.store.records.transactions import TransactionId
 
 
 def removal(
-    queue: QueueBase, entry: Entry, transaction: TransactionId | None = None, context: object = None
+    queue: QueueBase,
+    entry: Entry,
+    transaction: TransactionId | None = None,
+    context: object = None,
+    *,
+    kind: AckType | None = None,
 ) -> RemoveMessage:
-    """What has the store forget ``entry``, which it has, of ``queue``."""
+    """What has the store forget ``entry``, which it has, of ``queue``. ``kind``: why, where no consumer acknowledged
+    it. The record says so, as ActiveMQ's do: POISON, EXPIRED; nothing at all for UNMATCHED, what a selector passed
+    over; STANDARD without a consumer for all else."""
     message_id = entry.message.message_id
-    payload = encode_remove(queue.destination, message_id, transaction, queue.subscription_key)
+    ack = None
+    if kind is AckType.UNMATCHED:
+        ack = b""
+    elif kind is not None:
+        ack = encode_ack(MessageAck(queue.destination, message_id, None, None, kind, message_id))
+    payload = encode_remove(queue.destination, message_id, transaction, queue.subscription_key, ack)
     return RemoveMessage(queue.owner, entry.order_key, entry.location, message_id, payload, context, entry.size)
 
 

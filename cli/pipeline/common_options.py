@@ -17,6 +17,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -30,7 +31,8 @@ from tandemmq.cli.failures import EXIT_FAILED
 from tandemmq.cli.pipeline.summary_text import summary_lines
 from tandemmq.cli.table import terminal_width
 from tandemmq.config.units import milliseconds
-from tandemmq.pipeline.engine import ENGINES, LOCAL, SPARK
+from tandemmq.pipeline.choice import LOCAL_BYTES_MAX, choose
+from tandemmq.pipeline.engine import AUTO, ENGINES, LOCAL
 from tandemmq.pipeline.failures import cause, expected
 from tandemmq.pipeline.jobs import JOBS
 from tandemmq.pipeline.jobs.summary import Summary
@@ -42,6 +44,7 @@ from tandemmq.pipeline.reach import told
 from tandemmq.pipeline.report import page
 from tandemmq.pipeline.session import DEFAULT_MASTER, PROGRESS, NoSpark, session, silence
 from tandemmq.pipeline.stores import NoJournal
+from tandemmq.pipeline.table import size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,10 +77,10 @@ _COMMON = (
     ),
     click.option(
         "--engine",
-        type=click.Choice(ENGINES),
-        default=SPARK,
-        show_default=True,
-        help="local: without Spark and Java, in this process, for what one machine reads.",
+        type=click.Choice((AUTO, *ENGINES)),
+        default=AUTO,
+        help="local: without Spark and Java, in this process, for what one machine reads.  [default: local where "
+        f"DuckDB is installed, no more than {size(LOCAL_BYTES_MAX)} are read, and nothing asks for Spark]",
     ),
     click.option("--master", help=f"Where Spark runs: {DEFAULT_MASTER} (the default), spark://host:port, yarn."),
     click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; may be repeated."),
@@ -149,6 +152,7 @@ def answer(
     *,
     check: Callable[[Sources], int | None] = journals_there,
     report_in: Path | None = None,
+    needs_spark: str | None = None,
     sources: tuple[str, ...],
     out: Path,
     engine: str,
@@ -164,7 +168,8 @@ def answer(
 
     Spark takes seconds to start: what ``check`` can tell of the sources (NoJournal, ValueError, a click exception) is
     told before; it gives the bytes that will be read, None where it cannot know. The page and the JSON go to the
-    directory ``report_in``, by default to ``out``.
+    directory ``report_in``, by default to ``out``. ``needs_spark``: what only Spark understands, unless the user names
+    an engine.
     """
     given = dict(_setting(setting) for setting in settings)
     if engine == LOCAL:
@@ -172,14 +177,18 @@ def answer(
     conf = ({PROGRESS: "false"} if as_json else {}) | given
     meant = Sources(sources, tail is not False, from_file, to_file, access_of(conf))
     try:
-        size = check(meant)
+        bytes = check(meant)
         refuse_store(str(out), meant)
         refuse_unwritable(str(out))
     except (NoJournal, ValueError) as error:
         raise click.ClickException(str(error)) from None
+    if needs_spark is None and (master is not None or any(not is_access(key) for key in given)):
+        needs_spark = "--master and --conf are Spark's"
+    chosen = choose(engine, bytes, needs_spark)
     with described():
-        with LocalSession(out) if engine == LOCAL else _spark(job, master, conf, size) as engine_session:
+        with LocalSession(out) if chosen.name == LOCAL else _spark(job, master, conf, bytes) as engine_session:
             summary = import_module(JOBS[job]).run(engine_session, meant, str(out), **(own or {}))
+        summary = replace(summary, engine=chosen)
         tell(summary, sources, report_in or out, as_json=as_json)
     if not summary.is_clean:
         sys.exit(EXIT_FAILED)
@@ -246,7 +255,11 @@ def tell(summary: Summary, sources: tuple[str, ...], directory: Path, *, as_json
     if as_json:
         click.echo(figures)
     else:
-        lines = (*summary.findings, *told(summary.reached or ()))
+        lines = (
+            *summary.findings,
+            *told(summary.reached or ()),
+            *(() if summary.engine is None else (str(summary.engine),)),
+        )
         click.echo("\n".join(summary_lines(lines, summary.tables, terminal_width())))
         click.echo(f"report: {report}")
 

@@ -11,7 +11,12 @@ from tandemmq.cli.pipeline.common_options import answer, common_options, time_ms
 
 @click.command
 @common_options
-@click.option("--window", metavar="TIME", default="1h", callback=whole_seconds, help="Figures for each.")
+@click.option(
+    "--window",
+    metavar="TIME",
+    callback=whole_seconds,
+    help="Figures for each.  [default: depends on the time that the messages span]",
+)
 @click.option(
     "--mark-interval",
     metavar="TIME",
@@ -19,9 +24,9 @@ from tandemmq.cli.pipeline.common_options import answer, common_options, time_ms
     help="The brokers' clock_mark_interval, if it was the same for all of SOURCES. Narrows the times of "
     "acknowledgements where little happened; too short a one makes them wrong.",
 )
-def latency(window: int, mark_interval: int | None, **common: Any) -> None:
+def latency(window: int | None, mark_interval: int | None, **common: Any) -> None:
     """How long messages of SOURCES waited from when they were stored to when they were acknowledged, and how many
-    wait, by destination and hour; with how far each figure may be from the truth.
+    wait, by destination and window of time; with how far each figure may be from the truth.
 
     Times are known from clock marks, which this broker writes; without, from the messages around.
     """

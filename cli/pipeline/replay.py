@@ -111,7 +111,8 @@ def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_d
         if sys.stderr.isatty():
             own["progress"] = _progress
     begun = Ledger(others["out"] / STATE).run() is not None
-    answer("replay", own, check=_nothing if begun else _there, **others)
+    needs_spark = "--where is Spark's SQL, unless --engine says otherwise" if request.where is not None else None
+    answer("replay", own, check=_nothing if begun else _there, needs_spark=needs_spark, **others)
 
 
 def _checked_files() -> TlsFiles:
@@ -122,8 +123,9 @@ def _checked_files() -> TlsFiles:
     return replace(files, **{name: os.path.abspath(path) for name in paths if (path := getattr(files, name))})
 
 
-def _nothing(sources: Sources) -> None:
+def _nothing(sources: Sources) -> int:
     """What is left is sent from the plan: the sources may be gone."""
+    return 0
 
 
 def _progress(sent: int, total: int) -> None:

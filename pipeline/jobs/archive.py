@@ -25,6 +25,7 @@ from tandemmq.pipeline.columns import ACKS, COLUMNS, MESSAGES, RECORDS, REMOVE_D
 from tandemmq.pipeline.engine import F, scope
 from tandemmq.pipeline.failures import cause, of_engines
 from tandemmq.pipeline.groups import groups
+from tandemmq.pipeline.jobs import gaps
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.lake import BY_DESTINATION, TABLES, Archived, Identity, Lake, LakeError, Layout, committed
@@ -113,6 +114,7 @@ def run(
     passing: tuple[type[Exception], ...] = (OSError, FileGone, *of_engines())
     progress = Progress()
     pause = wait or threading.Event().wait
+    missing: dict[str, list[int]] = {}
     with Lake(out, layout or Layout()) as lake:
         archive = Archive(spark, sources, lake, is_lost_skipped, progress, report)
         try:
@@ -138,9 +140,10 @@ def run(
                         report(f"looking again every {every:g} s, until SIGTERM or Ctrl-C")
                         is_told = True
                 pause(RETRY_SECONDS if every is None else every)
+            missing = _missing(spark, sources, lake, progress.lost)
         except Stopped:
             progress.is_stopped = True
-    return _summary(progress, out)
+    return _summary(progress, out, missing)
 
 
 @dataclass
@@ -331,11 +334,22 @@ def _date(microseconds: Column) -> Column:
     return F.date_add(F.lit("1970-01-01").cast("date"), day)
 
 
+def _missing(
+    spark: SparkSession, sources: Sources, lake: Lake, told: Mapping[str, Sequence[int]]
+) -> dict[str, list[int]]:
+    """Files that no broker removed, and that neither the sources nor the lake have, without those that are ``told``."""
+    missing = gaps.of_files(spark, sources.fixed(spark)).missing
+    left = {
+        store: sorted(set(files) - lake.files_of(store) - set(told.get(store, ()))) for store, files in missing.items()
+    }
+    return {store: files for store, files in left.items() if files}
+
+
 def _named(files: Mapping[str, Sequence[int]]) -> str:
     return "; ".join(f"{store}: {ranges_of(numbers)}" for store, numbers in sorted(files.items()))
 
 
-def _summary(progress: Progress, out: str) -> Summary:
+def _summary(progress: Progress, out: str, missing: Mapping[str, Sequence[int]]) -> Summary:
     count = sum(len(files) for files in progress.files.values())
     findings = [
         "Stopped; nothing was added." if progress.is_stopped else "Nothing was new: the lake has every closed file."
@@ -350,6 +364,10 @@ def _summary(progress: Progress, out: str) -> Summary:
     if progress.damaged:
         findings.append(
             f"Damaged, added as far as they can be read (`verify` has the places): {_named(progress.damaged)}."
+        )
+    if missing:
+        findings.append(
+            f"Missing, and removed by no broker; the lake does not have what stood there: {_named(missing)}."
         )
     added = Table(
         "Added",

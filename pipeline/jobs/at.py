@@ -19,14 +19,11 @@ from tandemmq.pipeline import columns
 from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs import effects
 from tandemmq.pipeline.jobs.clocks import shown
+from tandemmq.pipeline.jobs.gaps import missing, named
 from tandemmq.pipeline.jobs.lifecycle import RECORD_COLUMNS, believed
 from tandemmq.pipeline.jobs.summary import Bars, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
-from tandemmq.pipeline.lost import ranges_of
 from tandemmq.pipeline.table import size
-from tandemmq.store.records.commands import encode_trace
-from tandemmq.store.records.headers import Header, decode_header
-from tandemmq.store.records.marks import decode_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -43,8 +40,6 @@ SAID: Final = tuple(
 )
 HOLDER: Final = ("store", "destination_type", "destination", "subscription")
 _HELD: Final = " ".join(HOLDER)
-# Of files that are missing so many ranges are named.
-RANGES_LISTED: Final = 5
 PLOTTED: Final = 20
 
 
@@ -169,25 +164,6 @@ def totals(contents: DataFrame) -> DataFrame:
 # ---- what cannot be known
 
 
-def missing(traces: Sequence[tuple[int, str]], there: Iterable[int], cut: int | None) -> list[int]:
-    """The files of one store that were there where it is cut, and are not at hand. ``traces`` are place and text of
-    its headers and marks, ``there`` the files at hand."""
-    newest: tuple[int, Header] | None = None
-    gone: set[int] = set()
-    for at, text in sorted(traces):
-        if cut is not None and at >= cut:
-            break
-        payload = encode_trace(text)
-        header = decode_header(payload)
-        if header is not None:
-            newest = at, header
-        gone |= set(decode_gone(payload))
-    if newest is None:
-        return []
-    ended = {file for file, end in newest[1].ends.items() if end == 0}  # nothing in them counts
-    return sorted(set(newest[1].files) - gone - ended - set(there))
-
-
 def findings(
     moment: str,
     messages: int,
@@ -221,7 +197,7 @@ def findings(
     for store, files in lost.items():
         where = f"{store}: " if several else ""
         lines.append(
-            f"{where}{len(files):,} files that were there then are not at hand ({_named(files)}): what stood in them "
+            f"{where}{len(files):,} files that were there then are not at hand ({named(files)}): what stood in them "
             "is not known. An archive (archive_data_logs) has them."
         )
     if unheaded:
@@ -236,11 +212,6 @@ def findings(
 
 def _exact(time: datetime) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-
-
-def _named(files: Sequence[int]) -> str:
-    named = ranges_of(files).split(", ")
-    return ", ".join(named[:RANGES_LISTED]) + (" and more" if len(named) > RANGES_LISTED else "")
 
 
 # ---- the job

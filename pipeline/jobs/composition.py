@@ -14,6 +14,7 @@ from tandemmq.journal.format import CONTROL_SIZE
 from tandemmq.pipeline.columns import BATCHES, END, FILES, NAME, OK, PLACE, PRODUCER_AUDIT, RECORDS, UNSUMMED
 from tandemmq.pipeline.columns import PADDING as PADDING_STATUS
 from tandemmq.pipeline.engine import F, Window
+from tandemmq.pipeline.jobs import gaps
 from tandemmq.pipeline.jobs.summary import Bars, Stacks, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head
 from tandemmq.pipeline.table import Table, size
@@ -142,7 +143,7 @@ def _number(cell: object) -> int:
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``composition`` and ``balance`` below ``out``. Not clean when a file does not balance."""
+    """Write ``composition`` and ``balance`` below ``out``. Not clean when a file does not balance, or is missing."""
     sources = sources.fixed(spark)
     batches = sources.read(spark, BATCHES, ("store", "file", "length", "status"))
     records = sources.read(spark, RECORDS, RECORD_COLUMNS)
@@ -162,12 +163,16 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         _by_file(composed),
         Bars("Bytes by destination", "bytes", [(str(row[1]), _number(row[3])) for row in by_destination.rows[:20]]),
     )
+    left_out = gaps.of_files(spark, sources)
     return Summary(
         "composition",
-        findings(by_command, by_destination, unbalanced.count()),
+        (
+            *findings(by_command, by_destination, unbalanced.count()),
+            *gaps.remarks(left_out, "what stood there is not counted"),
+        ),
         tables,
         plots,
-        is_clean=not off.rows,
+        is_clean=not off.rows and left_out.is_certain,
         written=results.written,
         reached=sources.reached,
     )

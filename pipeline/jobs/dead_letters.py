@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline.columns import ADD_MESSAGE, COPY, MARKS, MESSAGES, NAME, PLACE, RECORDS
 from tandemmq.pipeline.engine import F, Window
-from tandemmq.pipeline.jobs import effects
+from tandemmq.pipeline.jobs import effects, gaps, lifecycle
 from tandemmq.pipeline.jobs.summary import Bars, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
 
@@ -23,6 +23,8 @@ CAUSE_PROPERTY: Final = "dlqDeliveryFailureCause"
 NAMES: Final = r"^(ActiveMQ\.)?DLQ(\..+)?$"
 NO_CAUSE: Final = "no cause was written"
 FINGERPRINT_CHARS: Final = 12
+# What gaps in the journal do to the answer.
+UNCERTAIN: Final = "letters that stood there are not listed, and some that are listed as there may be gone"
 
 # In this order: an id holds addresses, and both hold numbers.
 _VARYING: Final = (
@@ -38,25 +40,29 @@ MESSAGE_COLUMNS: Final = (
     *("original_destination", "broker_in", "redeliveries", "properties"),
 )
 _LETTER: Final = (
-    "store dlq message_id original_destination cause fingerprint pattern redeliveries died is_there file offset"
+    "store dlq message_id original_destination cause fingerprint pattern redeliveries died "
+    "died_error_ms is_there file offset"
 )
 _QUEUE: Final = ("store", "destination_type", "destination")
 
 
 def dead_letters(messages: DataFrame, records: DataFrame, marks: DataFrame, names: str = NAMES) -> DataFrame:
     """store, dlq, message_id, original_destination, cause, fingerprint, pattern (the cause without what varies),
-    redeliveries, died (when its queue took it), is_there (it was not taken out since, and its queue is there), file,
-    offset.
+    redeliveries, died (when its queue took it; null: not known), died_error_ms (how far that may be from the truth,
+    either way; null: not known), is_there (it was not taken out since, and its queue is there), file, offset.
 
-    ``records`` and ``marks`` are those of the same files; the records are read twice. ``names`` is a regular expression
-    for the names of such queues.
+    ``records``, as ``lifecycle`` has them, and ``marks`` are those of the same files; the records are read several
+    times. ``names`` is a regular expression for the names of such queues.
     """
     cause = F.element_at("properties", CAUSE_PROPERTY)
     is_letter = F.col("destination").rlike(names) | cause.isNotNull()
     # The first record of each: where the one that stored it went with its file, the copy of it.
-    stored = messages.where(F.col("command").isin(ADD_MESSAGE, COPY) & is_letter)
+    transacted = effects.operations(records, marks)
+    left = effects.not_stored(transacted).select(*PLACE)
+    stored = messages.where(F.col("command").isin(ADD_MESSAGE, COPY) & is_letter).join(left, list(PLACE), "left_anti")
     same = Window.partitionBy(*_QUEUE, "message_id").orderBy("file", "offset")
     letters = stored.withColumn("_number", F.row_number().over(same)).where(F.col("_number") == 1).drop("_number")
+    letters = _with_times(letters, records)
     there = _there(letters, records, marks).withColumn("_is_there", F.lit(True))
     found = letters.join(there, [*_QUEUE, "message_id"], "left").withColumns(
         {
@@ -66,8 +72,29 @@ def dead_letters(messages: DataFrame, records: DataFrame, marks: DataFrame, name
         }
     )
     fingerprint = F.substring(F.sha2("pattern", 256), 1, FINGERPRINT_CHARS)
-    named = found.withColumn("fingerprint", fingerprint).withColumnsRenamed({"destination": "dlq", "broker_in": "died"})
+    named = found.withColumn("fingerprint", fingerprint).withColumnsRenamed({"destination": "dlq"})
     return named.select(*_LETTER.split())
+
+
+def _with_times(letters: DataFrame, records: DataFrame) -> DataFrame:
+    """With ``died`` and ``died_error_ms``. A letter of this broker shows when its message was sent, and was stored
+    between two clocks (lifecycle.moments); ActiveMQ's shows when the queue took it. Of a letter of which a compaction
+    left the copy alone nothing is known."""
+    carried = lifecycle.moments(lifecycle.believed(records)).where(
+        (F.col("command") == ADD_MESSAGE) & F.col("is_elsewhere")
+    )
+    between = carried.select("store", "at", F.unix_millis("lo").alias("_lo"), F.unix_millis("hi").alias("_hi"))
+    is_known = F.col("command") == ADD_MESSAGE
+    middle = F.timestamp_millis(F.floor((F.col("_lo") + F.coalesce("_hi", "_lo")) / 2).cast("long"))
+    error = F.ceil((F.col("_hi") - F.col("_lo")) / 2).cast("long")
+    is_carried = F.col("_lo").isNotNull()
+    return (
+        letters.withColumn("at", effects.place())
+        .join(between, ["store", "at"], "left")
+        .withColumn("died", F.when(is_known, F.when(is_carried, middle).otherwise(F.col("broker_in"))))
+        .withColumn("died_error_ms", F.when(is_known, F.when(is_carried, error).otherwise(F.lit(0).cast("long"))))
+        .drop("at", "_lo", "_hi")
+    )
 
 
 def _there(letters: DataFrame, records: DataFrame, marks: DataFrame) -> DataFrame:
@@ -108,10 +135,11 @@ def _counted(letters: DataFrame, keys: tuple[str, ...], *others: Column) -> Data
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``dead_letters`` below ``out``. Not clean while letters are there."""
+    """Write ``dead_letters`` below ``out``. Not clean while letters are there, or where something was not there to be
+    read."""
     sources = sources.fixed(spark)
-    read = sources.read(spark, RECORDS, effects.RECORD_COLUMNS)
-    records = read.where(F.col("command").isin(*effects.COMMANDS)).persist()
+    read = sources.read(spark, RECORDS, lifecycle.RECORD_COLUMNS)
+    records = read.where(F.col("command").isin(*lifecycle.COMMANDS)).persist()
     marks = sources.read(spark, MARKS, effects.MARK_COLUMNS)
     results = Results(spark, out)
     try:
@@ -124,12 +152,13 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     counted = only_row(letters.agg(F.count("*"), F.count_if("is_there"), F.countDistinct("fingerprint")))
     most = [(str(row[1]), row[2]) for row in causes.rows if isinstance(row[2], int)]
     bars = [(str(row[0] or row[1]), row[2]) for row in origins.rows[:20] if isinstance(row[2], int)]
+    left_out = gaps.gaps(spark, sources)
     return Summary(
         "dlq",
-        findings(counted[0], counted[1], counted[2], most),
+        (*findings(counted[0], counted[1], counted[2], most), *gaps.remarks(left_out, UNCERTAIN)),
         (causes, origins),
         (Bars("Dead letters by where they came from", "letters", bars),),
-        is_clean=counted[1] == 0,
+        is_clean=counted[1] == 0 and left_out.is_certain,
         written=results.written,
         reached=sources.reached,
     )

@@ -36,6 +36,8 @@ TOPICS: Final = ("topic", "temp-topic")
 DECLARATIONS: Final = (columns.SUBSCRIPTION, columns.UNSUBSCRIPTION, columns.REMOVE_DESTINATION)
 ENDS: Final = (columns.COMMIT, columns.ROLLBACK)
 _PARTS: Final = (columns.ADD_MESSAGE, columns.REMOVE_MESSAGE, columns.PREPARE)  # of transactions
+# What a transaction of several passes takes of the records: its parts and its end.
+TRANSACTED: Final = (*_PARTS, *ENDS)
 # A job that caches the records for several passes keeps those of these commands.
 COMMANDS: Final = (*_PARTS, *ENDS, columns.COPY, columns.UPDATE_MESSAGE, *DECLARATIONS)
 _SPANS: Final = (
@@ -85,6 +87,15 @@ def operations(records: DataFrame, marks: DataFrame) -> DataFrame:
         .withColumn("turn", F.min("at").over(same.rowsBetween(Window.unboundedPreceding, 0)))
         .withColumn("replaced", F.when(F.lead("_replaces").over(same), F.lead("at").over(same)))
         .drop("_end", "is_moved", "_replaces")
+    )
+
+
+def not_stored(transacted: DataFrame) -> DataFrame:
+    """store, file, offset, is_open: of the ADD_MESSAGEs of ``operations`` those that store nothing where they stand.
+    Their transaction was rolled back, or has no outcome here (``is_open``); or a compaction moved them."""
+    is_stored = (F.col("end_command") == columns.COMMIT) & F.col("replaced").isNull()
+    return transacted.where((F.col("command") == columns.ADD_MESSAGE) & ~F.coalesce(is_stored, F.lit(False))).select(
+        "store", "file", "offset", (F.col("ended").isNull() & F.col("replaced").isNull()).alias("is_open")
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tandemmq.pipeline.columns import ACKS, CLOCK, MARKS, RECORDS
 from tandemmq.pipeline.engine import F, Window
-from tandemmq.pipeline.jobs import lifecycle
+from tandemmq.pipeline.jobs import gaps, lifecycle
 from tandemmq.pipeline.jobs.summary import Lines, Plot, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
 from tandemmq.pipeline.table import Table
@@ -23,12 +23,21 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 WINDOW_SECONDS: Final = 3600
+# The lengths of windows, of which the shortest is taken that cuts the time in no more than WINDOWS_WANTED.
+WINDOWS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 604_800)
+WINDOWS_WANTED: Final = 100
 ACCURACY: Final = 10_000
 DESTINATIONS_LISTED: Final = 5
 DESTINATIONS_PLOTTED: Final = 7
 LATENCIES_PLOTTED: Final = 3
 # Of a longer time the newest windows are plotted.
 WINDOWS_PLOTTED: Final = 500
+
+# What gaps in the journal do to the figures.
+UNCERTAIN: Final = (
+    "messages and acknowledgements that stood there are not counted: some that wait here may be gone, others may be "
+    "missing, and what has no match here may have been stored there"
+)
 
 _DESTINATION: Final = ("store", "destination_type", "destination")
 _PERCENTILES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99, "max_ms": 1.0}
@@ -148,11 +157,13 @@ def run(
     sources: Sources,
     out: str,
     *,
-    window_seconds: int = WINDOW_SECONDS,
+    window_seconds: int | None = None,
     mark_interval_ms: int | None = None,
 ) -> Summary:
-    """Write ``lifecycle``, ``destination_stats`` and ``destinations`` below ``out``. Always clean: what is slow for one
-    is quick for another."""
+    """Write ``lifecycle``, ``destination_stats`` and ``destinations`` below ``out``. Not clean where something was not
+    there to be read, for then the figures are uncertain; what is slow for one is quick for another. Without
+    ``window_seconds`` the time that the messages span says how long a window is.
+    """
     sources = sources.fixed(spark)
     read = sources.read(spark, RECORDS, lifecycle.RECORD_COLUMNS).where(F.col("command").isin(*lifecycle.COMMANDS))
     records = lifecycle.believed(read, mark_interval_ms).persist()
@@ -167,6 +178,8 @@ def run(
         has_marks = bool(records.where(F.col("command") == CLOCK).take(1))
     finally:
         records.unpersist()
+    if window_seconds is None:
+        window_seconds = window_of(lives)
     stats = results.write(destination_stats(lives, window_seconds), "destination_stats")
     destinations = results.write(totals(lives), "destinations")
     ordered = destinations.orderBy(F.desc("backlog"), F.desc("acked"), *_DESTINATION)
@@ -176,14 +189,26 @@ def run(
     keys = [tuple(row) for row in ordered.select(*_DESTINATION).take(DESTINATIONS_PLOTTED)]
     series = _series(stats, [key for key in keys if len(key) == len(_DESTINATION)])
     lines = remarks(sums[0] or 0, sums[1] or 0, has_marks=has_marks, is_tail_read=sources.is_tail_wanted)
+    left_out = gaps.gaps(spark, sources)
     return Summary(
         "latency",
-        (*findings(by_destination, series), *lines),
+        (*findings(by_destination, series), *gaps.remarks(left_out, UNCERTAIN), *lines),
         (by_destination, head(_readable(slowest, "window_start"), "Slowest windows", _SLOWEST)),
         plots(series, timedelta(seconds=window_seconds)),
+        is_clean=left_out.is_certain,
         written=results.written,
         reached=sources.reached,
     )
+
+
+def window_of(lives: DataFrame) -> int:
+    """How many seconds a window has, by the time from the first message that was stored to the last that came or went.
+    Reads ``lives``."""
+    came, went = F.unix_seconds("added_lo"), F.unix_seconds("ack_lo")
+    stored = lives.where(F.col("added_lo").isNotNull())
+    first, last = only_row(stored.agg(F.min(came), F.max(F.greatest(came, F.coalesce(went, came)))))
+    span = 0 if first is None else last - first
+    return next((length for length in WINDOWS if span <= length * WINDOWS_WANTED), WINDOWS[-1])
 
 
 def _readable(frame: DataFrame, time: str) -> DataFrame:
@@ -283,7 +308,7 @@ def plots(series: Series, window: timedelta) -> tuple[Plot, ...]:
     named = _names(series)
     drawn: list[Plot] = [
         Lines(
-            "Backlog at the end of each window",
+            f"Backlog at the end of each window of {duration(1000 * int(window.total_seconds()))}",
             "messages",
             labels,
             [(named[key], _backlog(points, windows)) for key, points in series.items()],

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.engine import F, Window
 from tandemmq.pipeline.jobs import clocks, effects
-from tandemmq.pipeline.jobs.effects import Span, file_of, place
+from tandemmq.pipeline.jobs.effects import Declared, Span, file_of, place
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,22 +27,25 @@ if TYPE_CHECKING:
 RECORD_COLUMNS: Final = (*effects.RECORD_COLUMNS, "batch", "epoch")
 MARK_COLUMNS: Final = effects.MARK_COLUMNS
 ACK_COLUMNS: Final = ("store", "file", "offset", "ack_kind")
-COMMANDS: Final = (*effects.COMMANDS, columns.CLOCK)
+COMMANDS: Final = (*effects.COMMANDS, columns.CLOCK, columns.REWRITTEN)
 
 # What ``state`` may be. Of those that are not there any more ACKED alone was taken by a consumer.
 LIVE: Final = "live"
 ACKED: Final = "acked"
 EXPIRED: Final = "expired"
-POISON: Final = "poison"  # it went to a queue of dead letters
+POISON: Final = "poison"  # it was given up, and went to a queue of dead letters where its policy has one
+REMOVED: Final = "removed"  # by the broker: it expired, was moved, purged or given up; the record does not say which
 DELETED: Final = "deleted"  # with its queue or subscription
 UNMATCHED_ACK: Final = "unmatched_ack"  # where the message was stored is gone, or was not read
-ENDED: Final = (ACKED, EXPIRED, POISON, DELETED)
+ENDED: Final = (ACKED, EXPIRED, POISON, REMOVED, DELETED)
 
 _ENDING: Final = (columns.REMOVE_DESTINATION, columns.UNSUBSCRIPTION)
-_BY_KIND: Final = (EXPIRED, POISON)  # of table acks; every other kind is a consumer's
+_BY_KIND: Final = (EXPIRED, POISON, REMOVED)  # of table acks; every other kind is a consumer's
 _UNMATCHED_KIND: Final = "unmatched"
 # A message waits for the batch before its own, seldom so long.
 WAITED_MS_MAX: Final = 1000
+# Of letters that several durable subscriptions gave up each (broker.engine.dead_letters).
+LETTER_IDS: Final = "^ID:dead-letter-"
 # A mark shows whole milliseconds.
 _ROUNDED_MS: Final = 1
 
@@ -66,8 +69,9 @@ def lifecycle(
     """
     when = moments(records, mark_interval_ms)
     at_effect = when.select(
-        "store", F.col("at").alias("effect"), F.col("lo").alias("_lo"), F.col("hi").alias("_hi"), "batch", "is_moved"
-    )
+        "store", F.col("at").alias("effect"), F.col("lo").alias("_lo"), F.col("hi").alias("_hi"), "batch", "is_moved",
+        "is_elsewhere", "is_rewritten",
+    )  # fmt: skip
     timed = (
         effects.events(records, effects.operations(records, marks), _spans(records))
         .join(at_effect, ["store", "effect"], "left")
@@ -90,13 +94,31 @@ def believed(records: DataFrame, mark_interval_ms: int | None = None) -> DataFra
 
 
 def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFrame:
-    """``store, at, command, batch, lo, hi, is_moved``: between which times the records at those places were written,
-    and whether a compaction wrote them. ``records`` is what ``believed`` gives."""
+    """``store, at, command, batch, lo, hi, is_moved, is_rewritten, is_elsewhere``: between which times the records at
+    those places were written; whether a compaction of this broker wrote them, or one of ActiveMQ (what it forwards is
+    older, and has no ``lo``); and whether their batch carries the same message from one place to another: a dead
+    letter, a message whose time came, or one that an operator moved. ``records`` is what ``believed`` gives."""
     high = F.least("clock_hi", _latest())
+    command, destination = F.col("command"), F.col("destination")
+    of_message = Window.partitionBy("store", "file", "batch", "message_id")
+
+    def is_elsewhere(other: str) -> Column:
+        there = F.when((command == other) & F.col("transaction").isNull(), destination)
+        return (F.min(there).over(of_message) != destination) | (F.max(there).over(of_message) != destination)
+
+    carried = F.when(command == columns.REMOVE_MESSAGE, is_elsewhere(columns.ADD_MESSAGE)).when(
+        # What ActiveMQ carries shows when it was taken again.
+        (command == columns.ADD_MESSAGE) & F.col("epoch").isNotNull(),
+        is_elsewhere(columns.REMOVE_MESSAGE) | F.col("message_id").rlike(LETTER_IDS),
+    )
     return (
         _marked(clocks.clocked(records), mark_interval_ms)
+        .withColumn("is_elsewhere", F.coalesce(carried, F.lit(False)))
         .withColumn(
             "is_moved", F.max(F.col("command") == columns.COPY).over(Window.partitionBy("store", "file", "batch"))
+        )
+        .withColumn(
+            "is_rewritten", F.max(F.col("command") == columns.REWRITTEN).over(Window.partitionBy("store", "file"))
         )
         .where(F.col("command").isin(columns.ADD_MESSAGE, columns.REMOVE_MESSAGE, columns.COMMIT, *_ENDING))
         .select(
@@ -104,9 +126,11 @@ def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFram
             place().alias("at"),
             "command",
             "batch",
-            F.col("clock_lo").alias("lo"),
+            F.when(~F.col("is_rewritten"), F.col("clock_lo")).alias("lo"),
             F.when(high.isNotNull(), F.greatest("clock_lo", high)).alias("hi"),
             "is_moved",
+            "is_rewritten",
+            "is_elsewhere",
         )
     )
 
@@ -143,7 +167,8 @@ def _intervals(records: DataFrame) -> DataFrame:
 
 def _spans(records: DataFrame) -> list[Span]:
     """When there was what holds messages. A subscription that acknowledged before its first record here was there
-    before: that record stands in a newer file now, or in one that was not read."""
+    before: that record stands in a newer file now, or in one that was not read; or it ends the subscription, whatever
+    begins another one of that name later."""
     declarations = effects.declared(records)
     acknowledged = {
         tuple(row[:4]): row[4]
@@ -152,18 +177,22 @@ def _spans(records: DataFrame) -> list[Span]:
         .agg(F.min(place()))
         .collect()
     }
-    found: list[Span] = []
-    for span in effects.spans(declarations):
-        first = acknowledged.pop(span[:4], None)
-        found.append((*span[:4], 0, span[5]) if first is not None and first < span[4] else span)
-    for key in acknowledged:
-        ends = (
-            declared.at
-            for declared in declarations
-            if declared.where == key[:3] and declared.subscription in (key[3], None)
-        )
-        found.append((*key, 0, next(ends, None)))
-    return found
+    first: dict[tuple[tuple[str, str, str], str | None], Declared] = {}  # None: of all subscriptions of a topic
+    for declared in declarations:
+        first.setdefault((declared.where, declared.subscription), declared)
+    begins: set[tuple[object, ...]] = set()
+    early: list[Span] = []
+    for (store, kind, name, subscription), at in acknowledged.items():
+        where = store, kind, name
+        known = (first.get((where, subscription)), first.get((where, None)))
+        next_one = min((each for each in known if each is not None), key=lambda each: each.at, default=None)
+        if next_one is None:
+            early.append((*where, subscription, 0, None))
+        elif at < next_one.at and next_one.command == columns.SUBSCRIPTION:
+            begins.add((*where, subscription, next_one.at))
+        elif at < next_one.at:
+            early.append((*where, subscription, 0, next_one.at))
+    return early + [(*span[:4], 0, span[5]) if span[:5] in begins else span for span in effects.spans(declarations)]
 
 
 def _lives(timed: DataFrame) -> DataFrame:
@@ -175,10 +204,13 @@ def _lives(timed: DataFrame) -> DataFrame:
     command, before = F.col("command"), F.lag("command").over(message)
     is_removal = command == columns.REMOVE_MESSAGE
     begins = ~is_removal & (before.isNull() | (before == columns.REMOVE_MESSAGE))
-    # What stands in a transaction is as old as its COMMIT; the time of any other message is its own.
-    is_own_time = ~is_removal & (F.col("at") == F.col("effect"))
+    # What stands in a transaction is as old as its COMMIT, and what a broker carried elsewhere shows when it was sent
+    # first; the time of any other message is its own.
+    is_own_time = ~is_removal & (F.col("at") == F.col("effect")) & ~F.coalesce("is_elsewhere", F.lit(False))
     low, high = (F.when(is_own_time, F.coalesce("broker_in", name)).otherwise(F.col(name)) for name in ("_lo", "_hi"))
-    declared = F.struct("effect", "turn", "at", "batch", low.alias("lo"), high.alias("hi"), "is_moved", "ack_kind")
+    low = F.coalesce(low, F.when(~is_removal, F.col("broker_in")))  # its COMMIT was forwarded, nobody knows when
+    flags = ("is_moved", "is_rewritten", "is_elsewhere")
+    declared = F.struct("effect", "turn", "at", "batch", low.alias("lo"), high.alias("hi"), *flags, "ack_kind")
     return (
         timed.withColumn("_begins", begins)
         .withColumn("_life", F.sum(F.col("_begins").cast("int")).over(upto))
@@ -200,13 +232,16 @@ def _with_states(lives: DataFrame, when: DataFrame) -> DataFrame:
     state = (
         F.when(F.col("added").isNull(), UNMATCHED_ACK)
         .when(kind.isin(*_BY_KIND), kind)
+        .when(kind.isNull() & F.col("removed.is_elsewhere"), REMOVED)
         .when(is_removed, ACKED)
         .when(F.col("end").isNotNull(), DELETED)
         .otherwise(LIVE)
     )
-    # Whoever is given a message has it when it is durable: the acknowledgement stands in a later batch.
-    is_at_once = (F.col("removed.effect") == F.col("added.effect")) | (
-        (F.col("removed.batch") == F.col("added.batch")) & (file_of("removed.effect") == file_of("added.effect"))
+    # This broker gives a message out when it is durable: its consumers acknowledge in a later batch. What ActiveMQ's
+    # consumers acknowledge may stand beside its message, and says of what kind it is.
+    is_at_once = kind.isNull() & (
+        (F.col("removed.effect") == F.col("added.effect"))
+        | ((F.col("removed.batch") == F.col("added.batch")) & (file_of("removed.effect") == file_of("added.effect")))
     )
     # A compaction says with a copy which subscriptions do not have the message.
     is_passed_over = F.col("subscription").isNotNull() & (
@@ -217,7 +252,7 @@ def _with_states(lives: DataFrame, when: DataFrame) -> DataFrame:
     low = F.greatest(gone_lo, "added.lo")
     is_gone = F.col("state").isin(*ENDED, UNMATCHED_ACK)
     return (
-        lives.where(F.col("added").isNotNull() | is_removed)
+        lives.where(F.col("added").isNotNull() | (is_removed & ~F.coalesce("removed.is_rewritten", F.lit(False))))
         .where(~F.coalesce(is_passed_over, F.lit(False)))
         .join(F.broadcast(ended), ["store", "end"], "left")
         .withColumn("state", state)

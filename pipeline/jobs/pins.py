@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tandemmq.pipeline.columns import BATCHES, MARKS, NAME, RECORDS
 from tandemmq.pipeline.engine import F
+from tandemmq.pipeline.jobs import gaps
 from tandemmq.pipeline.jobs.effects import COMMANDS, MARK_COLUMNS, RECORD_COLUMNS, damaged_bytes
 from tandemmq.pipeline.jobs.holding import ACKS_OF, KINDS, MESSAGE, TRANSACTION, Counted, Journal, journals
 from tandemmq.pipeline.jobs.summary import Bars, Stacks, Summary
@@ -272,8 +273,9 @@ def pins(
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``pins`` and ``file_verdicts`` below ``out``. Not clean when the journal is damaged, for then something is
-    not known. The newest file of each store is read, whatever ``sources`` say; ValueError where they leave out files.
+    """Write ``pins`` and ``file_verdicts`` below ``out``. Not clean when the journal is damaged or a file is missing,
+    for then something is not known. The newest file of each store is read, whatever ``sources`` say; ValueError where
+    they leave out files.
     """
     sources = sources.whole().fixed(spark)
     planned = sources.files(sources.access_in(spark))
@@ -290,6 +292,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     results = Results(spark, out)
     found, verdicts = results.write(found, "pins"), results.write(verdicts, "file_verdicts")
     damaged = damaged_bytes(whole.read(spark, BATCHES, ("length", "status")))
+    left_out = gaps.of_files(spark, sources)
     judgements = [Verdict(*row) for row in verdicts.orderBy("store", "file").collect()]
     standing = found.where(F.col("reason").isin(MESSAGE, SUBSCRIPTION, TRANSACTION))
     tables = (
@@ -310,10 +313,13 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     ]
     return Summary(
         "pins",
-        findings(judgements, drains, archived=len(planned) - len(files), damaged=damaged),
+        (
+            *findings(judgements, drains, archived=len(planned) - len(files), damaged=damaged),
+            *gaps.remarks(left_out, "what they said of other files is not known"),
+        ),
         tables,
         (_by_file(judgements), Bars("Bytes that would go, were the destination empty", "bytes", bars)),
-        is_clean=not damaged,
+        is_clean=not damaged and left_out.is_certain,
         written=results.written,
         reached=sources.reached,
     )

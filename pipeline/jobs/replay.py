@@ -25,7 +25,7 @@ from tandemmq.broker.protocols.stomp.destinations import write_destination
 from tandemmq.client.failover_url import FailoverUrl
 from tandemmq.pipeline.columns import ACKS, BATCHES, COLUMNS, MESSAGES, NAME, PLACE, RECORDS, ddl
 from tandemmq.pipeline.engine import F, is_local
-from tandemmq.pipeline.jobs import archive, selection
+from tandemmq.pipeline.jobs import archive, gaps, selection
 from tandemmq.pipeline.jobs.replay_report import SELECTION, dry_summary, summary
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources
@@ -97,7 +97,8 @@ def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[st
     ValueError where some are journals and some are Parquet.
     """
     if not are_parquet(sources.paths):
-        return sources.read(spark, name, columns)
+        found = sources.read(spark, name, columns)
+        return _with_bodies(found) if name == MESSAGES else found
     if name != MESSAGES and not all(map(is_lake, sources.paths)):
         return None
     wanted = columns or [column for column, _ in COLUMNS[name]]
@@ -108,10 +109,17 @@ def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[st
 def _parquet(spark: SparkSession, path: str, name: str) -> DataFrame:
     if not is_lake(path):
         # With its schema said, a directory "destination=7" is the text 7.
-        return spark.read.schema(ddl(name)).parquet(path)
+        found = spark.read.schema(ddl(name)).parquet(path)
+        return _with_bodies(found) if "body" in spark.read.parquet(path).columns else found
     if any(commit.parquet.get(name) for commit in committed(path).values()):
-        return archive.read(spark, path, name)
+        found = archive.read(spark, path, name)
+        return _with_bodies(found) if name == MESSAGES else found
     return spark.createDataFrame([], ddl(name))
+
+
+def _with_bodies(messages: DataFrame) -> DataFrame:
+    """What is empty has a body of no bytes here, so that it is told from Parquet that was made without bodies."""
+    return messages.withColumn("body", F.coalesce("body", F.lit("").cast("binary")))
 
 
 def _selected(spark: SparkSession, sources: Sources, out: str, request: ReplayRequest) -> DataFrame:
@@ -124,6 +132,12 @@ def _selected(spark: SparkSession, sources: Sources, out: str, request: ReplayRe
     found = selection.selection(messages, records, acks, request, time.time_ns() // 1_000_000)
     if not are_parquet(sources.paths):
         found = found.unionByName(selection.damaged(sources.read(spark, BATCHES, selection.BATCH_COLUMNS)), True)
+        lost = [
+            (store, number, selection.MISSING)
+            for store, numbers in gaps.of_files(spark, sources).missing.items()
+            for number in numbers
+        ]
+        found = found.unionByName(spark.createDataFrame(lost, "store STRING, file INT, fate STRING"), True)
     written = Results(spark, out).write(found, SELECTION)
     if records is not None:
         records.unpersist()

@@ -56,11 +56,13 @@ _AMISS: Final = {
     selection.UNREADABLE: "that cannot be read",
     selection.WITHOUT_BODY: "without a body in this Parquet",
     selection.DAMAGED: "damaged places of the journal, whatever stood there",
+    selection.MISSING: "files of the journal that are missing, whatever stood there",
 }
 _MEANT: Final = {
     selection.EXPIRED: "that have expired",
     selection.ACKNOWLEDGED: "that were acknowledged",
     selection.ROLLED_BACK: "that were rolled back",
+    selection.PRIVATE: "that the broker keeps for itself, of MQTT sessions and bridges",
     selection.SCHEDULED: "that wait for their time in the broker's own queue",
 }
 

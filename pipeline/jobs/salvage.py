@@ -7,13 +7,12 @@ Nothing here is sure: a checksum says that some byte is wrong, not which.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tandemmq.disk import open_regular, read_fully
 from tandemmq.journal.format import CONTROL_SIZE, RECORD_HEADER, RECORD_HEADER_SIZE, USER_RECORD
 from tandemmq.pipeline.columns import ADD_MESSAGE, REMOVE_MESSAGE, UPDATE_MESSAGE
+from tandemmq.pipeline.places import Access, open_file
 from tandemmq.store.records.commands import AddMessage, RemoveMessage, UpdateMessage, decode
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import SCHEMES
@@ -34,13 +33,14 @@ class Named(NamedTuple):
     message_id: str
 
 
-def named(path: str, start: int, stop: int) -> list[Named]:
-    """The records between ``start``, where a batch begins, and ``stop`` that name messages. Raises OSError."""
-    descriptor = open_regular(os, path, os.O_RDONLY)
+def named(path: str, start: int, stop: int, access: Access = ()) -> list[Named]:
+    """The records between ``start``, where a batch begins, and ``stop`` that name messages. ``access`` says how a
+    remote path is reached. Raises FileNotFoundError, NotRegular, NoPlace, OSError."""
+    source = open_file(path, access)
     try:
-        content = read_fully(os, descriptor, min(stop - start, PLACE_BYTES_MAX), start)
+        content = source.read(start, min(stop - start, PLACE_BYTES_MAX))
     finally:
-        os.close(descriptor)
+        source.release()
     return list(_named(content, start))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tandemmq.broker.core.names import MQTT_PRIVATE
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.engine import F, Window
@@ -26,11 +27,13 @@ SEND: Final = "send"
 ROLLED_BACK: Final = "rolled_back"
 IN_DOUBT: Final = "in_doubt"  # its transaction has no outcome in what was read
 SCHEDULED: Final = "scheduled"  # it waits for its time, in a queue of the broker's own
+PRIVATE: Final = "private"  # no client sent it: what the broker keeps of MQTT sessions and bridges
 ACKNOWLEDGED: Final = "acknowledged"
 EXPIRED: Final = "expired"
 UNSENDABLE: Final = "unsendable"  # STOMP cannot say it
 UNREADABLE: Final = "unreadable"
 DAMAGED: Final = "damaged"  # a place of the journal, whatever stood there
+MISSING: Final = "missing"  # a file of the journal, whatever stood there
 WITHOUT_BODY: Final = "without_body"  # the Parquet was made without its body
 
 RECORD_COLUMNS: Final = (*columns.PLACE, "command", *columns.NAME, "transaction", "subscription")
@@ -169,11 +172,15 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
     )
     added = F.coalesce("added", _place("file", "offset"))
     is_removed = (F.col("_removed") > added) | (F.col("added").isNull() & F.col("_removed").isNotNull())
-    # A topic keeps nothing for those who come later.
+    # A topic keeps nothing for those who come later: than the COMMIT, where there is one. What a compaction moved is
+    # held by all subscriptions that were there then, but for those that a removal beside the copy names; their own
+    # records may have been moved, too.
+    here = _place("file", "offset")
+    held = F.when(F.col("taken.done") > here, F.col("taken.done")).otherwise(here)
     waits = F.exists(
         "_subscriptions",
         lambda each: (
-            (each.getField("since") < added)
+            (each.getField("since") < held)
             & ~F.coalesce(F.array_contains("_by", each.getField("subscription")), F.lit(False))
         ),
     )
@@ -190,23 +197,37 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
 
 
 def _subscriptions(records: DataFrame) -> DataFrame:
-    """store, destination_type, destination, _subscriptions: those that are still there, each with its first place."""
+    """store, destination_type, destination, _subscriptions: those that are still there, each with the place from which
+    it has been there: one that was ended and made again knows nothing of what came before."""
+    ends = records.where(F.col("command").isin(columns.UNSUBSCRIPTION, columns.REMOVE_DESTINATION)).select(
+        *(F.col(name).alias(f"_{name}") for name in columns.DESTINATION),
+        F.col("subscription").alias("_ended"),
+        _place("file", "offset").alias("_end"),
+    )
+    is_ended = F.col("_end") > _place("file", "offset")
+    is_ended &= F.col("_ended").isNull() | (F.col("_ended") == F.col("subscription"))
+    for name in columns.DESTINATION:
+        is_ended &= F.col(f"_{name}") == F.col(name)
     return (
-        records.where(F.col("command").isin(columns.SUBSCRIPTION, columns.UNSUBSCRIPTION))
+        records.where(F.col("command") == columns.SUBSCRIPTION)
+        .join(F.broadcast(ends), is_ended, "left")
+        .where(F.col("_end").isNull())
         .groupBy(*columns.DESTINATION, "subscription")
-        .agg(
-            F.max_by("command", _place("file", "offset")).alias("last"),
-            F.min(_place("file", "offset")).alias("since"),
-        )
-        .where(F.col("last") == columns.SUBSCRIPTION)
+        .agg(F.min(_place("file", "offset")).alias("since"))
         .groupBy(*columns.DESTINATION)
         .agg(F.collect_list(F.struct("subscription", "since")).alias("_subscriptions"))
     )
 
 
+def is_private() -> Column:
+    """Whether a destination is the broker's own (broker.core.names.is_private)."""
+    return F.coalesce(F.col("destination").rlike(f"^{MQTT_PRIVATE.replace('.', '[.]')}"), F.lit(False))
+
+
 def _fate(request: ReplayRequest, now_ms: int) -> Column:
     fates: Sequence[tuple[Column, str]] = (
         (F.col("destination") == PENDING.name, SCHEDULED),
+        (is_private(), PRIVATE),
         (F.col("state") == _UNDONE, ROLLED_BACK),
         (F.col("state") == _UNKNOWN, IN_DOUBT),
         (F.col("is_acknowledged"), ACKNOWLEDGED),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from tandemmq.pipeline.choice import Choice
 from tandemmq.pipeline.reach import Reach
 from tandemmq.pipeline.table import Cell, Table
 
@@ -48,7 +49,8 @@ Plot = Bars | Stacks | Lines
 @dataclass(frozen=True, slots=True)
 class Summary:
     """``findings`` are sentences, the most important one first. ``is_clean`` is False where an operator must look.
-    ``reached``: how far each store was read; None where no journal was."""
+    ``reached``: how far each store was read; None where no journal was. ``engine``: which one computed it, and why;
+    None where the caller brought a session."""
 
     job: str
     findings: tuple[str, ...]
@@ -57,6 +59,7 @@ class Summary:
     is_clean: bool = True
     written: dict[str, str] = field(default_factory=dict)  # name of a table -> where it stands as Parquet
     reached: tuple[Reach, ...] | None = None
+    engine: Choice | None = None
 
     def figures(self) -> dict[str, object]:
         """For JSON."""
@@ -69,5 +72,6 @@ class Summary:
             "findings": list(self.findings),
             "tables": tables,
             "written": self.written,
+            "engine": None if self.engine is None else asdict(self.engine),
             "read": None if self.reached is None else [asdict(reach) for reach in self.reached],
         }

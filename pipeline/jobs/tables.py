@@ -28,7 +28,8 @@ class Sources:
 
     ``is_tail_wanted``: the newest file, too, up to its last complete batch; it may not be synced yet. ``first`` and
     ``last`` are numbers of files. ``access`` says how remote paths are reached, where the session does not.
-    ``reached``: how far each store is read, once that is ``fixed``.
+    ``reached``: how far each store is read, once that is ``fixed``, and ``there``: which files that takes, by store and
+    number.
     """
 
     paths: tuple[str, ...]
@@ -37,6 +38,11 @@ class Sources:
     last: int | None = None
     access: Access = field(default=(), repr=False)
     reached: tuple[Reach, ...] | None = None
+    there: frozenset[tuple[str, int]] | None = field(default=None, repr=False)
+
+    def takes(self, file: int) -> bool:
+        """Whether files of this number are meant."""
+        return (self.first or 0) <= file and (self.last is None or file <= self.last)
 
     def whole(self) -> Sources:
         """With the newest file of each store. ValueError where files are left out."""
@@ -60,7 +66,8 @@ class Sources:
         NoJournal."""
         if self.reached is not None:
             return self
-        return replace(self, reached=reaches(self.files(self.access_in(spark))))
+        files = self.files(self.access_in(spark))
+        return replace(self, reached=reaches(files), there=frozenset((file.store, file.file) for file in files))
 
     def access_in(self, spark: SparkSession) -> Access:
         """How remote paths are reached: as ``access`` says, then as the session does. Nothing where all are mounted."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.engine import F
-from tandemmq.pipeline.jobs import handed_over
+from tandemmq.pipeline.jobs import gaps, handed_over
 from tandemmq.pipeline.jobs.salvage import named
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
+from tandemmq.pipeline.places import Access
 from tandemmq.pipeline.table import size
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def unreadable(records: DataFrame) -> DataFrame:
     return records.where(~F.col("is_sound")).select(*CONCERNED_COLUMNS)
 
 
-def concerned(spark: SparkSession, damage: DataFrame, files: DataFrame) -> DataFrame:
+def concerned(spark: SparkSession, damage: DataFrame, files: DataFrame, access: Access = ()) -> DataFrame:
     """The records within damage that name a message, as far as they can still be read (``salvage``).
 
     Read on the driver, which reads the headers of all files in any case, and of so many places (PLACES_MAX).
@@ -62,7 +63,9 @@ def concerned(spark: SparkSession, damage: DataFrame, files: DataFrame) -> DataF
         .collect()
     )
     rows = [
-        (place.store, place.file, *record) for place in places for record in named(place.path, place.start, place.stop)
+        (place.store, place.file, *record)
+        for place in places
+        for record in named(place.path, place.start, place.stop, access)
     ]
     kinds = dict(columns.COLUMNS[columns.RECORDS])
     return spark.createDataFrame(rows, ", ".join(f"`{name}` {kinds[name]}" for name in CONCERNED_COLUMNS))
@@ -89,14 +92,16 @@ def checked(batches: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``checked``, ``damage``, ``concerned`` and ``manifests`` below ``out``. Not clean when there is damage."""
+    """Write ``checked``, ``damage``, ``concerned`` and ``manifests`` below ``out``. Not clean when there is damage, or
+    a file is missing."""
     sources = sources.fixed(spark)
     batches = sources.read(spark, columns.BATCHES).cache()
     results = Results(spark, out)
     of_stores = results.write(checked(batches), "checked").orderBy("store")
     places = results.write(damage(batches), "damage").orderBy("store", "file", "start")
     batches.unpersist()
-    within = concerned(spark, places, sources.read(spark, columns.FILES, ("store", "file", "path")))
+    files = sources.read(spark, columns.FILES, ("store", "file", "path"))
+    within = concerned(spark, places, files, sources.access_in(spark))
     lost = unreadable(sources.read(spark, columns.RECORDS, (*CONCERNED_COLUMNS, "is_sound")))
     messages = results.write(within.unionByName(lost), "concerned").orderBy("store", "file", "offset")
     manifests = results.write(handed_over.handed_over(spark, sources), "manifests")
@@ -110,12 +115,17 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         others = manifests.where(F.col("status") != handed_over.AS_HANDED_OVER).orderBy("path")
         tables.append(head(others, "Not as handed over to the archive", "path status detail"))
     sums = only_row(of_stores.agg(*map(F.sum, ("batches", "unsummed", "damaged", "damaged_bytes"))))
-    told = (*findings(*(number or 0 for number in sums)), *handed_over.findings(archived, changed))
+    left_out = gaps.of_files(spark, sources)
+    told = (
+        *findings(*(number or 0 for number in sums)),
+        *gaps.remarks(left_out, "what stood there is lost, unless a copy has it"),
+        *handed_over.findings(archived, changed),
+    )
     return Summary(
         "verify",
         told,
         tuple(tables),
-        is_clean=not (sums[2] or changed),
+        is_clean=not (sums[2] or changed) and left_out.is_certain,
         written=results.written,
         reached=sources.reached,
     )

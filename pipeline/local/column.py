@@ -15,6 +15,7 @@ TYPES: Final = {
     "double": "DOUBLE",
     "boolean": "BOOLEAN",
     "date": "DATE",
+    "binary": "BLOB",
 }
 # Of columns, by Spark's names of them in a schema.
 SQL_TYPES: Final = {

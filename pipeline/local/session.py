@@ -100,8 +100,10 @@ class LocalSession:
         return self._registered(pa.table(arrays, pa.schema(fields)), [field.name for field in fields])
 
     def journals(self, options: Options, names: Sequence[str]) -> DataFrame:
-        """Read anew whenever it is asked, up to where the stores are whole now, or to where the options say."""
-        return self._registered(_Journals(files_for(options), options, names, self._fail), names)
+        """Read anew whenever it is asked: the files that are there then, or those that are there now, up to where the
+        options say. Raises NoJournal."""
+        files = files_for(options)
+        return self._registered(_Journals(None if options.until is None else files, options, names, self._fail), names)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -210,7 +212,7 @@ class _Journals:
 
     def __init__(
         self,
-        files: Sequence[JournalFile],
+        files: Sequence[JournalFile] | None,
         options: Options,
         names: Sequence[str],
         fail: Callable[[Exception], None],
@@ -229,7 +231,7 @@ class _Journals:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            for file in self._files:
+            for file in files_for(self._options) if self._files is None else self._files:
                 yield from record_batches_of(file, self._options, self._names)
         except Exception as error:
             self._fail(error)

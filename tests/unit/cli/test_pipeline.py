@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 from tandemmq.cli import main
 from tandemmq.journal.format import encode_batch
+from tandemmq.pipeline import choice
 from tandemmq.pipeline.jobs import JOBS
 from tandemmq.store.records.commands import encode_trace
 from tests.support.tree import ROOT as TREE
@@ -31,10 +33,50 @@ def store(tmp_path: Path) -> Path:
 def test_without_spark_the_extra_is_named(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
     done = CliRunner().invoke(main, ["pipeline", "composition", str(store), "--out", str(tmp_path / "out")])
     assert done.exit_code == 1
     assert "tandemmq[spark]" in done.output
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "bytes", "needs_spark", "missing", "name", "why"),
+    [
+        ("auto", 50 << 20, None, (), "local", "50.0 MiB are read, no more than 512.0 MiB"),
+        ("auto", 600 << 20, None, (), "spark", "600.0 MiB are read, more than 512.0 MiB"),
+        ("auto", None, None, (), "spark", "how much is to be read is not known"),
+        ("auto", 1, "--master is Spark's", (), "spark", "--master is Spark's"),
+        ("auto", 1, None, ("duckdb",), "spark", "DuckDB is not installed (the extra local)"),
+        ("auto", 600 << 20, None, ("pyspark",), "local", "Spark is not installed (the extra spark)"),
+        ("local", 600 << 20, None, (), "local", "--engine asks for it"),
+        ("spark", 1, None, (), "spark", "--engine asks for it"),
+    ],
+)
+def test_what_is_small_is_computed_without_spark(
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    bytes: int | None,
+    needs_spark: str | None,
+    missing: tuple[str, ...],
+    name: str,
+    why: str,
+) -> None:
+    monkeypatch.setattr(choice, "_is_there", lambda module: module not in missing)
+    monkeypatch.setattr(choice, "_has_session", lambda: False)
+    assert choice.choose(asked, bytes, needs_spark) == choice.Choice(name, why)
+
+
+def test_the_answer_says_which_engine_gave_it(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("duckdb", reason="duckdb is not installed: the extra local")
+    monkeypatch.setattr(choice, "_has_session", lambda: False)
+    out = tmp_path / "out"
+    done = CliRunner().invoke(main, ["pipeline", "composition", str(store), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    told = "Computed by DuckDB, in the process of the command: "
+    assert told in done.output
+    assert told in (out / "composition.html").read_text()
+    assert json.loads((out / "composition.json").read_text())["engine"]["name"] == "local"
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,30 @@ def test_damage_of_a_remote_file_is_told(store: Path, settings: dict[str, str]) 
     assert "bad_sum" in {row[6] for row in found}
 
 
+def test_verify_names_what_the_damage_of_a_remote_file_concerns(
+    store: Path, settings: dict[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("duckdb", reason="duckdb is not installed: the extra local")
+    from tandemmq.pipeline.jobs import verify
+    from tandemmq.pipeline.jobs.tables import Sources
+    from tandemmq.pipeline.local.session import LocalSession
+
+    path = store / "db-1.log"
+    content = bytearray(path.read_bytes())
+    content[5000] ^= 1
+    path.write_bytes(content)
+    url = put(settings, store, "concerned")
+    concerned = []
+    with LocalSession(tmp_path / "local") as session:
+        for source in (str(store), url):
+            sources = Sources((source,), access=access_of(settings))
+            summary = verify.run(session, sources, str(tmp_path / "out"))  # type: ignore[arg-type]
+            rows_of = session.read.parquet(summary.written["concerned"]).orderBy("offset").collect()
+            concerned.append([tuple(row)[1:] for row in rows_of])
+    assert concerned[0]
+    assert concerned[1] == concerned[0]
+
+
 def test_a_part_of_a_remote_file_is_asked_for_not_the_whole(store: Path, settings: dict[str, str]) -> None:
     url = put(settings, store, "ranges")
     source = open_file(f"{url}/db-2.log", access_of(settings))

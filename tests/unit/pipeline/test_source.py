@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +18,7 @@ from tandemmq.pipeline.rows import rows
 from tandemmq.pipeline.session import NoSpark
 from tandemmq.pipeline.stores import journal_files
 from tandemmq.pipeline.walk import JournalFile
-from tests.support.pipeline.pipeline_journals import add, write_foreign
+from tests.support.pipeline.pipeline_journals import add, write_foreign, write_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,17 +96,86 @@ def test_what_is_no_option_is_refused(spark: SparkSession, store: Path, options:
 
 
 def test_a_file_that_is_deleted_meanwhile_is_told(store: Path) -> None:
+    """Where the end was said: the rows of several reads are to be of one moment."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from tandemmq.pipeline.options import Options
     from tandemmq.pipeline.parts import FileGone
     from tandemmq.pipeline.source import JournalReader
 
-    reader = JournalReader(Options.of({"path": str(store)}), ("offset",))
+    ends = json.dumps({"version": 1, "stores": {str(store): {"file": 3, "offset": 0}}})
+    reader = JournalReader(Options.of({"path": str(store), "endingOffsets": ends}), ("offset",))
     (partition,) = reader.partitions()
     (store / "db-2.log").unlink()
     with pytest.raises(FileGone, match=r"db-2\.log was deleted after this read was planned"):
         list(reader.read(partition))
+
+
+def counted_by_files(store: Path) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for file in journal_files([str(store)], is_tail_wanted=True):
+        found[file.file] = sum(1 for _ in rows(file, "records"))
+    return found
+
+
+def changes(store: Path) -> Iterator[None]:
+    """What happens to a store between two looks at it."""
+    kept = store.with_name("kept")
+    yield None
+    store.rename(kept)
+    write_store(store, 500)  # of the same name, with more files
+    yield None
+    (store / "db-1.log").unlink()  # nothing needed it any more
+    yield None
+    archive = store / "data-archive"
+    archive.mkdir()
+    (store / "db-2.log").rename(archive / "db-2.log")
+    yield None
+    shutil.rmtree(store)
+    kept.rename(store)
+    yield None
+
+
+def test_what_was_planned_once_reads_what_is_there_now(store: Path) -> None:
+    """Spark plans a DataFrame once, however often it is used."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from tandemmq.pipeline.options import Options
+    from tandemmq.pipeline.source import JournalReader
+
+    reader = JournalReader(Options.of({"path": str(store)}), ("file",))
+    partitions = reader.partitions()
+    for _ in changes(store):
+        found = Counter(file for each in partitions for batch in reader.read(each) for file in batch[0].to_pylist())
+        assert found == counted_by_files(store)
+
+
+def test_a_closed_file_that_goes_unseen_is_left_out(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an object store, where a look has no time."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from tandemmq.pipeline import partitions
+    from tandemmq.pipeline.options import Options
+    from tandemmq.pipeline.source import JournalReader
+
+    monkeypatch.setattr(partitions, "look", lambda file: (file.path, file.size, None))
+    monkeypatch.setattr("tandemmq.pipeline.source.look", partitions.look)
+    reader = JournalReader(Options.of({"path": str(store)}), ("file",))
+    planned = reader.partitions()
+    (store / "db-1.log").unlink()
+    found = Counter(file for each in planned for batch in reader.read(each) for file in batch[0].to_pylist())
+    assert found == counted_by_files(store)
+
+
+@service
+def test_a_frame_or_view_that_is_used_again_sees_the_files_that_are_there(spark: SparkSession, store: Path) -> None:
+    found = load(spark, store)
+    found.createOrReplaceTempView("again")
+    for _ in changes(store):
+        count = sum(counted_by_files(store).values())
+        assert (len(found.collect()), found.count()) == (count, count)
+        assert spark.sql("SELECT count(*) FROM again").collect()[0][0] == count
+    spark.catalog.dropTempView("again")
 
 
 @service

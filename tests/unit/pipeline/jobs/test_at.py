@@ -22,8 +22,9 @@ from click.testing import CliRunner
 
 from tandemmq.cli import main
 from tandemmq.pipeline.columns import MARKS, MESSAGES, RECORDS
-from tandemmq.pipeline.jobs.at import ORDER_COLUMNS, Cut, contents, cuts, findings, in_order, missing, run
+from tandemmq.pipeline.jobs.at import ORDER_COLUMNS, Cut, contents, cuts, findings, in_order, run
 from tandemmq.pipeline.jobs.effects import MARK_COLUMNS, RECORD_COLUMNS
+from tandemmq.pipeline.jobs.gaps import missing
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.store.operations import AddMessage
 from tandemmq.store.records.commands import Trace, decode, encode_add

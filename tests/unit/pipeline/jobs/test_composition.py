@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the extra spark
 from pyspark.sql import functions as F
 
 from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY as CAUSE_PROPERTY_OF_THE_BROKER
-from tandemmq.pipeline.jobs import composition, dead_letters, duplicates
+from tandemmq.pipeline.jobs import composition, dead_letters, duplicates, effects
 from tandemmq.pipeline.table import Table
 
 pytestmark = pytest.mark.service
@@ -147,6 +147,17 @@ def stored(number: int, offset: int, **others: Any) -> dict[str, Any]:
     }
 
 
+OPEN = {"transaction": "local:9"}
+
+
+def settled(frame: Callable[..., Any], messages: Any = None, *ends: dict[str, Any], marks: Any = None) -> Any:
+    """What the transactions of ``messages`` did not store, with the records that end them."""
+    kept = ("store", "file", "offset", "command", "destination_type", "destination", "message_id", "transaction")
+    own = [] if messages is None else [{name: row[name] for name in kept} for row in messages.collect()]
+    records = frame("records", *own, *ends)
+    return effects.not_stored(effects.operations(records, frame("marks") if marks is None else marks))
+
+
 def test_each_kind_is_told_apart(frame: Callable[..., Any]) -> None:
     messages = frame(
         "messages",
@@ -158,7 +169,7 @@ def test_each_kind_is_told_apart(frame: Callable[..., Any]) -> None:
         stored(4, 600, body=b"same"),
         stored(5, 700),
     )
-    found = {row.kind: row for row in duplicates.duplicates(messages, frame("records")).collect()}
+    found = {row.kind: row for row in duplicates.duplicates(messages, settled(frame)).collect()}
     assert {kind: (row.message_id, row.copies, row.ids) for kind, row in found.items()} == {
         "same_id": ("ID:p:1", 2, 1),
         "same_sequence": ("ID:p:2", 2, 2),
@@ -176,19 +187,34 @@ def test_what_only_looks_stored_twice_is_not_told(frame: Callable[..., Any]) -> 
         stored(1, 400, destination="audit"),
         stored(1, 500, store="b"),
         stored(1, 600, transaction="local:7"),
+        stored(6, 660, destination="ActiveMQ.MQTT.Session.c", body=b"{}"),
+        stored(7, 670, destination="ActiveMQ.MQTT.Session.c", body=b"{}"),
         stored(2, 700, body=b""),
         stored(3, 800, body=b""),
         stored(4, 900, body=None, producer_sequence=None),
         stored(5, 950, body=None, producer_sequence=None),
     )
-    records = frame("records", {"file": 1, "offset": 650, "command": "ROLLBACK", "transaction": "local:7"})
-    assert duplicates.duplicates(messages, records).collect() == []
+    # XID:8 was prepared, and a compaction moved what it had added; then another transaction took the same number.
+    xid = {"transaction": "XID:8"}
+    messages = messages.unionByName(frame("messages", stored(8, 1000, **xid), stored(8, 100, file=2, **xid)))
+    messages = messages.unionByName(frame("messages", stored(8, 300, file=2, **xid), stored(1, 400, file=2, **OPEN)))
+    ends = (
+        {"file": 1, "offset": 650, "command": "ROLLBACK", "transaction": "local:7"},
+        {"file": 2, "offset": 200, "command": "COMMIT", **xid},
+        {"file": 2, "offset": 350, "command": "ROLLBACK", **xid},
+    )
+    moved = frame(
+        "marks", {"file": 2, "offset": 100, "command": "ADD_MESSAGE", "moved_from_file": 1, "moved_from_offset": 1000}
+    )
+    left = settled(frame, messages, *ends, marks=moved)
+    assert duplicates.duplicates(messages, left).collect() == []
+    assert left.where("is_open").count() == 1
 
 
 def test_the_places_of_a_habit_are_bounded(frame: Callable[..., Any]) -> None:
     copies = duplicates.LOCATIONS_MAX + 10
     messages = frame("messages", *(stored(number, number, body=b"alive") for number in range(copies)))
-    found = duplicates.duplicates(messages, frame("records"))
+    found = duplicates.duplicates(messages, settled(frame))
     [row] = found.collect()
     assert (row.copies, row.ids) == (copies, copies)
     assert [place.offset for place in row.locations] == list(range(duplicates.LOCATIONS_MAX))
@@ -236,8 +262,9 @@ def letters(frame: Callable[..., Any]) -> Any:
         letter(8, None, "DLQ.compacted", command="COPY"),
         letter(8, None, "DLQ.compacted", command="COPY", file=2, offset=800),
         letter(9, None, "DLQ.taken_in_a_transaction"),
+        letter(10, None, "DLQ.rolled_back", transaction="XID:3"),
     )
-    kept = ("file", "offset", "command", "destination_type", "destination", "message_id")
+    kept = ("file", "offset", "command", "destination_type", "destination", "message_id", "transaction")
     xid = {"transaction": "XID:1"}
     records = frame(
         "records",
@@ -248,6 +275,7 @@ def letters(frame: Callable[..., Any]) -> Any:
         record(0, 2100, "REMOVE_DESTINATION", "DLQ.removed", message_id=None),
         record(9, 2200, "REMOVE_MESSAGE", "DLQ.taken_in_a_transaction", **xid),
         record(4, 2201, "REMOVE_MESSAGE", "DLQ.orders", transaction="XID:2"),
+        record(0, 2203, "ROLLBACK", None, destination_type=None, message_id=None, transaction="XID:3"),
         record(0, 2202, "COMMIT", None, destination_type=None, message_id=None, **xid),
     )
     return dead_letters.dead_letters(messages, records, frame("marks"))

@@ -32,6 +32,7 @@ from tandemmq.pipeline.jobs.latency import (
     plots,
     remarks,
     totals,
+    window_of,
 )
 from tandemmq.pipeline.jobs.summary import Lines
 from tandemmq.pipeline.jobs.tables import Sources
@@ -105,6 +106,12 @@ def test_windows_are_as_long_as_one_wishes(lives: DataFrame) -> None:
     stats = destination_stats(lives, 10).where("store = 'a' and destination = 'orders'").orderBy("window_start")
     first, second = stats.select("enqueued", "acked", "backlog_end").take(2)
     assert (tuple(first), tuple(second)) == ((10, 8, 2), (10, 10, 2))
+
+
+def test_a_window_is_as_long_as_the_time_asks_for(lives: DataFrame) -> None:
+    spans = [(lives.where("destination = 'other'"), 1), (lives.where("store = 'b'"), 60), (lives, 120)]
+    assert [window_of(each) for each, _ in spans] == [seconds for _, seconds in spans]
+    assert window_of(lives.where("state = 'unmatched_ack'")) == 1, "of nothing"
 
 
 def test_a_destination_is_summed_up(lives: DataFrame) -> None:

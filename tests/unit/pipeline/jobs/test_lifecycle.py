@@ -167,13 +167,30 @@ story(
     ("a", None, 1, 1, 9, 9, "acked"),
 )
 
-KINDS = Journal().batch(clock(1), add("a", 1), add("b", 1), add("c", 1))
+KINDS = Journal().batch(clock(1), add("a", 1), add("b", 1), add("c", 1), add("d", 1))
+KINDS.batch(clock(2), ack("a", ack_kind="expired"), ack("b", ack_kind="poison"), ack("c", ack_kind="individual"))
 story(
     "only what a consumer took is acknowledged",
-    KINDS.batch(
-        clock(2), ack("a", ack_kind="expired"), ack("b", ack_kind="poison"), ack("c", ack_kind="individual")
-    ),
-    "expired", "poison", "acked",
+    KINDS.batch(ack("d", ack_kind="removed")),
+    "expired", "poison", "acked", "removed",
+)  # fmt: skip
+story(
+    "what goes to another place in the same batch was taken by no consumer",
+    Journal()
+    .batch(clock(1), add("a", 1), add("b", 1))
+    .batch(clock(2), add("a", 2, destination="ActiveMQ.DLQ"), ack("a"), ack("b")),
+    "removed", "live", "acked",
+)  # fmt: skip
+
+LETTERS = Journal().batch(clock(1), add("a", 1)).batch(clock(2), add("b", 1.5, destination="prices"))
+LETTERS.batch(add("a", 1.2, destination="ActiveMQ.DLQ"), ack("a", ack_kind="poison"))
+LETTERS.batch(add("ID:dead-letter-1:1", 1.7, destination="ActiveMQ.DLQ")).batch(clock(3), add("c", 3))
+story(
+    "a letter came when it was carried, not when its message was sent",
+    LETTERS,
+    ("ID:dead-letter-1:1", None, 2, 3, None, None, "live"), ("a", None, 1, 1, 2, 3, "poison"),
+    ("a", None, 2, 3, None, None, "live"), ("b", None, 1.5, 1.5, None, None, "live"),
+    ("c", None, 3, 3, None, None, "live"),
 )  # fmt: skip
 
 REMOVED = Journal().batch(clock(1), add("a", 1)).batch(clock(7), {"command": "REMOVE_DESTINATION", **QUEUE})
@@ -196,6 +213,10 @@ SELECTED.batch(add("ours", 2, **TOPIC), ack("ours", **ONE)).batch(add("theirs", 
 SELECTED.batch(ack("theirs", ack_kind="unmatched", **ONE)).batch(add("a", 4, **TOPIC)).batch(clock(5), ack("a", **ONE))
 story("what a selector passed over was never for that subscription", SELECTED, ("a", "c:one", 4, 4, 5, 5, "acked"))
 
+QUICK = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE}, {"command": "SUBSCRIPTION", **TWO})
+QUICK.batch(add("a", 2, **TOPIC), ack("a", ack_kind="standard", **ONE), ack("a", ack_kind="unmatched", **TWO))
+story("ActiveMQ's consumers may acknowledge in the batch of the message", QUICK, ("a", "c:one", 2, 2, 2, None, "acked"))
+
 COPIED_TOPIC = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE}).batch(clock(2), add("a", 2, **TOPIC))
 COPIED_TOPIC.next_file().batch(clock(50), {"command": "SUBSCRIPTION", **TWO})
 COPIED_TOPIC.batch(copy("a", 2, **TOPIC), ack("a", **TWO)).batch(clock(70), ack("a", **ONE))
@@ -213,6 +234,25 @@ story(
     "a subscription was there before its record was moved",
     MOVED_RECORD.batch(copy("b", 5, **TOPIC)).batch(clock(12), ack("b", **ONE)),
     ("a", "c:one", 1, 1, 4, 4, "acked"), ("b", "c:one", 5, 5, 12, 12, "acked"),
+)  # fmt: skip
+
+ENDED_EARLY = Journal().batch(clock(1), add("a", 1, **TOPIC), add("b", 1, **TOPIC)).batch(clock(4), ack("a", **ONE))
+ENDED_EARLY.batch(clock(5), {"command": "UNSUBSCRIPTION", **ONE}).batch(clock(6), add("c", 6, **TOPIC))
+story(
+    "a subscription whose first record is not there ended before it was made again",
+    ENDED_EARLY.batch(clock(7), {"command": "SUBSCRIPTION", **ONE}).batch(clock(8), add("d", 8, **TOPIC)),
+    ("a", "c:one", 1, 1, 4, 4, "acked"), ("b", "c:one", 1, 1, 5, 5, "deleted"),
+    ("d", "c:one", 8, 8, None, None, "live"),
+)  # fmt: skip
+
+FORWARDED = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE}, add("a", 1, **TOPIC), add("b", 1))
+FORWARDED.batch(clock(3), ack("a", **ONE)).batch(clock(4), {"command": "UNSUBSCRIPTION", **ONE})
+FORWARDED.batch(clock(5), {"command": "SUBSCRIPTION", **ONE}).next_file()
+FORWARDED.batch({"command": "REWRITTEN"}, ack("a", ack_kind="standard", **ONE), ack("b", ack_kind="standard"))
+story(
+    "what a compaction of ActiveMQ forwards is older than where it stands, and has no match where it has none there",
+    FORWARDED.next_file().batch(clock(9), add("c", 9)),
+    ("a", "c:one", 1, 1, 3, 3, "acked"), ("b", None, 1, 1, 1, 9, "acked"), ("c", None, 9, 9, None, None, "live"),
 )  # fmt: skip
 
 DISBELIEVED = Journal().batch(clock(1), add("a", 5000)).batch(add("b", 7000), add("c", 1.5)).batch(clock(3), ack("a"))

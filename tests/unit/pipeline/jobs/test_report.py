@@ -15,7 +15,7 @@ from tandemmq.cli.pipeline.summary_text import summary_lines
 from tandemmq.pipeline.drawing import COLOURS, OTHERS_COLOUR, POINTS_MAX, WIDTH, drawn, is_empty, thinned
 from tandemmq.pipeline.jobs.summary import Bars, Lines, Stacks, Summary
 from tandemmq.pipeline.report import page
-from tandemmq.pipeline.scale import amount, ticks
+from tandemmq.pipeline.scale import amount, log_ticks, ticks
 from tandemmq.pipeline.table import Table, shown, size
 
 MADE = datetime(2026, 11, 3, 9, 8, 7, tzinfo=UTC)
@@ -195,6 +195,42 @@ def test_of_many_points_the_greatest_stay() -> None:
     assert [index for index, _ in points] == sorted(index for index, _ in points)
 
 
+def test_lines_that_do_not_cross_are_not_drawn_across() -> None:
+    """Of each stretch the greatest is shown, wherever in it that is."""
+    p95 = [float(number * 7919 % 1000) for number in range(4 * POINTS_MAX)]
+    p99 = [value + number * 104729 % 500 for number, value in enumerate(p95)]
+    xs = [f"{number:05}" for number in range(len(p95))]
+    svg = drawing(Lines("latency", "ms", xs, [("p95", p95), ("p99", p99)]))
+    points = [(dot.attrib["cx"], float(dot.attrib["cy"])) for dot in svg.iter("circle")]
+    below, above = points[: len(points) // 2], points[len(points) // 2 :]
+    assert [x for x, _ in below] == [x for x, _ in above]
+    assert all(high <= low for (_, low), (_, high) in zip(below, above, strict=True)), "the axis counts from the top"
+
+
+def test_the_scale_reaches_the_greatest_value() -> None:
+    lines = drawing(Lines("backlog", "messages", hours(2), [("orders", [0, 12_345])]))
+    tops = [
+        float(path.attrib["d"].split()[1].split("H")[0])
+        for path in lines.iter("path")
+        if "grid" in path.attrib["class"]
+    ]
+    assert min(tops) <= min(float(dot.attrib["cy"]) for dot in lines.iter("circle"))
+    bars = drawing(Bars("files", "messages", [("a", 12_345)]))
+    ends = [float(path.attrib["d"][1:].split()[0]) for path in bars.iter("path")]
+    [bar] = bars.iter("rect")
+    assert max(ends) >= float(bar.attrib["x"]) + float(bar.attrib["width"])
+
+
+def test_bars_that_differ_much_have_a_logarithmic_scale_to_open() -> None:
+    few, many = (
+        list(drawn(Bars("files", "messages", [("a", 10), ("b", value), ("c", 0)]))) for value in (100, 1_000_000)
+    )
+    assert len(few) == 1
+    assert many[1].startswith("<details>")
+    short, long = (float(bar.attrib["width"]) for bar in ElementTree.fromstring(many[2]).iter("rect"))
+    assert long == pytest.approx(6 * short, rel=0.01), "10 is one power of ten above 1, and a million six"
+
+
 def test_few_points_stay_as_they_are() -> None:
     assert thinned([3, None, 0]) == [(0, 3), (1, None), (2, 0)]
 
@@ -250,12 +286,21 @@ def test_an_amount_is_in_the_unit_that_fits(value: float, unit: str, expected: s
 def test_ticks_are_round_in_their_unit() -> None:
     assert [text for _, text in ticks(5 << 30, "bytes", 6)] == [f"{number} GiB" for number in range(6)]
     assert [text for _, text in ticks(100_000, "ms", 6)] == ["0 s", "20 s", "40 s", "60 s", "80 s", "100 s"]
-    assert [text for _, text in ticks(12_345, "messages", 3)] == ["0", "5,000", "10,000"]
+    assert [text for _, text in ticks(12_345, "messages", 3)] == ["0", "5,000", "10,000", "15,000"]
+    assert [text for _, text in log_ticks(3, 2_000, "messages", 6)] == ["1", "10", "100", "1,000", "10,000"]
+    assert [text for _, text in log_ticks(1024, 40 << 20, "bytes", 6)] == [
+        "32 B",
+        "1.0 KiB",
+        "32.0 KiB",
+        "1.0 MiB",
+        "32.0 MiB",
+        "1.0 GiB",
+    ]
 
 
 @given(st.floats(1, 1e18), st.sampled_from(("bytes", "ms", "messages")), st.integers(1, 12))
 def test_there_are_no_more_ticks_than_have_room(greatest: float, unit: str, most: int) -> None:
     values = [value for value, _ in ticks(greatest, unit, most)]
     assert (values[0], values) == (0, sorted(set(values)))
-    assert values[-1] <= greatest
+    assert values[-2] < greatest <= values[-1] * (1 + 1e-12)
     assert len(values) <= most + 1

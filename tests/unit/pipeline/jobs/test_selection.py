@@ -127,6 +127,7 @@ def test_why_a_message_is_left(frame: Callable[..., Any]) -> None:
         stored(5, 500, destination_type="temp-queue"),
         stored(6, 600, destination="ActiveMQ.Scheduler.Pending"),
         stored(7, 700, body=None),
+        stored(8, 800, destination="ActiveMQ.MQTT.Session.c"),
     )
     expected = {
         "1": "expired",
@@ -136,6 +137,7 @@ def test_why_a_message_is_left(frame: Callable[..., Any]) -> None:
         "5": "unsendable",
         "6": "scheduled",
         "7": "without_body",
+        "8": "private",
     }
     assert fates(selection(messages, frame("records"), frame("acks"), ReplayRequest(), NOW_MS)) == expected
     kept = selection(messages, frame("records"), frame("acks"), ReplayRequest(is_expired_sent=True), NOW_MS)
@@ -201,3 +203,49 @@ def test_what_was_acknowledged_is_left_where_only_the_rest_is_wanted(frame: Call
     assert {number for number, fate in fates(found).items() if fate == "acknowledged"} == {"1", "3", "5", "6", "8"}
     with pytest.raises(ValueError, match="journals"):
         selection(messages, None, None, ReplayRequest(only=UNACKNOWLEDGED), NOW_MS)
+
+
+def test_a_subscription_that_is_made_again_waits_for_nothing_that_came_before(frame: Callable[..., Any]) -> None:
+    """One was ended and made again; the topic of the other was removed."""
+    news, gone = ({"destination_type": "topic", "destination": name} for name in ("news", "gone"))
+    messages = frame(
+        "messages", stored(1, 200, **news), stored(2, 500, **news), stored(3, 200, **gone), stored(4, 500, **gone)
+    )
+    declared = [
+        {"file": 1, "offset": offset, "command": command, "subscription": name, **topic}
+        for topic, offset, command, name in (
+            (news, 100, "SUBSCRIPTION", "c:one"),
+            (news, 300, "UNSUBSCRIPTION", "c:one"),
+            (news, 400, "SUBSCRIPTION", "c:one"),
+            (gone, 100, "SUBSCRIPTION", "c:one"),
+            (gone, 300, "REMOVE_DESTINATION", None),
+            (gone, 400, "SUBSCRIPTION", "c:one"),
+        )
+    ]
+    found = selection(messages, frame("records", *declared), frame("acks"), ReplayRequest(only=UNACKNOWLEDGED), NOW_MS)
+    assert fates(found) == {"1": "acknowledged", "2": "send", "3": "acknowledged", "4": "send"}
+
+
+def test_what_a_compaction_moved_is_held_by_those_that_were_there(frame: Callable[..., Any]) -> None:
+    """The record of the subscription was moved behind the message, whose copy stands behind that."""
+    news = {"destination_type": "topic", "destination": "news"}
+    copy = {"file": 2, "command": "COPY", **news}
+    messages = frame(
+        "messages", stored(1, 100, **news), stored(1, 200, **copy), stored(2, 120, **news), stored(2, 220, **copy)
+    )
+    records = frame("records", {"file": 2, "offset": 150, "command": "SUBSCRIPTION", "subscription": "c:one", **news})
+    acks = frame("acks", {"file": 2, "offset": 230, "message_id": "ID:p:2", "subscription": "c:one", **news})
+    found = selection(messages, records, acks, ReplayRequest(only=UNACKNOWLEDGED), NOW_MS)
+    assert fates(found) == {"1": "send", "2": "acknowledged"}
+
+
+def test_what_a_transaction_stored_is_held_by_those_that_were_there_at_its_commit(frame: Callable[..., Any]) -> None:
+    news = {"destination_type": "topic", "destination": "news"}
+    messages = frame("messages", stored(1, 100, transaction="XID:1", **news), stored(2, 110, **news))
+    records = frame(
+        "records",
+        {"file": 1, "offset": 150, "command": "SUBSCRIPTION", "subscription": "c:one", **news},
+        ended("COMMIT", "XID:1", 200),
+    )
+    found = selection(messages, records, frame("acks"), ReplayRequest(only=UNACKNOWLEDGED), NOW_MS)
+    assert fates(found) == {"1": "send", "2": "acknowledged"}

@@ -61,7 +61,7 @@ def test_every_job_runs_without_spark(tmp_path: Path) -> None:
         "composition": 0,
         "verify": 1,
         "duplicates": 1,
-        "latency": 0,
+        "latency": 1,
         "pins": 1,
         "at": 1,
         "dlq": 1,
@@ -100,11 +100,20 @@ def test_without_duckdb_the_extra_is_named(store: Path, tmp_path: Path, monkeypa
 
 def test_a_file_that_goes_while_it_is_to_be_read_is_told_as_it_is(store: Path, tmp_path: Path) -> None:
     with LocalSession(tmp_path / "out") as session:
-        read = Sources((str(store),)).read(session, RECORDS, ("offset",))  # type: ignore[arg-type]
+        read = Sources((str(store),)).fixed(session).read(session, RECORDS, ("offset",))  # type: ignore[arg-type]
         (store / "db-2.log").unlink()
         with pytest.raises(FileGone, match=r"db-2\.log was deleted after this read was planned"):
             read.count()
     assert not list((tmp_path / "out").iterdir()), "what the session kept is gone, also after a failure"
+
+
+def test_a_frame_that_is_used_again_sees_the_files_that_are_there(store: Path, tmp_path: Path) -> None:
+    with LocalSession(tmp_path / "out") as session:
+        read = Sources((str(store),)).read(session, RECORDS, ("file",))  # type: ignore[arg-type]
+        before = read.count()
+        gone = read.where("file = 1").count()
+        (store / "db-1.log").unlink()
+        assert read.count() == before - gone
 
 
 def test_nulls_stand_where_spark_has_them(tmp_path: Path) -> None:

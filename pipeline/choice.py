@@ -1,0 +1,62 @@
+"""Which engine a command takes where its user names none: for what is small the one in its process. Imports neither."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from tandemmq.pipeline.engine import AUTO, LOCAL, SPARK
+from tandemmq.pipeline.table import size
+
+# Up to so many bytes of journals Spark takes longer to start, and to plan, than one core takes for all of it.
+LOCAL_BYTES_MAX: Final = 512 << 20
+_NAMES: Final = {LOCAL: "DuckDB, in the process of the command", SPARK: "Spark"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An engine, and why it was taken."""
+
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"Computed by {_NAMES[self.name]}: {self.why}."
+
+
+def choose(asked: str, bytes: int | None, needs_spark: str | None = None) -> Choice:
+    """``asked`` is AUTO, or the engine. ``bytes``: how much will be read, None where that is not known;
+    ``needs_spark``: why it must be Spark."""
+    if asked != AUTO:
+        return Choice(asked, "--engine asks for it")
+    if needs_spark is not None:
+        return Choice(SPARK, needs_spark)
+    if _has_session():
+        return Choice(SPARK, "a Spark session is active")
+    if not _is_there("duckdb"):
+        return Choice(SPARK, "DuckDB is not installed (the extra local)")
+    if not _is_there("pyspark"):
+        return Choice(LOCAL, "Spark is not installed (the extra spark)")
+    if bytes is None:
+        return Choice(SPARK, "how much is to be read is not known")
+    if bytes > LOCAL_BYTES_MAX:
+        return Choice(SPARK, f"{size(bytes)} are read, more than {size(LOCAL_BYTES_MAX)}")
+    return Choice(LOCAL, f"{size(bytes)} are read, no more than {size(LOCAL_BYTES_MAX)}")
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # it was imported, and has no spec
+        return False
+
+
+def _has_session() -> bool:
+    """As spark-submit and notebooks have one. Without Spark in this process there is none."""
+    if sys.modules.get("pyspark.sql") is None:
+        return False
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None

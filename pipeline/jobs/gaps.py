@@ -1,0 +1,189 @@
+"""What was not there to be read: missing files, damage, records that cannot be decoded. What a job counts is uncertain
+by that, and the job says so.
+
+    missing    a header of this broker names the file, and no mark says that a broker removed it
+    elsewhere  the same, where archives alone are read: the store may have it still
+    unknown    reclaimed, or lost: a number between others, in a journal without headers (ActiveMQ's), or into which
+               ActiveMQ wrote after the newest header; and what that header names
+    gone       it was there when the job began, and was reclaimed before the job ended
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.engine import F
+from tandemmq.pipeline.jobs.tables import Sources, only_row
+from tandemmq.pipeline.listing import first_record
+from tandemmq.pipeline.lost import ranges_of
+from tandemmq.pipeline.reach import read_files
+from tandemmq.pipeline.rows import rows
+from tandemmq.pipeline.table import size
+from tandemmq.pipeline.walk import JournalFile
+from tandemmq.store.records.commands import encode_trace
+from tandemmq.store.records.headers import Header, decode_header
+from tandemmq.store.records.marks import decode_gone
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Of files that are missing so many ranges are named.
+RANGES_LISTED: Final = 5
+# Of so many stores it is told.
+STORES_LISTED: Final = 5
+_ALONE: Final = re.compile(r"db-\d+\.log(\.\d+)?")
+# What ActiveMQ writes whenever it starts (MessageDatabase.load).
+_LOADED: Final = "LOADED "
+
+ByStore = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Files by store, see above; places and bytes of damage that were promised to a client once; records in sound
+    batches that cannot be decoded."""
+
+    missing: ByStore = field(default_factory=dict)
+    elsewhere: ByStore = field(default_factory=dict)
+    unknown: ByStore = field(default_factory=dict)
+    gone: ByStore = field(default_factory=dict)
+    places: int = 0
+    bytes: int = 0
+    unreadable: int = 0
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether nothing is known to be missing. (``elsewhere`` and ``unknown`` files may not be.)"""
+        return not (self.missing or self.gone or self.places or self.unreadable)
+
+
+def of_files(spark: SparkSession, sources: Sources) -> Gaps:
+    """The files alone that are not there of ``sources``, which are ``fixed``, at the end of a job."""
+    return Gaps(*_files(sources, read_files(sources.paths, access=sources.access_in(spark))))
+
+
+def gaps(spark: SparkSession, sources: Sources) -> Gaps:
+    """Those of ``sources``, which are ``fixed``, at the end of a job. Reads the batches and the records once more."""
+    files = of_files(spark, sources)
+    is_damaged = F.col("status").isin(columns.BAD_SUM, columns.GAP)
+    batches = sources.read(spark, columns.BATCHES, ("length", "status")).where(is_damaged)
+    damaged = only_row(batches.agg(F.count("*"), F.sum("length")))
+    records = sources.read(spark, columns.RECORDS, ("is_sound",)).where(~F.col("is_sound"))
+    return replace(files, places=damaged[0], bytes=damaged[1] or 0, unreadable=records.count())
+
+
+def _files(sources: Sources, there: Iterable[JournalFile]) -> tuple[ByStore, ByStore, ByStore, ByStore]:
+    """``missing``, ``elsewhere``, ``unknown`` and ``gone`` of the stores that ``there`` are all files of."""
+    by_store: dict[str, dict[int, JournalFile]] = {}
+    for file in there:
+        by_store.setdefault(file.store, {})[file.file] = file
+    read: dict[str, set[int]] = {}
+    for store, number in sources.there or ():
+        read.setdefault(store, set()).add(number)
+    lost: dict[str, list[int]] = {}
+    elsewhere: dict[str, list[int]] = {}
+    unknown: dict[str, list[int]] = {}
+    gone: dict[str, list[int]] = {}
+    is_whole = not any(_ALONE.fullmatch(path.rstrip("/").rpartition("/")[2]) for path in sources.paths)
+    for store, numbers in read.items():
+        files = by_store.get(store, {})
+        gone[store] = sorted(numbers - files.keys())
+        if not is_whole:
+            continue  # who names files leaves out the others
+        traces, is_foreign = _traces(files)
+        named_ones = missing(traces, files.keys() | numbers, None)
+        if is_foreign:
+            between = set(range(min(numbers), max(numbers))) - numbers - files.keys()
+            unknown[store] = [number for number in sorted(between.union(named_ones)) if sources.takes(number)]
+        else:
+            is_archive = all(file.cut is None for file in files.values())
+            (elsewhere if is_archive else lost)[store] = [number for number in named_ones if sources.takes(number)]
+    return _filled(lost), _filled(elsewhere), _filled(unknown), _filled(gone)
+
+
+def _filled(files: Mapping[str, Sequence[int]]) -> ByStore:
+    return {store: numbers for store, numbers in files.items() if numbers}
+
+
+def _traces(files: Mapping[int, JournalFile]) -> tuple[list[tuple[int, str]], bool]:
+    """The newest header of a store, and the marks from its file on, each with its place; and whether ActiveMQ wrote
+    behind that header, or there is none: ActiveMQ leaves no mark of a file that it removes."""
+    newest = max((number for number, file in files.items() if file.epoch is not None), default=None)
+    if newest is None:
+        return [], True
+    later = sorted(number for number in files if number > newest)
+    is_foreign = any(first_record(files[number]) is not None for number in later)
+    found: list[tuple[int, str]] = []
+    # Of the journal that ActiveMQ went on with, much may follow, and nothing of it is a mark.
+    for number in [newest] if is_foreign else [newest, *later]:
+        try:
+            for _, _, offset, _, text, *_ in rows(files[number], columns.MARKS):
+                if text is not None:
+                    found.append((number << 32 | offset, text))
+        except FileNotFoundError:
+            continue  # archived or reclaimed by now
+    return found, is_foreign or any(text.startswith(_LOADED) for _, text in found)
+
+
+def missing(traces: Sequence[tuple[int, str]], there: Iterable[int], cut: int | None) -> list[int]:
+    """The files of one store that were there where it is cut, and are not at hand. ``traces`` are place and text of
+    its headers and marks, ``there`` the files at hand."""
+    newest: tuple[int, Header] | None = None
+    gone: set[int] = set()
+    for at, text in sorted(traces):
+        if cut is not None and at >= cut:
+            break
+        payload = encode_trace(text)
+        header = decode_header(payload)
+        if header is not None:
+            newest = at, header
+        gone |= set(decode_gone(payload))
+    if newest is None:
+        return []
+    ended = {file for file, end in newest[1].ends.items() if end == 0}  # nothing in them counts
+    return sorted(set(newest[1].files) - gone - ended - set(there))
+
+
+def remarks(gaps: Gaps, uncertain: str) -> tuple[str, ...]:
+    """What is missing, in sentences, and what that makes ``uncertain``: the end of a sentence. None where there are no
+    gaps."""
+    lines = [
+        *_told(gaps.missing, "missing, and no broker removed {them}."),
+        *_told(gaps.gone, "not there any more: a broker removed {them} while this job ran."),
+    ]
+    if gaps.places:
+        count = "1 place" if gaps.places == 1 else f"{gaps.places:,} places"
+        lines.append(f"Damaged: {count}, {size(gaps.bytes)}. `tandemmq pipeline verify` says where.")
+    if gaps.unreadable:
+        lines.append(f"{gaps.unreadable:,} records cannot be decoded. `tandemmq pipeline verify` names them.")
+    if lines:
+        lines.append(f"So {uncertain}.")
+    if gaps.elsewhere:
+        lines += _told(gaps.elsewhere, "not among these archived files, and may be in the store still.")
+    if gaps.unknown:
+        lines += _told(gaps.unknown, "not there. ActiveMQ removes files that nothing needs, and does not say so.")
+    if gaps.elsewhere or gaps.unknown:
+        lines.append(f"If what is not there was lost, {uncertain}.")
+    return tuple(lines)
+
+
+def _told(files: ByStore, what: str) -> list[str]:
+    """A sentence for each store, of so many stores."""
+    lines = []
+    for store, numbers in list(files.items())[:STORES_LISTED]:
+        is_one = len(numbers) == 1
+        said = what.format(them="it" if is_one else "them")
+        lines.append(f"{store}: {named(numbers)} {'is' if is_one else 'are'} {said}")
+    if len(files) > STORES_LISTED:
+        lines.append(f"The same holds of {len(files) - STORES_LISTED:,} more stores.")
+    return lines
+
+
+def named(files: Sequence[int]) -> str:
+    """[3, 4, 9] -> "db-3.log to db-4.log, db-9.log"."""
+    ranges = ranges_of(files).split(", ")
+    return ", ".join(ranges[:RANGES_LISTED]) + (" and more" if len(ranges) > RANGES_LISTED else "")

@@ -1,0 +1,76 @@
+"""Stores with a book of what their clients did, each written once."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.interop.java_programs import compiled
+from tests.support.interop.jms.jvm import SOURCES, class_path
+from tests.support.interop.jms.peers import MQTT
+from tests.support.ledger.stores import by_activemq, by_set, by_tandemmq
+from tests.support.ledger.writers import WRITERS, Written, needs_java
+from tests.support.prove import IS_FULL, SEED
+from tests.support.services.zookeeper import zookeeper
+from tests.support.tree import TESTS
+from tests.unit.pipeline.conftest import spark, spark_installed  # noqa: F401 - fixtures
+
+STEPS: Final = 400 if IS_FULL else 120
+MAVEN_SECONDS_MAX: Final = 300
+JAVA: Final = TESTS / "support" / "ledger" / "java"
+
+Write = Callable[[str, int], Written]
+
+
+@pytest.fixture(scope="session")
+def java(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The client for JMS, and LedgerBroker, compiled."""
+    directory = tmp_path_factory.mktemp("classes")
+    sources = (*sorted(SOURCES.glob("*.java")), JAVA / "LedgerBroker.java")
+    compiled(require_service, directory, *sources, path=class_path(directory))
+    return directory
+
+
+@pytest.fixture(scope="session")
+def activemq_6(
+    java: Path, require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """The class path of LedgerBroker with ActiveMQ 6, which Maven gets."""
+    require_service(shutil.which("mvn"), "mvn is not installed: Debian's package maven")
+    directory = tmp_path_factory.mktemp("activemq-6")
+    command = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:copy-dependencies"]
+    options = [f"-DoutputDirectory={directory}", "-DincludeScope=runtime"]
+    subprocess.run([*command, *options], check=True, timeout=MAVEN_SECONDS_MAX)
+    return f"{java}:{directory}/*"
+
+
+@pytest.fixture(scope="session")
+def write(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Write:
+    """`write(name, round)`: what that writer of WRITERS wrote from the seed of that round."""
+
+    @functools.cache
+    def write(name: str, round: int) -> Written:
+        seed = SEED + round
+        print(f"TANDEMMQ_SEED={seed}")
+        writer = WRITERS[name]
+        directory = tmp_path_factory.mktemp("ledger") / "broker"
+        story = directory, writer.protocol, seed, STEPS
+        classes = request.getfixturevalue("java") if needs_java(name) else None
+        if name == "tandemmq-set":
+            with zookeeper(request.getfixturevalue("require_service")) as server:
+                truth = by_set(*story, zookeeper=server, classes=classes)
+        elif name.startswith("tandemmq"):
+            truth = by_tandemmq(*story, settings=writer.options[0], classes=classes)
+        else:
+            installed = ":".join([class_path(classes), *map(str, MQTT)])
+            path = request.getfixturevalue("activemq_6") if "-6-" in name else installed
+            truth = by_activemq(*story, *writer.options, classes=classes, path=path)
+        return Written((str((directory / "data").resolve()),), truth, writer.is_whole, name.startswith("tandemmq"))
+
+    return write

@@ -1,0 +1,127 @@
+"""A job says what was not there to be read, and what that makes uncertain. By DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("duckdb", reason="duckdb is not installed: the extra local")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: the extra local")
+
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import END_RECORD, encode_batch
+from tandemmq.pipeline.jobs import JOBS
+from tandemmq.pipeline.jobs.summary import Summary
+from tandemmq.pipeline.jobs.tables import Sources
+from tandemmq.pipeline.local.session import LocalSession
+from tandemmq.pipeline.sending.request import ReplayRequest
+from tandemmq.store.maintenance.archive import Archive
+from tandemmq.store.records.commands import encode_trace
+from tests.support.pipeline.pipeline_journals import NOW_MS, add, write_foreign
+
+# By job the words in which it says what a missing file, and damage, make of its answer.
+UNCERTAIN = {
+    "latency": "are not counted: some that wait here may be gone",
+    "duplicates": "a copy that stood there is not found",
+    "dlq": "letters that stood there are not listed",
+    "composition": "what stood there is not counted",
+    "verify": "what stood there is lost",
+    "pins": "what they said of other files is not known",
+}
+OWN: dict[str, dict[str, Any]] = {"replay": {"request": ReplayRequest()}, "at": {"file": 4, "offset": 0}}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Summary]]:
+    with LocalSession(tmp_path / "session") as session:
+
+        def run(job: str, store: Path, **bounds: Any) -> Summary:
+            own = OWN.get(job, {})
+            summary: Summary = import_module(JOBS[job]).run(
+                session, Sources((str(store),), **bounds), str(tmp_path / "out" / job), **own
+            )
+            return summary
+
+        yield run
+
+
+@pytest.mark.parametrize("job", [*UNCERTAIN, "replay", "at"])
+def test_a_missing_file_is_told(run: Callable[..., Summary], store: Path, job: str) -> None:
+    assert "missing" not in " ".join(run(job, store).findings)
+    (store / "db-2.log").unlink()
+    summary = run(job, store)
+    assert not summary.is_clean
+    told = " ".join(summary.findings)
+    if job == "replay":
+        assert "Not sent: 1 files of the journal that are missing" in told
+    elif job == "at":
+        assert "1 files that were there then are not at hand (db-2.log)" in told
+    else:
+        assert f"{store}: db-2.log is missing, and no broker removed it." in told
+        assert UNCERTAIN[job] in told
+
+
+@pytest.mark.parametrize("job", ["latency", "duplicates", "dlq"])
+def test_a_damaged_batch_is_told(run: Callable[..., Summary], store: Path, job: str) -> None:
+    content = bytearray((store / "db-2.log").read_bytes())
+    content[9_000] ^= 1
+    (store / "db-2.log").write_bytes(content)
+    summary = run(job, store)
+    assert not summary.is_clean
+    told = " ".join(summary.findings)
+    assert "Damaged: 1 place, " in told
+    assert UNCERTAIN[job] in told
+
+
+def test_what_is_left_out_is_not_missing(run: Callable[..., Summary], store: Path) -> None:
+    for bounds in ({"first": 3}, {"is_tail_wanted": False}):
+        assert run("latency", store, **bounds).is_clean, bounds
+    assert run("latency", store / "db-2.log").is_clean
+
+
+def test_of_a_journal_without_headers_a_hole_is_told_and_is_no_fault(
+    run: Callable[..., Summary], tmp_path: Path
+) -> None:
+    for file in (2, 4):
+        write_foreign(tmp_path / "foreign" / f"db-{file}.log", [[add(file, timestamp=NOW_MS + file)]])
+    summary = run("latency", tmp_path / "foreign")
+    assert summary.is_clean
+    assert any("db-3.log is not there. ActiveMQ removes files" in each for each in summary.findings)
+
+
+def test_a_lake_says_what_it_could_not_have(run: Callable[..., Summary], store: Path) -> None:
+    (store / "db-2.log").unlink()
+    told = " ".join(run("archive", store).findings)
+    assert f"Missing, and removed by no broker; the lake does not have what stood there: {store}: db-2.log." in told
+
+
+def test_what_an_archive_has_not_may_be_in_the_store(run: Callable[..., Summary], store: Path) -> None:
+    Archive(JournalFiles(str(store)), str(store / "data-archive")).remove([1, 3])
+    summary = run("latency", store / "data-archive")
+    assert summary.is_clean
+    assert any("db-2.log is not among these archived files" in each for each in summary.findings)
+    assert run("latency", store).is_clean
+
+
+@pytest.mark.parametrize("has_own_file", [True, False])
+def test_what_activemq_removed_of_our_journal_is_no_fault(
+    run: Callable[..., Summary], store: Path, has_own_file: bool
+) -> None:
+    """It goes on with a journal that was handed back, and reclaims files that a header names."""
+    (store / "db-1.log").unlink()
+    newest = max(store.glob("db-?.log"))
+    batch, _ = encode_batch([encode_trace("LOADED Sun Nov 29 05:00:00 UTC 2026")])
+    if has_own_file:
+        newest = newest.with_name(f"db-{int(newest.stem[3:]) + 1}.log")
+        newest.write_bytes(batch)
+    else:
+        content = newest.read_bytes()
+        end = content.index(END_RECORD)
+        newest.write_bytes(content[:end] + batch + content[end + len(batch) :])
+    summary = run("latency", store)
+    assert summary.is_clean, summary.findings
+    assert any("db-1.log is not there. ActiveMQ removes files" in each for each in summary.findings)
