@@ -246,8 +246,10 @@ class StompSession(Output):
         dialect = DIALECTS[max(common)]
         kept = () if dialect.trims else _KEPT
         headers = {name: value if name in kept else value.strip() for name, value in headers.items()}
-        # STOMP 1.0 has no heart-beats; the connector's default and a client that asks for some get them all the same.
-        self._negotiate_heart_beats(headers.get("heart-beat", self.default_heart_beat))
+        # STOMP 1.0 has no heart-beats: a client that asks for some there, as webstomp does, sends none. The connector's
+        # default is for old clients, too.
+        asked = None if dialect is V10 else headers.get("heart-beat")
+        self._negotiate_heart_beats(self.default_heart_beat if asked is None else asked)
         self._dialect = self._parser.dialect = dialect
         self._parser.limits = self.limits
         self._handlers = _CONNECTED
@@ -532,8 +534,10 @@ class StompSession(Output):
         if not self.is_connected:
             # STOMP 1.2, Protocol Negotiation: the error names the versions that would have done.
             lines.append(f"version:{','.join(DIALECTS)}\n")
-        lines.append(f"content-length:{len(body)}\n\n")
-        self._write(b"%b%b\0\n" % ("".join(lines).encode("utf-8", "replace"), body))
+        # Only where the body needs it, as ActiveMQ: with it, stompit ends its Node process after a refused login.
+        if b"\0" in body:
+            lines.append(f"content-length:{len(body)}\n")
+        self._write(b"%b\n%b\0\n" % ("".join(lines).encode("utf-8", "replace"), body))
 
     def tell_brokers(self) -> None:
         """STOMP has no word for it."""

@@ -406,7 +406,10 @@ class TestConnect:
         ("headers", "connectors", "intervals"),
         [
             (("accept-version:1.2", "heart-beat:1,1"), "0,0", (500, 1)),  # no more often than the broker can
-            (("heart-beat:1000,2000",), "0,0", (2000, 1000)),
+            (("accept-version:1.1", "heart-beat:1000,2000"), "0,0", (2000, 1000)),
+            (("accept-version:1.0", "heart-beat:1000,2000"), "0,0", (0, 0)),  # it has none
+            (("heart-beat:often",), "0,0", (0, 0)),
+            (("heart-beat:1000,2000",), "3000,4000", (4000, 3000)),
             ((), "3000,4000", (4000, 3000)),
         ],
     )
@@ -679,12 +682,15 @@ class TestWords:
         session.receipt(send.receipt or "")
         assert session.take() == b"RECEIPT\nreceipt-id:r\\c\\n1\n\n\0\n"
 
-    def test_an_error_says_what_is_wrong_and_what_to_do(self) -> None:
+    @pytest.mark.parametrize(
+        ("detail", "length"), [("Do this instead.", b""), ("Do this\0instead.", b"content-length:27\n")]
+    )
+    def test_an_error_says_what_is_wrong_and_what_to_do(self, detail: str, length: bytes) -> None:
         session = connected_session("1.2")
-        session.fail(ClientError("no: never", "Do this instead.", receipt="7"))
+        session.fail(ClientError("no: never", detail, receipt="7"))
         assert session.take() == (
-            b"ERROR\nmessage:no\\c never\ncontent-type:text/plain\nreceipt-id:7\ncontent-length:27\n\n"
-            b"no: never\nDo this instead.\n\0\n"
+            b"ERROR\nmessage:no\\c never\ncontent-type:text/plain\nreceipt-id:7\n%b\nno: never\n%b\n\0\n"
+            % (length, detail.encode())
         )
 
     def test_words_come_in_order_and_are_counted_until_taken(self) -> None:
