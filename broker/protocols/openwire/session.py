@@ -39,7 +39,6 @@ from tandemmq.broker.protocols.openwire.types import ConnectionId, ProducerId
 from tandemmq.broker.protocols.output import Output
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.errors import RecordDamaged, Unencodable
-from tandemmq.store.records.fields import RAW_VERSIONS
 from tandemmq.store.records.frames import accept_frame, frame_of, nested_message
 from tandemmq.store.records.loose import MESSAGE_ACK
 from tandemmq.store.records.message import BodyKind, Message
@@ -250,8 +249,7 @@ class OpenWireSession(Output):
             raise WireError(f"{type(command).__name__} came before WireFormatInfo")
         self._terms = terms = self.greeting.agree(command)
         self._wire = wire = terms.wire_format
-        # Versions near the store's have its layout in all that travels here.
-        self._is_stored_form = wire.version in RAW_VERSIONS and not wire.is_tight and not wire.is_cached
+        self._is_stored_form = wire.is_stored_form
         self.send_interval_ms = terms.send_interval_ms
         self.receive_interval_ms = max(terms.receive_interval_ms, terms.initial_delay_ms)
         self.is_connected = True

@@ -3,8 +3,9 @@
     properties = primitive map of the names below      (openwire.md 2.3)
 
 A WireFormatInfo is not confirmed: both sides compute the same agreement from the two that were sent, and use
-it from the next frame on. We ask for loose frames without cache in the store's version, so that a message's bytes are
-the same on the wire and in the journal; and what both do not want, neither does.
+it from the next frame on. We ask for loose frames without cache, in the newest version, so that a message's bytes are
+the same on the wire and in the journal (RAW_VERSIONS); and what both do not want, neither does. Only in version 12 a 6.x
+client converts the names of exceptions (faults.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from tandemmq.broker.protocols.openwire.errors import WireError
 from tandemmq.broker.protocols.openwire.schema import WireFormatInfo
 from tandemmq.broker.protocols.openwire.types import VERSION_MAX
 from tandemmq.store.records.errors import RecordDamaged
-from tandemmq.store.records.loose import OPENWIRE_VERSION
 from tandemmq.store.records.properties import Long, decode_properties, encode_properties
 
 INACTIVITY_MS = 30_000
@@ -51,7 +51,7 @@ def our_info(
     *,
     max_frame_size: int,
     provider_version: str,
-    version: int = OPENWIRE_VERSION,
+    version: int = VERSION_MAX,
     inactivity_ms: int = INACTIVITY_MS,
     initial_delay_ms: int = INITIAL_DELAY_MS,
 ) -> WireFormatInfo:

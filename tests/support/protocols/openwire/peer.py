@@ -58,7 +58,7 @@ class Peer:
     def shake_hands(self, version: int = 12) -> None:
         """The greetings of both sides; what the broker said is read."""
         assert self.say(info(version)) == []
-        self.wire = WireFormat(min(version, 11))
+        self.wire = WireFormat(min(version, 12))
         self.hear_all()
 
     def connect(self, version: int = 12, *, failover_reconnect: bool = False) -> None:

@@ -64,7 +64,7 @@ from tests.support.protocols.openwire.vectors import vectors
 def test_the_broker_greets_before_it_heard_anything_and_names_itself_as_soon_as_the_client_greeted() -> None:
     peer = Peer()
     assert peer.session.pending_bytes > 0
-    assert peer.hear(schema.WireFormatInfo).version == 11
+    assert peer.hear(schema.WireFormatInfo).version == 12
     assert peer.session.pending_bytes == 0
     assert peer.say(info()) == []
     heard = peer.hear(schema.BrokerInfo)
@@ -72,7 +72,7 @@ def test_the_broker_greets_before_it_heard_anything_and_names_itself_as_soon_as_
     assert (heard.fault_tolerant_configuration, heard.peer_broker_infos) == (False, ())
 
 
-@pytest.mark.parametrize(("theirs", "agreed"), [(12, 11), (11, 11), (10, 10), (6, 6), (1, 1)])
+@pytest.mark.parametrize(("theirs", "agreed"), [(13, 12), (12, 12), (11, 11), (10, 10), (6, 6), (1, 1)])
 def test_the_lower_version_is_spoken(theirs: int, agreed: int) -> None:
     peer = Peer()
     peer.shake_hands(theirs)
@@ -168,7 +168,7 @@ def test_others_may_have_their_turn_after_a_selector() -> None:
 
 
 OURS = [
-    vector.frames[0] for vector in vectors() if vector.version == 11 and not vector.is_tight and not vector.is_cached
+    vector.frames[0] for vector in vectors() if vector.version == 12 and not vector.is_tight and not vector.is_cached
 ]
 CHANGES = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4)
 

@@ -44,7 +44,7 @@ def peer(version: int = 12, **properties: Any) -> WireFormatInfo:
 
 
 def test_we_ask_for_what_the_journal_holds() -> None:
-    assert OURS.version == 11
+    assert OURS.version == 12
     data = OURS.marshalled_properties
     assert data is not None
     assert decode_properties(data) == {
@@ -79,7 +79,7 @@ def vector_info(name: str) -> WireFormatInfo:
 
 def test_with_a_java_client_we_speak_the_stored_form() -> None:
     agreed = negotiate(OURS, vector_info("WireFormatInfo"))
-    assert agreed == Agreement(11, False, False, False, 1024, LIMIT, 30_000, 10_000)
+    assert agreed == Agreement(12, False, False, False, 1024, LIMIT, 30_000, 10_000)
     assert agreed.wire_format().is_stored_form
 
 
@@ -123,7 +123,7 @@ def test_no_cache_size_means_the_one_of_java() -> None:
 
 
 def test_later_versions_are_accepted_and_too_early_ones_refused() -> None:
-    assert negotiate(OURS, peer(99)).version == 11
+    assert negotiate(OURS, peer(99)).version == 12
     for version in (0, -1):
         with pytest.raises(WireError, match=f"there is no OpenWire {version}"):
             negotiate(OURS, peer(version))
@@ -151,7 +151,7 @@ def test_properties_that_are_no_map_are_refused() -> None:
 
 
 def test_properties_that_we_do_not_know_are_no_matter() -> None:
-    assert negotiate(OURS, peer(Unheard=3, MaxFrameSizeEnabled=True)).version == 11
+    assert negotiate(OURS, peer(Unheard=3, MaxFrameSizeEnabled=True)).version == 12
 
 
 # ---- frames out of a stream: cut anyhow, the same; sizes judged before anything is kept
