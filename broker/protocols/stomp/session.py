@@ -41,6 +41,7 @@ from tandemmq.broker.protocols.stomp.frames import (
     V12,
     Dialect,
     FrameParser,
+    FrameTooLong,
     Headers,
     Limits,
     missing,
@@ -167,7 +168,14 @@ class StompSession(Output):
                 parser.feed(data)
             ends = parser.offset + RECEIVED_BYTES_MAX
             while len(commands) < COMMANDS_MAX and parser.offset < ends:
-                frame = next_frame()
+                try:
+                    frame = next_frame()
+                except FrameTooLong as error:
+                    error.is_fatal |= self._handlers is _BEFORE_CONNECT
+                    if error.is_fatal:
+                        raise
+                    append(ProtocolFailure(error, error.transaction))
+                    continue
                 if frame is None:
                     self.unfinished_bytes = len(parser.partial)
                     return commands
@@ -192,7 +200,8 @@ class StompSession(Output):
                 headers = {}
             self.has_more = True
         except ClientError as error:
-            error.receipt = headers.get("receipt")
+            if error.receipt is None:
+                error.receipt = headers.get("receipt")
             append(ProtocolFailure(error))
             self.end()
         return commands

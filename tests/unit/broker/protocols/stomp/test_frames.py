@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.core.commands import ClientError
-from tandemmq.broker.protocols.stomp.frames import V10, V11, V12, Dialect, Frame, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.frames import V10, V11, V12, Dialect, Frame, FrameParser, FrameTooLong, Limits
 
 SMALL = Limits(command_bytes_max=16, header_line_bytes_max=32, headers_max=3, head_bytes_max=60, frame_bytes_max=200)
 
@@ -87,9 +87,7 @@ MISTAKES: list[tuple[str, Dialect, bytes, str]] = [
     ("content-length not a number", V12, b"SEND\ncontent-length:x\n\n\0", "Not a content-length: 'x'"),
     ("content-length negative", V12, b"SEND\ncontent-length:-1\n\n\0", "Not a content-length: '-1'"),
     ("content-length too short", V12, b"SEND\ncontent-length:1\n\nab\0", "not as long as its content-length"),
-    ("content-length too large", V12, b"SEND\ncontent-length:201\n\n", "maximum frame length"),
     ("content-length of many digits", V12, b"SEND\ncontent-length:" + b"9" * 16 + b"\n\n", "maximum frame length"),
-    ("endless body", V12, b"SEND\n\n" + b"x" * 300, "maximum frame length"),
     ("endless command", V12, b"X" * 17, "maximum command length"),
     ("long command", V12, b"X" * 17 + b"\n\n\0", "maximum command length"),
     ("endless header line", V12, b"SEND\n" + b"x" * 33, "maximum header length"),
@@ -109,6 +107,34 @@ def test_a_mistake_is_named(cut, dialect: Dialect, data: bytes, message: str) ->
     assert message in caught.value.message
     assert caught.value.is_fatal
     assert caught.value.detail
+
+
+@pytest.mark.parametrize("cut", [lambda data: [data], single_bytes], ids=["whole", "byte by byte"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SEND\nreceipt:r\ncontent-length:201\n\n%b\0" % bytes(201),
+        b"SEND\nreceipt:r\n\n%b\0" % (b"x" * 300),
+        b"ACK\nreceipt:r\ncontent-length:1\n\n%b\0" % (b"x" * 300),
+    ],
+    ids=["content-length", "to NUL", "content-length means nothing"],
+)
+def test_a_frame_that_is_too_long_is_passed_over(cut, data: bytes) -> None:
+    parser = FrameParser(SMALL)
+    parser.dialect = V12
+    came: list[object] = []
+    for piece in cut(data * 2 + b"\nA\n\n\0"):
+        parser.feed(piece)
+        frame: object = ()
+        while frame is not None:
+            try:
+                frame = parser.next_frame()
+                came += [] if frame is None else [frame]
+            except FrameTooLong as error:
+                came.append((error.message, error.is_fatal, error.receipt))
+        assert len(parser.partial) <= 201
+    told = "The maximum frame length was exceeded", False, "r"
+    assert came == [told, told, ("A", {}, b"")]
 
 
 @pytest.mark.parametrize("cut", [lambda data: [data], single_bytes], ids=["whole", "byte by byte"])

@@ -327,6 +327,9 @@ FAILURES: list[tuple[str, tuple[str, ...], bytes, str]] = [
     ("ACK without message-id", ALL[:2], frame("ACK", "subscription:0", "receipt:r"), "lacks the header message-id"),
     ("ACK without subscription", ("1.1",), frame("ACK", "message-id:0", "receipt:r"), "lacks the header subscription"),
     ("BEGIN without transaction", ALL, frame("BEGIN", "receipt:r"), "BEGIN lacks the header transaction"),
+    ("a body beyond its content-length", ALL, send("content-length:1", "receipt:r", body=b"ab"), "not as long as its"),
+    ("a content-length in words", ALL, send("content-length:x", "receipt:r", body=b"ab"), "Not a content-length"),
+    ("a length without end", ALL, send(f"content-length:{1 << 32}", "receipt:r"), "The maximum frame length"),
 ]
 
 
@@ -367,6 +370,24 @@ def test_a_failure_is_told_and_nothing_after_it_counts(version: str, data: bytes
     assert expected in failure.error.message
     assert (failure.error.is_fatal, failure.error.receipt) == (True, "r")
     assert session.receive(b"SEND\ndestination:/queue/a\n\nx\0") == []
+
+
+@pytest.mark.parametrize("length", [(), ("content-length:2000",)])
+def test_a_frame_over_the_limit_is_refused_alone_with_its_transaction(length: tuple[str, ...]) -> None:
+    session = new_session(Limits(frame_bytes_max=1_000))
+    one(Connect, session.receive(frame("CONNECT")))
+    long = send("receipt:r", "transaction:t", *length, body=b"x" * 2_000)
+    failure, understood = session.receive(long + send(body=b"x"))
+    assert isinstance(failure, ProtocolFailure)
+    assert (failure.error.is_fatal, failure.error.receipt, failure.transaction) == (False, "r", "t")
+    assert "1000 bytes" in failure.error.detail
+    assert isinstance(understood, Send)
+
+
+def test_a_frame_over_the_limit_before_connect_is_the_end() -> None:
+    session = new_session(Limits(frame_bytes_max=1_000))
+    failure = one(ProtocolFailure, session.receive(frame("CONNECT", body=b"x" * 2_000) + frame("CONNECT")))
+    assert failure.error.is_fatal
 
 
 class TestConnect:
