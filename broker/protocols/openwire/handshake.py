@@ -20,8 +20,7 @@ DISPATCH_BYTES = 64 * 1024
 
 
 class Terms(NamedTuple):
-    """What holds on one connection. Intervals in milliseconds, 0: none. ``dispatch_bytes_max``: the size of a frame to the
-    client.
+    """What holds on one connection. Intervals in milliseconds, 0: none. ``dispatch_bytes_max``: of a frame to the client.
 
     Whoever is silent for ``receive_interval_ms`` is gone. Only from ``initial_delay_ms`` on a client must send
     something.
