@@ -20,7 +20,8 @@ DISPATCH_BYTES = 64 * 1024
 
 
 class Terms(NamedTuple):
-    """What holds on one connection. Intervals in milliseconds, 0: none. ``dispatch_bytes_max``: of a frame to the client.
+    """What holds on one connection. Intervals in milliseconds, 0: none. A frame to the client has at most
+    ``dispatch_bytes_max`` bytes.
 
     Whoever is silent for ``receive_interval_ms`` is gone. Only from ``initial_delay_ms`` on a client must send
     something.

@@ -251,8 +251,8 @@ class OpenWireSession(Output):
         return Send(message, transaction, receipt)
 
     def _too_long(self, error: FrameTooLong) -> ProtocolFailure:
-        """A message is longer than a frame may be: it is refused, and with it its transaction. A Java client looks at the
-        size in tight encoding only. With a failover transport it would connect and send it again without end."""
+        """A message is longer than a frame may be: it is refused, and with it its transaction. A Java client looks at
+        the size in tight encoding only. With a failover transport it would connect and send it again without end."""
         try:
             head = read_head(error.head)
         except WireError as unsound:
