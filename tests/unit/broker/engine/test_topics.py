@@ -256,6 +256,14 @@ def test_a_prepared_send_reaches_subscribers_that_came_before_its_commit(harness
         assert client.bodies == [name]
 
 
+def test_a_prepared_send_is_not_for_a_later_subscription_without_local_of_its_client_id(harness):
+    other = harness.consumer("s", PRICES, durable_name="d", client_id="you").turn()
+    sender = harness.client("me").begin_branch().send("mine", PRICES, transaction=XA.key).prepare().turn()
+    sender.subscribe("s", PRICES, durable_name="d", no_local=True).turn()
+    sender.commit_branch().turn()
+    assert (sender.bodies, other.bodies, harness.stored()) == ([], ["mine"], 1)
+
+
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_a_durable_subscription_of_several_topics_outlives_the_engine(harness, fails_over):
     client, sender = harness.client("me"), harness.client()
