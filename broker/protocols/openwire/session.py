@@ -265,8 +265,8 @@ class OpenWireSession(Output):
         elif producer is not None and producer.has_window:
             receipt = Window(producer.id, error.size)  # which is some bytes more than the producer counted
         refused = refusal(
-            f"A message of {error.size} bytes is too long",
-            f"{error.limit} bytes are the most (wireFormat.maxFrameSize of the connector).",
+            f"A message of {error.size} bytes is too long: {error.limit} are the most",
+            "That is wireFormat.maxFrameSize of the connector.",
             ErrorKind.RESOURCE,
             receipt=receipt,
         )
