@@ -67,8 +67,8 @@ def of_mqtt(make_session: Callable[[str], Session], limits: TransportLimits) -> 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WebSocketOptions:
-    """Of one connector. ``subprotocols``: by name, the best first; None: of clients that offer none. ``ping_seconds`` 0:
-    none are sent."""
+    """Of one connector. ``subprotocols``: by name, the best first; None: of clients that offer none.
+    ``ping_seconds`` 0: none are sent."""
 
     subprotocols: Mapping[str | None, Subprotocol]
     origins: Origins

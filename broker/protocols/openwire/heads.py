@@ -1,7 +1,7 @@
 """How a message begins that is longer than a frame may be: what it takes to refuse it. Pure.
 
-    i4 size, u1 data type, i4 command id, bool response required, object producer id, object destination,
-    object transaction id, ...                                     (loose, in all versions)
+i4 size, u1 data type, i4 command id, bool response required, object producer id, object destination,
+object transaction id, ...                                     (loose, in all versions)
 """
 
 from __future__ import annotations
@@ -43,6 +43,4 @@ def read_head(head: bytes) -> MessageHead:
         transaction, _ = loose.read_transaction_id(head, position)
     except (IndexError, struct.error, RecordDamaged) as error:
         raise WireError(f"its head is not sound: {error}") from None
-    return MessageHead(
-        command_id, is_response_required, producer_id, None if transaction is None else transaction.key
-    )
+    return MessageHead(command_id, is_response_required, producer_id, None if transaction is None else transaction.key)

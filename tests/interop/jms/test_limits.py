@@ -146,9 +146,7 @@ def small_frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("url", ["{}?jms.alwaysSyncSend=true", "failover:({})?jms.alwaysSyncSend=true"])
-def test_a_message_over_the_limit_of_frames_is_refused_alone(
-    jvm: Jvm, small_frames: str, queue: str, url: str
-) -> None:
+def test_a_message_over_the_limit_of_frames_is_refused_alone(jvm: Jvm, small_frames: str, queue: str, url: str) -> None:
     connection = jvm.connect(url.format(small_frames))
     producer = connection.session().producer(queue)
     with pytest.raises(JmsError) as raised:

@@ -38,8 +38,8 @@ def compiled(
 
 
 def compiled_for_jakarta(require_service: Callable[[object, str], None], directory: Path, *sources: Path) -> str:
-    """As ``compiled``, against activemq-client 6.3.1, which comes from Maven's repository and has jakarta.jms in place of
-    javax.jms: the class path."""
+    """As ``compiled``, against activemq-client 6.3.1, which comes from Maven's repository and has jakarta.jms in place
+    of javax.jms: the class path."""
     require_service(shutil.which("mvn"), "no Maven: mvn is not in the path")
     (directory / "pom.xml").write_text(_POM)
     copy = ["dependency:copy-dependencies", f"-DoutputDirectory={directory}/jars"]

@@ -55,7 +55,7 @@ class Later:
 
 
 class Jvm:
-    """One process; thread-safe is only that a `Later` may be waited for. ``path``: instead of the installed client's."""
+    """One process; thread-safe is only that a `Later` may be waited for. ``path``: in place of the installed client."""
 
     def __init__(self, classes: Path, path: str = "") -> None:
         path = path or class_path(classes)
