@@ -102,7 +102,8 @@ class FrameCutter:
         if self._left >= 0:
             self._pieces.append(b"")
             self._wanted = 0
-            raise FrameTooLong(frame, *_SIZE.unpack_from(frame), self.frame_bytes_max)
+            (size,) = _SIZE.unpack_from(frame)
+            raise FrameTooLong(frame, size, self.frame_bytes_max)
         return frame
 
     def _begin_too_long(self, size: int) -> None:

@@ -1,7 +1,9 @@
 """How a message begins that is longer than a frame may be: what it takes to refuse it. Pure.
 
-i4 size, u1 data type, i4 command id, bool response required, object producer id, object destination,
-object transaction id, ...                                     (loose, in all versions)
+    i4 size, u1 data type, i4 command id, bool response required, object producer id, object destination,
+    object transaction id, ...
+
+That is the loose encoding, in all versions.
 """
 
 from __future__ import annotations
