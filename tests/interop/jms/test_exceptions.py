@@ -83,8 +83,8 @@ def send_an_advisory(connect: Connect, name: str) -> None:
     connect().session().producer().send("x", to=f"topic://ActiveMQ.Advisory.{name}")
 
 
-def schedule_for_ever(connect: Connect, name: str) -> None:
-    repeated = {"AMQ_SCHEDULED_PERIOD": {"long": 1}, "AMQ_SCHEDULED_REPEAT": -1}
+def schedule_too_many(connect: Connect, name: str) -> None:
+    repeated = {"AMQ_SCHEDULED_PERIOD": {"long": 3_600_000}, "AMQ_SCHEDULED_REPEAT": 2_000}
     connect().session().send(f"queue://{name}", "x", properties=repeated)
 
 
@@ -103,7 +103,7 @@ def commit_what_was_refused(connect: Connect, name: str) -> None:
         (select_what_takes_too_long, "InvalidSelectorException"),
         (send_where_there_is_no_room, "ResourceAllocationException"),
         (send_an_advisory, "JMSSecurityException"),
-        (schedule_for_ever, "MessageFormatException"),
+        (schedule_too_many, "MessageFormatException"),
         (commit_what_was_refused, "TransactionRolledBackException"),
     ],
 )
