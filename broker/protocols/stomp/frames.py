@@ -107,17 +107,11 @@ PASSED_OVER_BYTES_MAX = 1 << 31
 
 
 class FrameTooLong(ClientError):
-    """A frame breaks the limit, and its head was read. Unless that is fatal, it is passed over, and those behind it
-    come out. ``transaction``: of which it was to be a part."""
+    """A frame breaks the limit, and its head was read. It alone is refused, and passed over. ``transaction``: of which
+    it was to be a part."""
 
-    def __init__(self, bytes_max: int, headers: Headers) -> None:
-        super().__init__(
-            "The maximum frame length was exceeded",
-            f"A frame may have {bytes_max} bytes at most (wireFormat.maxFrameSize of the connector).",
-            is_fatal=False,
-            kind=ErrorKind.RESOURCE,
-            receipt=headers.get("receipt"),
-        )
+    def __init__(self, message: str, detail: str, headers: Headers) -> None:
+        super().__init__(message, detail, is_fatal=False, kind=ErrorKind.RESOURCE, receipt=headers.get("receipt"))
         self.transaction = headers.get("transaction")
 
 
@@ -125,8 +119,9 @@ class FrameParser:
     """Cuts what arrives into frames: ``feed`` each piece, then ask for ``next_frame`` until it gives None.
 
     Both raise a fatal :class:`ClientError` when the peer breaks the grammar or a limit; the parser is of no use
-    after that. A FrameTooLong that is not fatal is about one frame. ``dialect`` may be changed between two frames: it
-    counts from the next one on. ``offset``: bytes of what waits that were used for frames.
+    after that. With ``passes_over`` a frame beyond the limit is a FrameTooLong, and those behind it come out.
+    ``dialect`` may be changed between two frames: it counts from the next one on. ``offset``: bytes of what waits that
+    were used for frames.
     """
 
     __slots__ = (
@@ -140,6 +135,7 @@ class FrameParser:
         "limits",
         "offset",
         "partial",
+        "passes_over",
     )
 
     def __init__(self, limits: Limits, bodied: frozenset[str] = SEND_ALONE) -> None:
@@ -147,6 +143,7 @@ class FrameParser:
         self._bodied = bodied
         self.dialect = V10
         self.limits = limits
+        self.passes_over = False
         self._data = b""
         self.offset = 0
         # An unfinished frame waits in ``partial`` until it has _wanted bytes; or, by the two values below that
@@ -271,18 +268,21 @@ class FrameParser:
 
     # ---- frames that are too long
 
-    def _pass_over(self, headers: Headers, end: int) -> FrameTooLong:
-        """The next frame ends before ``end``, or with a NUL that has not come (_UNTIL_NUL)."""
-        error = FrameTooLong(self.limits.frame_bytes_max, headers)
-        if end > PASSED_OVER_BYTES_MAX:
-            error.is_fatal = True
-        elif 0 <= end <= len(self._data):
+    def _pass_over(self, headers: Headers, end: int) -> ClientError:
+        """Why the next frame does not come out, which ends before ``end``, or with a NUL that has not come
+        (_UNTIL_NUL)."""
+        message = "The maximum frame length was exceeded"
+        limit = self.limits.frame_bytes_max
+        detail = f"A frame may have {limit} bytes at most (wireFormat.maxFrameSize of the connector)."
+        if not self.passes_over or end > PASSED_OVER_BYTES_MAX:
+            return ClientError(message, detail, receipt=headers.get("receipt"))
+        if 0 <= end <= len(self._data):
             self.offset = end
         else:
             self._left = end if end == _UNTIL_NUL else end - len(self._data)
             self._data = b""
             self.offset = 0
-        return error
+        return FrameTooLong(message, detail, headers)
 
     def _passed_over(self, data: bytes) -> bytes:
         """What of ``data`` comes behind a frame that is too long."""

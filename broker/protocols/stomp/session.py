@@ -171,9 +171,6 @@ class StompSession(Output):
                 try:
                     frame = next_frame()
                 except FrameTooLong as error:
-                    error.is_fatal |= self._handlers is _BEFORE_CONNECT
-                    if error.is_fatal:
-                        raise
                     append(ProtocolFailure(error, error.transaction))
                     continue
                 if frame is None:
@@ -261,6 +258,7 @@ class StompSession(Output):
         self._negotiate_heart_beats(self.default_heart_beat if asked is None else asked)
         self._dialect = self._parser.dialect = dialect
         self._parser.limits = self.limits
+        self._parser.passes_over = True
         self._handlers = _CONNECTED
         answers = {"receipt-id": headers.get("receipt"), "response-id": headers.get("request-id")}
         self._connected_headers = "".join(f"{name}:{value}\n" for name, value in answers.items() if value is not None)
