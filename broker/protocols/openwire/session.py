@@ -171,8 +171,8 @@ class OpenWireSession(Output):
                 if taken >= RECEIVED_BYTES_MAX:
                     break
             self.has_more = not self._is_over
-        except FrameTooLong as error:
-            commands.append(self._too_long(error))
+        except FrameTooLong as long:
+            commands.append(self._too_long(long))
             self.has_more = not self._is_over
         except (WireError, RecordDamaged, Unencodable) as error:
             commands.append(ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}")))

@@ -170,8 +170,8 @@ class StompSession(Output):
             while len(commands) < COMMANDS_MAX and parser.offset < ends:
                 try:
                     frame = next_frame()
-                except FrameTooLong as error:
-                    append(ProtocolFailure(error, error.transaction))
+                except FrameTooLong as too_long:  # a name of its own: mypyc gives a name one type
+                    append(ProtocolFailure(too_long, too_long.transaction))
                     continue
                 if frame is None:
                     self.unfinished_bytes = len(parser.partial)
