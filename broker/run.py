@@ -157,6 +157,7 @@ class Broker:
         if replica is not None:
             replica.on_yield = lambda: loop.call_soon_threadsafe(self._yield)
             with _room_awaited():
+                self._parts.make_directory()  # if it found no room before: else the node ends for want of it
                 await loop.run_in_executor(None, replica.start)
         else:
             self._scrubber.start()

@@ -128,6 +128,8 @@ class Client:
     private: Destination | None = field(default=None, init=False)
     # The broker acts for a client that is away: it gives way when that comes itself.
     is_stand_in: bool = field(default=False, init=False)
+    # It has no socket: the broker acts, or the admin server for one of its users.
+    is_inside: bool = field(default=False, init=False)
     # An operator, connected with the client id of another user: it makes no state under that (engine.client_ids).
     is_guest: bool = field(default=False, init=False)
     # The broker does something later for its user: it has no connection.

@@ -371,6 +371,9 @@ class ProtocolFailure(Command):
     error: ClientError
     transaction: str | None = None
 
+    def __post_init__(self) -> None:
+        forget_frames(self.error)
+
 
 class ErrorKind(Enum):
     """What a mistake is about: protocols that tell kinds apart (JMS) say each in their own way."""
@@ -425,6 +428,12 @@ class ClientError(Exception):
         self.kind = kind
         self.xa_code = xa_code
         self.refused_id: str | None = None
+
+
+def forget_frames(error: ClientError) -> None:
+    """Its traceback is shown nowhere. The frames hold the command and its client, and the command may hold the error:
+    a cycle, which would keep all of them in memory."""
+    error.__traceback__ = error.__context__ = None
 
 
 class Undecided(ClientError):

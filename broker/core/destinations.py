@@ -534,7 +534,7 @@ class Destinations:
                     continue  # it ended meanwhile
                 assert isinstance(queue, Queue), "a topic has another kind in its name"
                 _take_part(queue, watch)
-                if holder.by_kind[Kind.STATE] > self.memory.held_max:
+                if holder.by_kind[Kind.STATE] > self.memory.held_max and not self.memory.has_room_for_pairs:
                     raise refusal(
                         f"{pattern} matches more queues than there is memory for",
                         f"memory_limit of the broker is {self.memory.limit} bytes.",

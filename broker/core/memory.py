@@ -27,6 +27,8 @@ ENTRY_OVERHEAD_BYTES = 520
 SHARED_ENTRY_BYTES = 200
 # The same for what waits for a plain subscription of a topic: all of them have one entry.
 PENDING_BYTES = 8
+# One of so many parts of the budget is left to connections, subscriptions and destinations.
+STATE_PARTS = 4
 # What these take by themselves, with their names and their places in dictionaries.
 CONNECTION_BYTES = 16_000  # of MQTT 12,600, of STOMP and OpenWire 7,000 to 8,000
 # What TLS takes for a connection, and how many buffers it keeps that are as long as the longest that it read at once.
@@ -46,7 +48,7 @@ WATCH_BYTES = 1_000
 # names; the part of a durable subscription in a topic; a destination that a client sends to.
 QUEUE_LINK_BYTES = 60
 TAKER_BYTES = 140
-CHOICE_BYTES = 420
+CHOICE_BYTES = 320
 TOPIC_LINK_BYTES = 120
 NAMED_BYTES = 250
 PART_BYTES = 5_300
@@ -56,6 +58,8 @@ AUDIENCE_BYTES = 340
 MEMBER_BYTES = 20
 PRODUCER_BYTES = 500
 TRANSACTION_BYTES = 700
+# Each character of a name that is kept once more.
+TEXT_BYTES = 1
 # A temporary destination of another client, of which a client knows.
 TOLD_BYTES = 300
 # The owner of a message group.
@@ -117,6 +121,12 @@ class Memory:
         """Whether connections, subscriptions and destinations have no more than what they leave to all else. What is
         to be sent does not count: it may wait for a destination that begins."""
         return self.by_kind[Kind.STATE] <= self.free_for_destinations
+
+    @property
+    def has_room_for_pairs(self) -> bool:
+        """As ``has_room_for_state``, for what clients need that take messages. A part of the budget is left to that,
+        however much messages take: else what waits for a consumer that comes back would keep it out for ever."""
+        return self.by_kind[Kind.STATE] < self.limit // STATE_PARTS or self.has_room_for_state
 
     @property
     def held_max(self) -> int:

@@ -8,7 +8,7 @@ from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.memory import Memory
 from tandemmq.broker.core.names import MQTT_SESSION
 from tandemmq.broker.core.queue.queue import Queue
-from tandemmq.broker.core.slices import Work, pieces
+from tandemmq.broker.core.slices import Pace, Work, pieces
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.store.records.message import Destination, DestinationKind
 
@@ -16,6 +16,9 @@ Figures = dict[str, Any]
 
 # Of a queue that no client has named since the store was opened.
 NOTHING_YET = {"unacknowledged": 0, "consumers": 0, "enqueued": 0, "dequeued": 0, "dispatched": 0}
+
+# So many subscribers of a topic are found in the time of an item of a step.
+_SUBSCRIBERS = 64
 
 
 class _Sums:
@@ -45,20 +48,23 @@ def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int
     subscriptions: list[Figures] = []
     sums = _Sums()
     topics_dropped = 0
-    for piece in pieces(list(destinations.by_name.values())):
-        for target in piece:
-            sums.enqueued += target.enqueued
-            if isinstance(target, Queue):
-                figures = figures_of(target)
-                queues.append({"name": target.destination.name, **figures})
-                sums.add(figures)
-                sums.sessions += _is_session(target.destination)
-            else:
-                figures = topic_figures(target)
-                topics.append({"name": target.destination.name, **figures})
-                sums.dispatched += target.dispatched
-                topics_dropped += figures["dropped"]
-        yield
+    pace = Pace()
+    for target in list(destinations.by_name.values()):
+        items = 1
+        sums.enqueued += target.enqueued
+        if isinstance(target, Queue):
+            figures = figures_of(target)
+            queues.append({"name": target.destination.name, **figures})
+            sums.add(figures)
+            sums.sessions += _is_session(target.destination)
+        else:
+            figures = topic_figures(target)
+            topics.append({"name": target.destination.name, **figures})
+            sums.dispatched += target.dispatched
+            topics_dropped += figures["dropped"]
+            items += figures["consumers"] // _SUBSCRIBERS
+        if pace.is_full(items):
+            yield
     for sleeping in pieces(list(destinations.asleep())):
         queues += [{"name": owner.destination.name, "messages": owner.count} | NOTHING_YET for owner in sleeping]
         sums.messages += sum(owner.count for owner in sleeping)

@@ -99,10 +99,10 @@ class Browsing(Part):
                     page.context = Then(None, partial(self._page, subscription, browse))
                     self._append(page)
                 return
-            del browses[0]
             yield from browse.let_go(pace)
-            if subscription not in self._under_way:
+            if subscription not in self._under_way or not subscription.is_open:
                 return
+            del browses[0]  # not before: ``end`` lets go of the rest, so that nothing is left when its client is gone
         del self._under_way[subscription]
         outlet = subscription.outlet
         tell(outlet, outlet.session.nothing, subscription.id)

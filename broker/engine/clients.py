@@ -23,6 +23,7 @@ from tandemmq.broker.core.commands import (
     ErrorKind,
     ProtocolFailure,
     Subscribe,
+    forget_frames,
 )
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up, tell
 from tandemmq.broker.core.delivery import QueueBase
@@ -199,6 +200,7 @@ class Clients(Part):
 
     def refuse(self, client: Client, command: Command, error: ClientError) -> None:
         """``command`` fails: its client is told."""
+        forget_frames(error)
         if error.receipt is None:
             error.receipt = getattr(command, "receipt", None)
         if isinstance(command, Subscribe):

@@ -248,6 +248,7 @@ class Engine:
         self.opened(connection)
         client: Client = connection.client
         client.principal = principal
+        client.is_inside = True
 
     def opened_for(self, connection: Connection, principal: Principal, state: Destination) -> None:
         """As ``opened_as``, of the broker, which acts for a client that is away: with the rights of ``principal``, and

@@ -54,7 +54,6 @@ class InProcessClient:
         self.client: Any = None  # the engine's slot
         self.is_held = False
         self.holder = Holder(engine.memory, is_bounded=is_bounded)
-        self.session = self
         self.id = id
         self.peer = peer
         self._engine = engine
@@ -72,20 +71,21 @@ class InProcessClient:
     def __repr__(self) -> str:
         return f"<{self.peer}>"
 
+    @property
+    def session(self) -> InProcessClient:
+        """Itself; an attribute would keep it in memory."""
+        return self
+
     # ---- what it does
 
     async def do(self, command: Command) -> None:
         """Returns when the command holds: is durable, if anything is stored by it. The command has a receipt, which is
         filled in."""
-        for error in await self.do_all([command]):
-            if error is not None:
-                raise error
+        _raise_of(await self.do_all([command]))
 
     async def enter(self, command: Connect) -> None:
         """As ``Engine.enter``. Returns when it has the client id."""
-        for error in await self._ask([command], self._engine.enter):
-            if error is not None:
-                raise error
+        _raise_of(await self._ask([command], self._engine.enter))
 
     async def do_all(self, commands: Sequence[Command]) -> list[ClientError | None]:
         """As ``do``, of many together: for each why it was refused, or None."""
@@ -214,3 +214,11 @@ def tell(waiting: asyncio.Future[T] | None, outcome: T) -> None:
 
 def _silence() -> ClientError:
     return refusal(f"The broker gave no answer in {ANSWER_SECONDS_MAX:.0f} s")
+
+
+def _raise_of(answers: list[ClientError | None]) -> None:
+    """The first error there is. It is popped: its traceback holds this frame, and would keep both in memory."""
+    while answers:
+        if answers[0] is not None:
+            raise answers.pop(0)  # type: ignore[misc]
+        del answers[0]

@@ -12,7 +12,7 @@ from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.fan_out import Target
-from tandemmq.broker.core.memory import SENDER_BYTES, Kind
+from tandemmq.broker.core.memory import SENDER_BYTES, TEXT_BYTES, Kind
 from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.broker.core.private_access import refused_private
 from tandemmq.broker.core.queue.queue import Queue
@@ -321,18 +321,21 @@ class Router(Part):
         if not client.is_there:
             return  # what it sent may go on when it is gone, and nobody would take this back
         holder = client.holder
+        is_counted = not client.is_acting  # who acts is forgotten when that is done, and does not end
         is_full = holder.by_kind[Kind.STATE] > holder.memory.held_max
         if is_full or len(client.may_send) >= MAY_SEND_REMEMBERED:
-            holder.add(Kind.STATE, -sum(map(_bytes_of, client.may_send)))
+            if is_counted:
+                holder.add(Kind.STATE, -sum(map(_bytes_of, client.may_send)))
             client.may_send.clear()
             client.targets.clear()
         client.may_send.add(destination)
-        holder.add(Kind.STATE, _bytes_of(destination))
+        if is_counted:
+            holder.add(Kind.STATE, _bytes_of(destination))
 
 
 def _bytes_of(destination: Destination) -> int:
     """What it takes to remember it for a client."""
-    return SENDER_BYTES + len(destination.name)
+    return SENDER_BYTES + TEXT_BYTES * len(destination.name)
 
 
 def _is_plain(policy: DestinationPolicy) -> bool:

@@ -10,7 +10,7 @@ from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Abort, Ack, Begin, ClientError, Commit, ErrorKind, Prepare, Send, refusal
 from tandemmq.broker.core.delivery import Entry, QueueBase, Subscription
 from tandemmq.broker.core.fan_out import Target
-from tandemmq.broker.core.memory import TRANSACTION_BYTES, Kind
+from tandemmq.broker.core.memory import TEXT_BYTES, TRANSACTION_BYTES, Kind
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.transaction import Transaction
@@ -271,4 +271,4 @@ class Transactions(Part):
 
 def _bytes_of(transaction: Transaction) -> int:
     """What a local one takes, without what it holds."""
-    return TRANSACTION_BYTES + len(transaction.name)
+    return TRANSACTION_BYTES + TEXT_BYTES * len(transaction.name)

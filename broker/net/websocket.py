@@ -23,6 +23,7 @@ from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.transport import LONG_BYTES_MIN, Connection, TransportLimits
 from tandemmq.broker.net.turns import Turns
+from tandemmq.broker.protocols.output import asleep
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.websocket.frames import (
     PING,
@@ -166,6 +167,7 @@ class WebSocket(asyncio.Protocol):
         if self.is_open:
             self.connection.connection_lost(error)
         else:
+            self.connection.session.set_wake(asleep)
             self._forget(self)
 
     def pause_writing(self) -> None:
@@ -263,7 +265,7 @@ class WebSocket(asyncio.Protocol):
                     has_more = True
                     break
         except WebSocketError as error:
-            failure = error
+            failure = error.with_traceback(None)  # which holds this frame
         self._count()
         payload = frames.take()
         connection = self.connection

@@ -29,8 +29,8 @@ LEFT_SECONDS_MIN: Final = 30 * DAY_SECONDS
 LEFT_PART_MIN: Final = 0.25
 FILE_BYTES_MAX: Final = 4 << 20
 
-_PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
-_LIST_PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----(.+?)-----END X509 CRL-----", re.DOTALL)
+_PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE-----")
+_LIST_PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----([^-]+)-----END X509 CRL-----")
 _VERSION, _INTEGER, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x02, 0x17, 0x18
 
 

@@ -62,6 +62,10 @@ class Identities:
             raise unknown_user(user)
         raise refusal(f"It is not known now who user {user} is: see the log for the directory of users", kind=kind)
 
+    def know(self, principal: Principal) -> None:
+        """The directory said so just now, at a login: what it said before does not hold any more."""
+        self._remember(principal.name, None, principal, asyncio.get_running_loop().time() + HOLDS_SECONDS)
+
     def _found(self, user: str, future: asyncio.Future[Principal | None]) -> None:
         error = None if future.cancelled() else future.exception()
         until = future.get_loop().time() + HOLDS_SECONDS

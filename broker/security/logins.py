@@ -151,13 +151,22 @@ class Logins:
         return self._identities.identify(user)
 
     def holds(self, principal: Principal) -> bool:
-        if self._identities is None or principal.name in self._users.by_name:
+        if self._identities is None:
             return True
+        user = self._users.by_name.get(principal.name)
+        if user is not None:  # it may have been the directory's at its login
+            # prove: a-name-comes-into-the-file "user.principal.groups == principal.groups" -> "True"
+            return user.principal.groups == principal.groups
         try:
-            return self._identities.identify(principal.name).groups == principal.groups
+            is_there = self._identities.identify(principal.name).groups == principal.groups
         except ClientError as error:
             # prove: a-silent-directory-ends-nothing "error.kind is not ErrorKind.SECURITY" -> "False"
-            return error.kind is not ErrorKind.SECURITY
+            is_there = error.kind is not ErrorKind.SECURITY
+        if not is_there:  # the next login is looked up, or the one that was remembered would end as soon as it begins
+            self._remembered = OrderedDict(
+                each for each in self._remembered.items() if each[1][0].name != principal.name
+            )
+        return is_there
 
     def connect(self, credentials: Credentials, then: Known) -> None:
         login, passcode = credentials.login, credentials.passcode
@@ -275,6 +284,8 @@ class Logins:
                 self._remembered[place[1]] = principal, now + DIRECTORY_SECONDS if is_directorys else float("inf")
                 if len(self._remembered) > REMEMBERED_MAX:
                     self._remembered.popitem(last=False)
+            if is_directorys and self._identities is not None:
+                self._identities.know(principal)
             for credentials, then in waiting:
                 self._known.add(credentials.login or "", credentials.host)
                 _tell(then, principal)

@@ -3,10 +3,14 @@ longer. Of what is valid TANDEMMQ_PROVE says how much there is to be."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Sequence
+
 import pytest
 
-from tests.support.fuzz import commands, valid_frames, valid_packets
+from tests.support.fuzz import commands, ports, valid_frames, valid_packets
 from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED, rounds
+from tests.support.services.zookeeper import JAR, WANT
 
 ROUNDS_MAX = 10
 #: Seeds that found faults, with the first case and how many cases: all runs go through them (docs/contributing.md,
@@ -54,3 +58,20 @@ def test_valid_packets_of_mqtt_in_any_order_harm_nobody() -> None:
     print(f"seed {SEED}, {cases} cases (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
     valid_packets.run(SEED, cases)
     assert {"heard: PUBCOMP", "heard: SUBACK", "heard: PUBREL"} <= valid_packets.DONE.keys()
+
+
+@pytest.mark.promise("any-input")
+@pytest.mark.prove
+@pytest.mark.timeout(7200 if IS_PROOF else 300)
+@pytest.mark.parametrize(
+    "names", [ports.PORTS[:-1], pytest.param(ports.PORTS[-1:], marks=pytest.mark.service)], ids=["broker", "set"]
+)
+def test_walks_over_all_ports_harm_nobody_and_a_good_client_loses_nothing(
+    names: Sequence[str], require_service: Callable[[object, str], None]
+) -> None:
+    if "replication" in names:
+        require_service(JAR.exists() and shutil.which("java"), WANT)
+    seconds = rounds(20, 1800, quick=5)
+    print(f"seed {SEED}, {seconds} s (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
+    done = ports.run(SEED, names, seconds, part_seconds=min(seconds, ports.PART_SECONDS))
+    assert all(done[f"{name}: actions"] for name in names), done

@@ -38,11 +38,10 @@ class Destinations:
         said: asked.Creation = call.body
         destination = Destination(KINDS[said.kind], said.name)
         await self._do(call, AddDestination(destination))
-        return self._term.engine().inventory.destination(destination)
+        return self._term.row(destination)
 
     async def _destination(self, call: Call) -> Answer:
-        engine, destination = self._term.existing(call)
-        return engine.inventory.destination(destination)
+        return self._term.row(self._term.existing(call)[1])
 
     async def _delete_destination(self, call: Call) -> Answer:
         _, destination = self._term.existing(call)
@@ -65,4 +64,4 @@ class Destinations:
             consumers=is_paused if said.consumers else None,
             producers=is_paused if said.producers else None,
         )
-        return engine.inventory.destination(destination)
+        return self._term.row(destination)

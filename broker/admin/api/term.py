@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tandemmq.broker.admin.api.endpoints import Call, Refused
+from tandemmq.broker.admin.api.endpoints import Answer, Call, Refused
 from tandemmq.broker.admin.status import Report
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -36,11 +36,15 @@ class Term:
     def existing(self, call: Call) -> tuple[Engine, Destination]:
         """The destination that stands in the address. Raises Refused where there is none."""
         engine, destination = self.engine(), Destination(kind_in(call), call.path["name"])
+        self.row(destination)
+        return engine, destination
+
+    def row(self, destination: Destination) -> Answer:
+        """What the API says of it. Raises Refused where there is none, also because it was deleted meanwhile."""
         try:
-            engine.inventory.destination(destination)
+            return self.engine().inventory.destination(destination)
         except KeyError:
             raise Refused(404, f"there is no {destination}") from None
-        return engine, destination
 
 
 def kind_in(call: Call) -> DestinationKind:

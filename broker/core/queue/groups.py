@@ -68,7 +68,7 @@ class Groups:
             owner = self._choose(best)
             if group is None:
                 memory = self.memory
-                if len(groups) >= self.groups_max or (memory is not None and not memory.has_room_for_state):
+                if len(groups) >= self.groups_max or (memory is not None and not memory.has_room_for_pairs):
                     self._forget_one()
                 group = groups[name] = _Group(owner)
                 self._count(_bytes_of(name))

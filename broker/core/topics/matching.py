@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -46,9 +46,6 @@ class Audience:
     def __init__(self, members: tuple[Subscription, ...]) -> None:
         self.number = 0  # as Watching knows it
         self.topics = 0
-        self.set_members(members)
-
-    def set_members(self, members: tuple[Subscription, ...]) -> None:
         self.members: tuple[Any, ...] = members  # Subscriptions, of the kind that topics have
         self.expensive = sum(each.is_expensive for each in members)
 
@@ -102,8 +99,10 @@ class Watching:
 
     def audience(self, topic: Destination, former: Audience, named: Collection[Subscription]) -> Audience:
         """Who takes part in ``topic`` now, but for those ``named``, who do so anyway. ``former``: who did when it was
-        last asked, which ``topic`` gives up."""
+        last asked, which ``topic`` gives up, unless there is no memory to keep what is returned: those need not be
+        asked again whether they may read."""
         members = dict.fromkeys(each for each in former.members if each.is_open)
+        stayed = len(members)
         for watch in self.of(topic.name):
             subscription = watch.subscription
             is_new = subscription.is_open and subscription not in members and subscription not in named
@@ -112,16 +111,18 @@ class Watching:
         key = tuple(members)
         if former.topics and key == former.members:
             return former
-        self.leave(former)
-        if not key:
-            return NO_AUDIENCE
-        found = self._by_members.get(key)
+        found = self._by_members.get(key) if key else NO_AUDIENCE
         if found is None:
+            if not self._memory.has_room_for_pairs:
+                return Audience(key)
+            if former.topics == 1:  # no other topic has it: whoever stays need not be looked at
+                self._change(former, key, key[stayed:])
+                return former
             found = Audience(key)
-            if not self._memory.has_room_for_state:
-                return found
             self._begin(found)
-        found.topics += 1
+        if key:
+            found.topics += 1
+        self.leave(former)  # at last: those who are in both keep their places
         return found
 
     def leave(self, audience: Audience) -> None:
@@ -146,24 +147,27 @@ class Watching:
             if audience is not None:
                 items += len(audience.members) // _MEMBERS
                 if subscription in audience.members:
-                    self._let_go(audience)
+                    self._change(audience, tuple(each for each in audience.members if each.is_open), ())
             if pace.is_full(items):
                 yield
 
-    def _let_go(self, audience: Audience) -> None:
-        """Its members that are not open any more leave it."""
-        former = audience.members
+    def _change(self, audience: Audience, members: tuple[Subscription, ...], came: Sequence[Subscription]) -> None:
+        """It has these from now on: those of its members that are open, and behind them those who ``came``."""
+        is_anybody_gone = len(members) - len(came) < len(audience.members)
+        gone = [each for each in audience.members if not each.is_open] if is_anybody_gone else []
         self._take_out(audience)
-        audience.set_members(tuple(each for each in former if each.is_open))
-        if audience.members:
-            self._by_members.setdefault(audience.members, audience)
+        audience.members = members
+        audience.expensive += sum(each.is_expensive for each in came) - sum(each.is_expensive for each in gone)
+        if members:
+            self._by_members.setdefault(members, audience)
             self._memory.add(Kind.STATE, audience.bytes)
         else:
             audience.topics = 0
             del self._audiences[audience.number]
-        for each in former:
-            if not each.is_open:
-                self._left(each)
+        for each in came:
+            self._came(each, audience.number)
+        for each in gone:
+            self._left(each)
 
     def _begin(self, audience: Audience) -> None:
         self._number = number = audience.number = self._number + 1
@@ -171,11 +175,7 @@ class Watching:
         self._by_members[audience.members] = audience
         self._memory.add(Kind.STATE, audience.bytes)
         for each in audience.members:
-            places = self._places.get(each)
-            if places is None:
-                places = self._places[each] = _Places()
-            places.numbers.append(number)
-            places.count += 1
+            self._came(each, number)
 
     def _end(self, audience: Audience) -> None:
         del self._audiences[audience.number]
@@ -188,6 +188,14 @@ class Watching:
         if self._by_members.get(audience.members) is audience:
             del self._by_members[audience.members]
         self._memory.add(Kind.STATE, -audience.bytes)
+
+    def _came(self, subscription: Subscription, number: int) -> None:
+        """``subscription`` is in the audience of that number, too."""
+        places = self._places.get(subscription)
+        if places is None:
+            places = self._places[subscription] = _Places()
+        places.numbers.append(number)
+        places.count += 1
 
     def _left(self, subscription: Subscription) -> None:
         """``subscription`` is in one audience less."""

@@ -305,10 +305,8 @@ class Topic:
         matched = self._matched
         if self._version != self._watching.version and not self.is_dropped:
             matched = self._watching.audience(self.destination, matched, self._named_by)
-            is_kept = matched.topics or matched is NO_AUDIENCE
-            self._matched = matched if is_kept else NO_AUDIENCE
-            if is_kept:
-                self._version = self._watching.version
+            if matched.topics or matched is NO_AUDIENCE:
+                self._matched, self._version = matched, self._watching.version
         if not matched.members:
             return self._named_by.keys()
         return (*self._named_by, *matched.members) if self._named_by else matched.members

@@ -91,6 +91,13 @@ class KeptRecords:
         else:
             self._ways.later(Ack(STATE, tag))
 
+    def cut(self) -> None:
+        """The owner is gone: what comes back is waited for no more."""
+        for kept in self._sent.values():
+            kept.then = None
+        self._sent.clear()
+        self._on_found = self._on_all = None
+
     def is_stale(self, tag: int) -> None:
         """That record, which was found, counts no more."""
         self._stale.append(tag)

@@ -48,6 +48,11 @@ class RetainedSending:
         self._messages: Iterator[Message | None] | None = None
         self._awaits_loading = False
 
+    def cut(self) -> None:
+        """The connection is over."""
+        self.on_gone = _nobody
+        self._messages = None  # it knows who made it
+
     @property
     def wants_turn(self) -> bool:
         """Whether ``give`` has something to do now."""
@@ -179,3 +184,7 @@ class RetainedSending:
             subscription.position = None
             if not subscription.is_left:
                 commands += self._stored.keep_subscription(subscription, Waiting(nothing, self._stored.failed))
+
+
+def _nobody(name: tuple[str, str]) -> None:
+    """The connection is over."""

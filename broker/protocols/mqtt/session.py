@@ -57,7 +57,10 @@ CONNECT_BYTES_MAX: Final = 256 * 1024
 
 
 class MqttSession(Conversation):
-    """The conversation with one client over one connection."""
+    """The conversation with one client over one connection. Its parts know it; it forgets them at its ``end``, so that
+    reference counts free it and what was on its way to the client."""
+
+    __deletable__ = ("_connecting", "_subscribing", "_delivering", "_retained", "_publishing", "_stored")
 
     def __init__(self, connection_id: str, clock: Callable[[], int], *, limits: MqttLimits, hooks: Hooks) -> None:
         Conversation.__init__(self, connection_id, clock, limits=limits, hooks=hooks)
@@ -183,6 +186,11 @@ class MqttSession(Conversation):
             self._connecting.left()
         else:
             self._connecting.given_up()
+        self.last_refusal = None
+        self._subscribing.cut()
+        self._retained.cut()
+        self._stored.cut()
+        del self._connecting, self._subscribing, self._delivering, self._retained, self._publishing, self._stored
 
     def peer_disconnect(self) -> Command | None:
         """MQTT knows no half of a connection: who hangs up without DISCONNECT is gone."""
@@ -192,21 +200,25 @@ class MqttSession(Conversation):
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         """The client is who it says."""
+        if self.has_ended:
+            return
         self.receive_interval_ms = self._connecting.keep_alive_ms
         self._parser.packet_bytes_max = self.limits.packet_bytes_max
         self._connecting.connected(command)
 
     def receipt(self, receipt: int | Waiting) -> None:
         """What asked for it is durable: PUBACK for a packet id, else whatever waits."""
-        if isinstance(receipt, int):
-            self._publishing.stored(receipt)
-        else:
+        if not isinstance(receipt, int):
             receipt.done()
+        elif not self.has_ended:
+            self._publishing.stored(receipt)
 
     def deliver(
         self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
     ) -> Callable[[], None] | None:
         """A record of the session's queue, a retained message, or one of a subscription."""
+        if self.has_ended:
+            return None
         if subscription_id == STATE:
             self._stored.deliver(tag, message)
             return None
@@ -237,6 +249,8 @@ class MqttSession(Conversation):
         receipt = error.receipt
         if isinstance(receipt, Waiting):
             receipt.failed(error)
+        elif self.has_ended:
+            return
         elif isinstance(receipt, int):
             self._publishing.refuse(PacketType.PUBACK, receipt, error)
         elif error.is_fatal:

@@ -33,6 +33,12 @@ class StoredSession(KeptRecords):
         """What is to be kept cannot be stored."""
         self._conversation.hang_up(reason_of(error), error.message)
 
+    def cut(self) -> None:
+        """See KeptRecords: and what was gathered is not carried out."""
+        KeptRecords.cut(self)
+        self._gathered.clear()
+        self._done.clear()
+
     # ---- what is begun together
 
     def gather(self, done: Callable[[], object]) -> tuple[str, list[Command]]:
@@ -104,6 +110,8 @@ class StoredSession(KeptRecords):
         queue, self.queue = self.queue, None
         assert queue is not None, "it was stored"
         self._stale = []
+        for kept in self._sent.values():
+            kept.then = None
         self._sent.clear()
         self._session = None
         return [Unsubscribe(STATE), RemoveDestination(queue, receipt)]

@@ -58,6 +58,10 @@ class Subscribing:
         """None: it is being closed."""
         return self._by_id.get(id)
 
+    def cut(self) -> None:
+        """The connection is over."""
+        self._asking.clear()
+
     # ---- a session that is resumed
 
     def found(self, kept: SubscriptionRecord, tag: int) -> None:
@@ -213,9 +217,10 @@ class Subscribing:
             durable_name=subscription.durable_name,
             share=None if subscription.share is None else subscription.share[0],
             no_local=subscription.filter.no_local,
-            receipt=Waiting(
-                lambda: self._has_begun(subscription, command.held), lambda error: self._failed(subscription, error)
-            ),
+        )
+        held = command.held  # not the command, which has the receipt
+        command.receipt = Waiting(
+            lambda: self._has_begun(subscription, held), lambda error: self._failed(subscription, error)
         )
         commands.append(command)
 

@@ -30,10 +30,12 @@ class Refused(Exception):
 
 
 class OpenWire:
-    """One connection with session 1. ConnectionError when the broker hung up."""
+    """One connection, to ``port`` or over a socket that is open, with session 1. ConnectionError when the broker hung
+    up."""
 
-    def __init__(self, port: int, source: str = "127.0.0.1", host: str = "127.0.0.1") -> None:
-        self.socket = socket.create_connection((host, port), SECONDS_MAX, source_address=(source, 0))
+    def __init__(self, port: int | socket.socket, source: str = "127.0.0.1", host: str = "127.0.0.1") -> None:
+        is_open = isinstance(port, socket.socket)
+        self.socket = port if is_open else socket.create_connection((host, port), SECONDS_MAX, (source, 0))
         self.wire: WireFormat = STORED
         self.id = f"ID:test-{next(_numbers)}"
         self._commands = itertools.count(1)

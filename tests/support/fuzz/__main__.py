@@ -1,6 +1,7 @@
 """A fuzzer for as long as wanted: ``python -m tests.support.fuzz NAME [--seed N] [--cases N] [--first N] [--steps N]``.
 
-Without a seed it draws one. ``first`` is of ``valid_packets``, ``steps`` is of ``valid_frames``.
+Without a seed it draws one. ``first`` is of ``valid_packets``, ``steps`` is of ``valid_frames``. The fuzzer ``ports``
+has ``--seconds`` in place of ``--cases``, ``--first``, a part of 60 s, and ``--ports``, a list with commas.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ CASES = {"commands": 1_000, "mqtt": 100_000, "openwire": 100_000, "valid_frames"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=CASES)
-    for option in ("seed", "cases", "first", "steps"):
+    parser.add_argument("name", choices=[*CASES, "ports"])
+    for option in ("seed", "cases", "first", "steps", "seconds"):
         parser.add_argument(f"--{option}", type=int, default=argparse.SUPPRESS)
+    parser.add_argument("--ports", type=lambda text: text.split(","), default=argparse.SUPPRESS)
     options = {"seed": random.SystemRandom().randrange(1 << 32), **vars(parser.parse_args(arguments))}
     name = options.pop("name")
-    options.setdefault("cases", CASES[name])
+    if name in CASES:
+        options.setdefault("cases", CASES[name])
     print(name, options, flush=True)
     for what, times in importlib.import_module(f"tests.support.fuzz.{name}").run(**options).items():
         print(f"{times:8} {what}")

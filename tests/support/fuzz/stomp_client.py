@@ -38,9 +38,10 @@ class Subscription:
 
 
 class Stomp:
-    """A connection. ConnectionError when the broker hung up, TimeoutError when it does not answer."""
+    """A connection to ``port``, or over a socket that is open. ConnectionError when the broker hung up, TimeoutError
+    when it does not answer."""
 
-    def __init__(self, port: int, version: str, **headers: str) -> None:
+    def __init__(self, port: int | socket.socket, version: str, **headers: str) -> None:
         self.version = version
         self.subscriptions: dict[str, Subscription] = {}
         self.transactions: dict[str, Work] = {}
@@ -48,7 +49,8 @@ class Stomp:
         self.is_half_closed = False
         self._numbers = itertools.count(1)
         self._buffer = b""
-        self._socket = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
+        is_open = isinstance(port, socket.socket)
+        self._socket = port if is_open else socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
         self.write("CONNECT", {"accept-version": version, "host": "x", **headers})
         frame = self._read()
         if frame.command != "CONNECTED":

@@ -62,9 +62,10 @@ DONE: Counter[str] = Counter()
 
 
 class PacketClient:
-    """One connection. ``owed``: answers that must come, by kind and packet id."""
+    """One connection, to ``port`` or over a socket that is open. ``owed``: answers that must come, by kind and packet
+    id."""
 
-    def __init__(self, port: int, dice: random.Random) -> None:
+    def __init__(self, port: int | socket.socket, dice: random.Random) -> None:
         self._dice = dice
         self.version = dice.choice(list(Version))
         self.client_id = dice.choice(CLIENT_IDS)
@@ -81,7 +82,8 @@ class PacketClient:
             self._publish, self._publish, self._publish, self._subscribe, self._acknowledge, self._acknowledge,
             self._acknowledge, self._release, self._unsubscribe, self._ping, self._acknowledge_anything,
         ]  # fmt: skip
-        self.socket = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
+        is_open = isinstance(port, socket.socket)
+        self.socket = port if is_open else socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
         self._connect()
 
     @property

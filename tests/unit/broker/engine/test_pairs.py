@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tandemmq.broker.core import memory
-from tandemmq.broker.core.commands import AckMode, AddProducer
+from tandemmq.broker.core.commands import AckMode, AddProducer, Move
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.slices import at_once
+from tandemmq.broker.core.topics.matching import Watching
 from tandemmq.broker.engine.inventory import Query
+from tandemmq.broker.engine.subscribe import Subscriber
+from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, DestinationKind
 
 from .conftest import Client, Harness, advisor, shorten_steps
@@ -215,14 +219,29 @@ def test_who_would_make_too_many_pairs_is_refused_and_leaves_nothing(
     assert len(client.errors) == 1
 
 
+def test_messages_keep_out_no_consumer_that_would_take_them(make_harness: Any) -> None:
+    harness = make_harness()
+    client, sender = harness.client(), harness.client()
+    make_queues(harness)
+    sender.send("x" * 400_000, queue("a.0"), persistent=False).turn()
+    harness.patch.setattr(memory, "HELD_BYTES_MIN", memory.CONNECTION_BYTES)
+    harness.engine.memory.limit = harness.engine.memory.used
+    client.subscribe("x", queue(ALL), AckMode.AUTO).turn()
+    assert (client.errors, len(client.bodies)) == ([], 1)
+
+
 def test_without_memory_topics_find_their_subscribers_for_each_message(make_harness: Any) -> None:
     harness = make_harness()
     client, sender = harness.client(), harness.client()
+    asked = harness.count(Subscriber, "_may_read")
     client.subscribe("x", topic(ALL), AckMode.AUTO)
     make_topics(harness)
     budget = harness.engine.memory
     before, budget.limit = budget.used, 1
     client.subscribe("y", topic(ALL), AckMode.AUTO)
+    asked.count = 0
+    assert [len(harness.destinations.topic(topic("a.0"), None).subscribers) for _ in "123"] == [2, 2, 2]
+    assert asked.count == 3, "only the one that came since is asked about"
     for number in range(3):
         sender.send(f"{number}", topic("a.0"), persistent=False)
     harness.turn()
@@ -232,6 +251,17 @@ def test_without_memory_topics_find_their_subscribers_for_each_message(make_harn
     sender.vanish()
     end_destinations(harness)
     assert (budget.used, before > 0) == (0, True)
+
+
+def test_topics_with_many_subscribers_are_a_step_of_the_figures_each(make_harness: Any) -> None:
+    harness = make_harness()
+    client = harness.client()
+    make_topics(harness)
+    harness.patch.setattr("tandemmq.broker.core.slices.ITEMS", 10)
+    steps = len(list(harness.engine.statistics()))
+    for number in range(640):
+        client.subscribe(f"{number}", topic(ALL), AckMode.AUTO)
+    assert len(list(harness.engine.statistics())) == steps + len(NAMES)
 
 
 def test_topics_with_the_same_subscribers_share_one_audience(make_harness: Any) -> None:
@@ -266,6 +296,18 @@ def test_who_leaves_looks_at_its_own_audiences_once(make_harness: Any, own: str,
     assert steps.count <= (10 if leaving == 1 else 200)
     left = [len(each.subscribers) for each in harness.destinations.topics()]
     assert sum(left) == (59 if leaving == 1 else 0)
+
+
+def test_a_subscription_that_joins_one_topic_leaves_the_places_of_the_others_as_they_are(make_harness: Any) -> None:
+    """Else each that comes costs as much as all that are there, each time the topic is asked."""
+    harness = make_harness()
+    client = harness.client()
+    target = harness.destinations.topic(topic("a.0"), None)
+    left = harness.count(Watching, "_left")
+    for number in range(60):
+        client.subscribe(f"{number}", topic(ALL), AckMode.AUTO)
+        assert len(target.subscribers) == number + 1
+    assert left.count == 0
 
 
 def test_what_a_subscription_with_wildcards_loses_counts_once_for_its_topic(make_harness: Any) -> None:
@@ -320,6 +362,28 @@ def test_what_goes_on_for_a_client_that_is_gone_counts_nothing_for_it(make_harne
     assert not budget.used
 
 
+def send_later(client: Client) -> None:
+    client.send("m", topic("a.0"), properties={"AMQ_SCHEDULED_DELAY": 1_000})
+
+
+def move(client: Client) -> None:
+    client.subscribe("x", queue("a.0"), AckMode.CLIENT).send("m", queue("a.0")).turn()
+    found = client.last("m")
+    client.handle(Move("x", found.tag, altered(found.message, destination=queue("a.1")), "r")).unsubscribe("x")
+
+
+@pytest.mark.parametrize("do", [send_later, move])
+def test_what_the_broker_does_for_a_client_counts_nothing_when_it_is_done(make_harness: Any, do: Any) -> None:
+    harness = make_harness()
+    client = harness.client()
+    states = []
+    for _ in "123":
+        do(client)
+        harness.wait(2)
+        states.append(harness.engine.memory.by_kind[Kind.STATE])
+    assert states[0] == states[1] == states[2]
+
+
 def test_a_selector_of_a_queue_counts_for_the_client_that_came_first_then_for_nobody(make_harness: Any) -> None:
     harness = make_harness()
     first, second = clients = [harness.client(), harness.client()]
@@ -337,21 +401,38 @@ def test_a_selector_of_a_queue_counts_for_the_client_that_came_first_then_for_no
 
 
 @pytest.mark.parametrize(
-    ("persistent", "is_broker", "refused"), [(False, False, 1), (False, True, 0), (True, False, 0)]
+    ("persistent", "is_inside", "refused"), [(False, False, 1), (False, True, 0), (True, False, 0)]
 )
 def test_a_client_that_is_no_operator_browses_only_what_there_is_memory_for(
-    make_harness: Any, persistent: bool, is_broker: bool, refused: int
+    make_harness: Any, persistent: bool, is_inside: bool, refused: int
 ) -> None:
     """What is stored is not kept in memory for a browser."""
     harness = make_harness()
-    client, sender = harness.client(), harness.client()
+    engine = harness.engine
+    opened = partial(engine.opened_as, principal=Principal("o")) if is_inside else engine.opened
+    client, sender = Client(harness, "ID:o", opened), harness.client()
     for number in range(4):
         sender.send(f"{number}", queue("a.0"), persistent=persistent).turn()
-    client.client.principal = Principal("c", may_everything=is_broker)
     harness.patch.setattr(memory, "HELD_BYTES_MIN", memory.CONNECTION_BYTES + memory.BROWSED_BYTES)
     harness.engine.memory.limit = 1
     client.subscribe("x", queue("a.0"), AckMode.CLIENT, is_browser=True).turn()
     assert ["fill the memory" in each for each in client.errors] == [True] * refused
+
+
+def test_a_browser_whose_client_leaves_while_it_lets_go_gives_back_what_it_took_once(make_harness: Any) -> None:
+    harness = make_harness()
+    client, sender = harness.client(), harness.client()
+    sender.send_all(range(40), queue("a.0"), persistent=False).turn()
+    budget = harness.engine.memory
+    before = budget.used - client.holder.by_kind[Kind.STATE]
+    shorten_steps(harness.patch, 1)
+    client.subscribe("x", queue("a.0"), AckMode.AUTO, is_browser=True, prefetch=100)
+    while len(client.bodies) < 40:
+        harness.turn(1)
+    harness.turn(8)
+    assert not client.session.nothings, "it lets go in steps"
+    client.vanish()
+    assert budget.used == before
 
 
 def test_a_durable_subscription_that_may_not_begin_anew_is_still_there(make_harness: Any) -> None:

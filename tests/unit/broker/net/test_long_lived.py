@@ -9,17 +9,28 @@ from collections.abc import Iterator
 
 import pytest
 
+from tandemmq.broker.core.commands import ClientError, Unsubscribe
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.in_process import InProcessClient
 from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.mqtt.clients import MqttClients
 from tandemmq.broker.net.connectors import make_connector
 from tandemmq.broker.net.server import Server
 from tandemmq.broker.process.garbage import AGAIN_SECONDS, GROWTH_BYTES, LongLived
+from tandemmq.broker.protocols.mqtt.packets import PacketType, Will
+from tandemmq.broker.protocols.mqtt.properties import NONE
+from tandemmq.broker.protocols.websocket.frames import TEXT
+from tandemmq.config.mqtt import MqttSettings
 from tandemmq.config.settings import BrokerSettings, ConnectorSettings
+from tests.support.acceptance.mqtt_wire import Mqtt
 from tests.support.acceptance.openwire_wire import OpenWire, queue
+from tests.support.broker.websocket_peer import client_frame, request
 from tests.support.store.memory_store import MemoryStore
 
 CLIENTS = 5
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 
 
 @pytest.fixture
@@ -81,15 +92,35 @@ def openwire(port: int) -> None:
     client.socket.close()
 
 
+def mqtt(port: int, *, lasts: bool) -> None:
+    with Mqtt(port) as client:
+        client.connect("c", lasts=lasts, will=Will("t/will", b"gone", 1, True, NONE))
+        client.subscribe("t/+", "q/#", qos=2)
+        for qos in (1, 2):
+            client.publish("t/1", b"hello", qos=qos, retain=True, id=qos)
+        client.hear_of(PacketType.PUBLISH)  # and has it not
+
+
+async def says(port: int, *said: bytes) -> None:
+    """And hears the first words of an answer, or that there is none."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for each in said:
+        writer.write(each)
+        await reader.read(1 << 16)
+    writer.close()
+
+
 async def test_a_client_that_left_is_freed_without_the_collector(collector: None) -> None:
     loop = asyncio.get_running_loop()
     store = MemoryStore(loop.call_soon)
     engine = Engine(store, EngineSettings(), Loop(lambda: 1000, loop.call_later))
     store.start(engine)
-    settings = [ConnectorSettings(uri=f"{kind}://127.0.0.1:0") for kind in ("stomp", "openwire")]
+    settings = [ConnectorSettings(uri=f"{kind}://127.0.0.1:0") for kind in ("stomp", "openwire", "mqtt", "ws")]
+    hooks = MqttSettings(), MqttClients("a", 100, 1 << 20, 0, lambda: 1000)
+    hooks[1].begin(engine)
     server = Server(
         [
-            make_connector(each, BrokerSettings(name="a"), "", lambda: 1000, itertools.count(1), None, 10.0)
+            make_connector(each, BrokerSettings(name="a"), "", lambda: 1000, itertools.count(1), None, 10.0, mqtt=hooks)
             for each in settings
         ]
     )
@@ -101,6 +132,16 @@ async def test_a_client_that_left_is_freed_without_the_collector(collector: None
         for number in range(CLIENTS):
             await stomp(ports["stomp"], is_polite=number % 2 == 0)
             await asyncio.to_thread(openwire, ports["openwire"])
+            await asyncio.to_thread(mqtt, ports["mqtt"], lasts=number % 2 == 0)
+            await says(ports["ws"], request(more="Sec-WebSocket-Protocol: v12.stomp\r\n"), client_frame(TEXT, CONNECT))
+            await says(ports["ws"], request(), client_frame(3, b"of no kind"))
+            inside = InProcessClient(engine, Principal("inside"), f"ID:in-{number}", "inside")
+            with pytest.raises(ClientError):
+                await inside.do(Unsubscribe("none"))
+            engine.closed(inside)
+            for port in ports.values():
+                await says(port)
+                await says(port, b"\0\0\0\0nonsense\r\n\r\n\0")
         async with asyncio.timeout(10):
             while server.connections or engine.memory.by_kind["state"] > 50_000:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
@@ -114,3 +155,4 @@ async def test_a_client_that_left_is_freed_without_the_collector(collector: None
     left = [repr(each) for each in gc.garbage if type(each).__module__.startswith("tandemmq.")]
     assert left == []
     await server.abort()
+    hooks[1].end()

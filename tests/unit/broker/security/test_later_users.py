@@ -16,7 +16,7 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.security.logins import ANONYMOUS, Anonymous, Logins
 from tests.support.security.passwords import cheap
-from tests.unit.broker.security.test_logins import Remembered
+from tests.unit.broker.security.test_logins import Remembered, connect
 
 OPEN, CLOSED = Anonymous(), Anonymous(False, False)
 ALICE, DORA = Principal("alice", frozenset({"ops"})), Principal("dora", frozenset({"ops"}))
@@ -105,6 +105,31 @@ async def test_a_directory_ends_sessions_of_users_who_are_gone_or_have_other_gro
             guard.look()
         assert {each for each, times in ends.items() if guard.sessions.ends_of(each) > times} == ended
         assert people.asked == 1, "one answer holds for a minute"
+    access.close()
+
+
+async def test_who_logs_in_after_a_change_of_the_directory_or_the_file_is_taken_as_that_says_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # proves: a-name-comes-into-the-file
+    file, people = tmp_path / "users", Remembered()
+    file.write_text("bob:!:\n")
+    access = Logins(users_file=str(file), directory=people)
+    with monkeypatch.context() as patch:  # what was said at the login does not hold, as after a minute
+        patch.setattr("tandemmq.broker.security.identities.HOLDS_SECONDS", 0.0)
+        assert await connect(access, "dora", "d") == DORA
+    now = Principal("dora", frozenset({"shops"}))
+    people.people = {("dora", "d"): now}
+    while outcome(access, "dora") is ErrorKind.TIMEOUT:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0)
+    assert not access.holds(DORA)
+    assert await connect(access, "dora", "d") == now, "no remembered login takes its place"
+    people.people = {("dora", "e"): DORA}
+    assert await connect(access, "dora", "e") == DORA
+    assert access.holds(DORA), "the login is newer than what was remembered"
+    file.write_text(f"dora:{cheap('right')}:shops\n")
+    access.reload()
+    assert (access.holds(DORA), access.holds(now)) == (False, True)
     access.close()
 
 

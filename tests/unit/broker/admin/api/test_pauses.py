@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
+from aiohttp import web
 
+from tandemmq.broker.admin.api.asked import Pausing
+from tandemmq.broker.admin.api.destinations import Destinations
+from tandemmq.broker.admin.api.endpoints import Call, Refused
 from tandemmq.broker.admin.api.pauses import PauseRecord, Pauses
+from tandemmq.broker.admin.api.term import Term
 from tandemmq.broker.admin.roles import TOKEN_HOLDER
+from tandemmq.broker.admin.status import Report
 from tandemmq.broker.core.commands import AddDestination, ClientError, RemoveDestination, Send
 from tandemmq.broker.core.names import PAUSES
 from tandemmq.broker.core.principal import Principal
@@ -116,6 +123,18 @@ async def test_nothing_is_kept_where_nothing_was_paused(terms: Terms) -> None:
     with pytest.raises(ClientError, match="no destination queue://never"):
         await terms.pause("never", consumers=True)
     assert terms.engine.waiting_in(PAUSES) is None
+
+
+async def test_a_queue_that_is_deleted_while_it_is_paused_by_the_api_is_a_404(terms: Terms) -> None:
+    report = cast("Report", None)  # only a standby asks it
+    destinations = Destinations(Term(report, lambda: terms.engine), terms.pauses)
+    pause = next(each for each in destinations.endpoints() if each.path.endswith("/pause"))
+    call = Call(TOKEN_HOLDER, {"name": "a"}, None, Pausing(), cast("web.Request", None))
+    asked = asyncio.ensure_future(pause.handle(call))
+    await asyncio.sleep(0)  # it is being written
+    await terms.do(RemoveDestination(queue("a")))
+    with pytest.raises(Refused, match="there is no queue://a"):
+        await asked
 
 
 async def test_clients_do_not_reach_it(terms: Terms) -> None:
