@@ -636,6 +636,7 @@ class Destinations:
             durable.name,
             key,
             selector=selector,
+            no_local=durable.is_no_local,
             unread=unread,
             is_prioritized=self._policies.of(destination).prioritized_messages,
             is_shared=isinstance(durable, SharedSubscriber),

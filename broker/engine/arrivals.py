@@ -105,7 +105,7 @@ class Arrivals(Part):
             return
         self._show_to_subscribers(client, message, target, count)
         for durable in list(target.durables.values()):
-            self._show_to_durable(durable, message, origin_of(client))
+            self._show_to_durable(client, durable, message)
 
     def _show_to_subscribers(self, client: Client | None, message: Message, topic: Topic, count: int) -> None:
         if not topic.subscribers and not topic.durables:
@@ -114,8 +114,8 @@ class Arrivals(Part):
             self.arrived(message)
         self._fan_out.publish(topic, message, origin_of(client), count=count)
 
-    def _show_to_durable(self, durable: DurableSubscription, message: Message, origin: Outlet) -> None:
-        if not durable.is_dropped and durable.wants(message, origin):
+    def _show_to_durable(self, client: Client | None, durable: DurableSubscription, message: Message) -> None:
+        if not durable.is_dropped and durable.wants(message, None if client is None else client.id):
             if not durable.has_room(message):
                 if isinstance(durable.topic, Topic):
                     durable.topic.dropped += 1
@@ -132,9 +132,8 @@ class Arrivals(Part):
                     self.show(client, message, target, count)
             else:
                 self._show_to_subscribers(client, message, target, count)
-                origin = origin_of(client)
                 for durable in list(target.durables.values()):
-                    self._show_to_durable(durable, message, origin)
+                    self._show_to_durable(client, durable, message)
                     if pace.is_over() if durable.is_expensive else pace.is_full():
                         yield
             if pace.is_over() if _is_expensive(target) else pace.is_full():

@@ -245,6 +245,7 @@ class Branches(Part):
         elif transaction is not None:
             self._ending.undo(transaction)
         scheduler = self._arrivals.scheduler
+        sender = None if branch.origin is None else branch.origin.id
         for owner, paged in operation.added:
             if pace.is_over():
                 yield
@@ -252,7 +253,7 @@ class Branches(Part):
                 scheduler.added(paged.message, paged.order_key)
                 continue
             queue = by_owner.get(owner) or self._destinations.wake_owner(owner)
-            if isinstance(queue, DurableSubscription) and not queue.takes(paged.message):
+            if isinstance(queue, DurableSubscription) and not queue.wants(paged.message, sender):
                 # It began after the transaction was prepared, where those are named that are passed over.
                 entry = Entry(paged.message, paged.order_key, paged.location, paged.size, 0)
                 self._dispatcher.remove(queue, entry, kind=AckType.UNMATCHED)

@@ -139,7 +139,7 @@ class DeadLetters(Part):
     ) -> bool:
         """Durable subscriptions keep it. Without any it is told to who is there, once its original is gone. ``parts``
         are done with it."""
-        owners = topic.takers(letter, NOBODY)
+        owners = topic.takers(letter, None)
         if owners:
             add = AddMessage(letter, owners, encode_payload(letter))
             add.unmatched_acks = unmatched_acks(letter, topic, owners)
@@ -183,7 +183,7 @@ class DeadLetters(Part):
         letter = self._letter(message, of, target, strategy, cause, has_own_id=False)
         if target.is_topic:
             topic = self._destinations.dead_letter_topic(target, user)
-            if topic.takers(letter, NOBODY):
+            if topic.takers(letter, None):
                 self._bury_in_topic(topic, letter, parts, None)
                 return target
             target = DEFAULT_TARGET  # nobody keeps it there

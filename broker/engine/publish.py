@@ -21,7 +21,7 @@ from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import ITEMS, Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
-from tandemmq.broker.engine.arrivals import Arrivals, Commitment, Stored, origin_of
+from tandemmq.broker.engine.arrivals import Arrivals, Commitment, Stored
 from tandemmq.broker.engine.operations import encode_payload, unencodable, unmatched_acks
 from tandemmq.broker.engine.refusals import Line, MustWait
 from tandemmq.broker.engine.routing import COPIED_BYTES, Router
@@ -78,7 +78,7 @@ class Sender(Part):
             owners = target.owners
             stored = self._untold if receipt is None else Stored(self.arrivals, client, receipt)
         else:
-            if _is_wide(target) or not (owners := target.takers(message, client.connection)):
+            if _is_wide(target) or not (owners := target.takers(message, client.id)):
                 return self._send_otherwise(client, message, receipt)
             stored = Stored(self.arrivals, client, receipt)
         try:
@@ -298,11 +298,10 @@ class Sender(Part):
         """For very many durable subscriptions."""
         if not message.persistent:
             return None
-        origin = origin_of(client)
         owners = []
         unmatched = []
         for durable in list(topic.durables.values()):
-            if durable.wants(message, origin):
+            if durable.wants(message, client.id):
                 owners.append(durable.owner)
             else:
                 key = durable.subscription_key
@@ -354,21 +353,20 @@ class Sender(Part):
             return target.owners  # whatever is to wait
         if not message.persistent or target.destination.kind > DestinationKind.TOPIC:
             return ()
-        return target.owners if isinstance(target, Queue) else target.takers(message, origin_of(client))
+        return target.owners if isinstance(target, Queue) else target.takers(message, client.id)
 
     def _stored_by_now(
-        self, message: Message, topic: Topic, client: Client | None, known: tuple[int, ...], add: AddMessage | None
+        self, message: Message, topic: Topic, client: Client, known: tuple[int, ...], add: AddMessage | None
     ) -> tuple[int, ...]:
         """As ``_stored_by``, where ``known`` were asked before, and ``add`` is for those that want it: who came since
         is asked."""
         if not message.persistent or topic.destination.kind > DestinationKind.TOPIC:
             return ()
         asked, wanted = set(known), set(() if add is None else add.owners)
-        origin = origin_of(client)
         return tuple(
             each.owner
             for each in topic.durables.values()
-            if each.owner in wanted or (each.owner not in asked and each.wants(message, origin))
+            if each.owner in wanted or (each.owner not in asked and each.wants(message, client.id))
         )
 
     def is_stored(self, client: Client, message: Message) -> bool:

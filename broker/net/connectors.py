@@ -19,7 +19,7 @@ from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
 from tandemmq.broker.protocols.openwire.handshake import Greeting
 from tandemmq.broker.protocols.openwire.session import OpenWireSession
 from tandemmq.broker.protocols.session import Session
-from tandemmq.broker.protocols.stomp.frames import Limits
+from tandemmq.broker.protocols.stomp.frames import PASSED_OVER_BYTES_MAX, Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.broker.security.tls import Tls, subject
 from tandemmq.config import addresses
@@ -166,7 +166,8 @@ def _websocket(
     return WebSocketOptions(
         subprotocols,
         Origins(options.allowed_origins, hosts),
-        connector.options.max_frame_size,
+        # The protocol in it judges its frames, and answers one that is too long.
+        max(connector.options.max_frame_size, PASSED_OVER_BYTES_MAX),
         options.handshake_timeout / 1000,
         options.ping_interval / 1000,
     )

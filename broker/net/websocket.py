@@ -55,7 +55,7 @@ class Subprotocol(NamedTuple):
 
 
 def of_stomp(make_session: Callable[[str], Session], limits: TransportLimits) -> dict[str | None, Subprotocol]:
-    """By the names that ActiveMQ knows, and for who offers none."""
+    """By the names that ActiveMQ knows, the newest version first, and for clients that offer none."""
     stomp = Subprotocol(make_session, limits, stomp_messages, accepts_text=True)
     return dict.fromkeys(("v12.stomp", "v11.stomp", "v10.stomp", "stomp", None), stomp)
 
@@ -68,7 +68,8 @@ def of_mqtt(make_session: Callable[[str], Session], limits: TransportLimits) -> 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WebSocketOptions:
-    """Of one connector. ``subprotocols``: by name; None: of who offers none. ``ping_seconds`` 0: none are sent."""
+    """Of one connector. ``subprotocols``: by name, the best first; None: of clients that offer none.
+    ``ping_seconds`` 0: none are sent."""
 
     subprotocols: Mapping[str | None, Subprotocol]
     origins: Origins

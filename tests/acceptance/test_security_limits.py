@@ -112,10 +112,27 @@ def test_stomp_after_connect_is_as_long_as_the_connector_says(broker: Bounded) -
     heard = hears(
         broker.stomp,
         CONNECT + b"SEND\ndestination:/queue/long\nreceipt:r\ncontent-length:%d\n\n" % len(body) + body + b"\0",
-        b"SEND\ndestination:/queue/long\ncontent-length:%d\n\n" % (FRAME_MAX + 1),
+        b"SEND\ndestination:/queue/long\nreceipt:long\ncontent-length:%d\n\n" % (16 * FRAME_MAX),
+        *[body] * 16 + [bytes(16_000)],
+        b"\0DISCONNECT\nreceipt:end\n\n\0",
     )
-    assert b"receipt-id:r" in heard
+    assert b"receipt-id:r\n" in heard
+    assert b"receipt-id:long\n" in heard
     assert str(FRAME_MAX).encode() in heard
+    assert b"RECEIPT\nreceipt-id:end\n" in heard, "the connection stays"
+
+
+@pytest.mark.promise("limits-after-login")
+def test_a_message_of_openwire_that_is_too_long_is_refused_alone(broker: Bounded) -> None:
+    client = OpenWire(broker.openwire).connect()
+    client.send(queue("long"), b"x" * (FRAME_MAX - 1000))
+    before = broker.memory_max()
+    with pytest.raises(Refused, match=f"{FRAME_MAX} are the most") as refused:
+        client.send(queue("long"), b"x" * (32 * FRAME_MAX))
+    assert refused.value.kind == "ResourceAllocationException"
+    assert broker.memory_max() - before < 8 * FRAME_MAX, "it is not held"
+    client.send(queue("long"), b"x")
+    client.close()
 
 
 @pytest.mark.promise("limits-after-login")

@@ -46,10 +46,14 @@ class DurableSubscriber:
 
     @property
     def terms(self) -> tuple[tuple[Destination, ...], str | None, bool]:
-        """What asks for anything else under the same name is another subscriber (TopicRegion.hasDurableSubChanged). But
-        MQTT's No Local may change, and nothing that has gathered is lost by it (MQTT-3.8.4-4)."""
-        is_of_mqtt = self.name.startswith(names.MQTT_GATHERING)
-        return self.topics, self.selector_text, self.no_local and not is_of_mqtt
+        """What asks for anything else under the same name is another subscriber (TopicRegion.hasDurableSubChanged)."""
+        return self.topics, self.selector_text, self.is_no_local
+
+    @property
+    def is_no_local(self) -> bool:
+        """Whether it never takes what its client id sends. MQTT's No Local may change, and nothing that has gathered is
+        lost by it (MQTT-3.8.4-4): there each consumer says anew what holds from then on."""
+        return self.no_local and not self.name.startswith(names.MQTT_GATHERING)
 
     @property
     def consumer(self) -> Subscription | None:

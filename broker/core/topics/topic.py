@@ -181,12 +181,14 @@ class DurableSubscription(Queue):
     # ActiveMQ left, which decides that when it delivers.
     selector: Selector | None = None
     is_shared: bool = False  # it has any number of consumers
+    # Whether it takes nothing that connections of its client id send, also while it has no consumer (Jakarta Messaging
+    # 3.1, Session.createDurableConsumer; MQTT-3.8.3-3).
+    no_local: bool = False
     # What is not stored is not kept for an MQTT client that is away (MQTT 5.0, 4.1: QoS 0 need not be): its publisher
     # would wait for who may never come back.
     is_of_mqtt: bool = field(init=False)
     # Its consumer, from the moment of SUBSCRIBE; messages flow when it is in ``consumers``.
     subscription: Subscription | None = field(default=None, init=False)
-    no_local_outlet: Outlet | None = field(default=None, init=False)
 
     def __post_init__(self, key: str) -> None:
         Queue.__post_init__(self)
@@ -204,7 +206,7 @@ class DurableSubscription(Queue):
 
     def heed_no_local(self, subscription: Subscription) -> None:
         """Its consumer takes what it sends itself, or does not."""
-        self.no_local_outlet = subscription.outlet if subscription.no_local else None
+        self.no_local = subscription.no_local
 
     def has_room(self, message: Message) -> bool:
         """Whether ``message``, which is not persistent, is to wait here. What a shared one does not take in time is
@@ -213,27 +215,19 @@ class DurableSubscription(Queue):
 
     @property
     def is_choosy(self) -> bool:
-        return (
-            self.selector is not None
-            or self.no_local_outlet is not None
-            or (self.is_of_mqtt and self.subscription is None)
-        )
+        return self.selector is not None or self.no_local or (self.is_of_mqtt and self.subscription is None)
 
     @property
     def is_expensive(self) -> bool:
         """Whether one message may take a part of a step."""
         return _is_expensive(self.selector)
 
-    def wants(self, message: Message, origin: Outlet) -> bool:
-        """Whether it takes a message that was sent from ``origin``."""
-        if self.no_local_outlet is not None and self.no_local_outlet is origin:
+    def wants(self, message: Message, sender: str | None) -> bool:
+        """Whether it takes a message that a connection of the client id ``sender`` sent; None: it has none."""
+        if self.no_local and sender == self.client_id:
             return False
         if self.is_of_mqtt and self.subscription is None and not message.persistent:
             return False
-        return self.takes(message)
-
-    def takes(self, message: Message) -> bool:
-        """Whether it takes a message, wherever it came from."""
         selector = self.selector
         if selector is None or selector.is_cheap:
             return selector is None or selector.matches(message)
@@ -268,7 +262,6 @@ class DurableSubscription(Queue):
     def close(self, subscription: Subscription, came_back: deque[Entry] | None = None) -> Work[None]:
         freed = Queue.close(self, subscription, came_back)
         self.subscription = None
-        self.no_local_outlet = None
         return freed
 
 
@@ -372,12 +365,13 @@ class Topic:
             owners = self._owners = tuple(each.owner for each in self.durables.values())
         return owners
 
-    def takers(self, message: Message, origin: Outlet) -> tuple[int, ...]:
-        """The ids of the durable subscriptions that take a message sent from ``origin``."""
+    def takers(self, message: Message, sender: str | None) -> tuple[int, ...]:
+        """The ids of the durable subscriptions that take a message which the client id ``sender`` sent; None: it has
+        none."""
         durables = self.durables.values()
         for durable in durables:
             if durable.is_choosy:
-                return tuple(each.owner for each in durables if each.wants(message, origin))
+                return tuple(each.owner for each in durables if each.wants(message, sender))
         return self.owners
 
     @property

@@ -11,6 +11,7 @@ from tandemmq.broker.core.names import NAME_BYTES_MAX
 from tandemmq.broker.protocols.mqtt import answers, packets
 from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing, reason_of
 from tandemmq.broker.protocols.mqtt.delivering import Delivering
+from tandemmq.broker.protocols.mqtt.fields import PACKET_BYTES_MAX
 from tandemmq.broker.protocols.mqtt.hooks import Left
 from tandemmq.broker.protocols.mqtt.messages import bytes_of, delivery_of
 from tandemmq.broker.protocols.mqtt.packets import Version, Will
@@ -267,7 +268,7 @@ class Connecting:
                 assigned_client_id=conversation.client_id if self._is_assigned else None,
                 receive_maximum=limits.receive_maximum,
                 topic_alias_maximum=limits.topic_alias_maximum,
-                maximum_packet_size=limits.packet_bytes_max,
+                maximum_packet_size=min(limits.packet_bytes_max, PACKET_BYTES_MAX),
                 session_expiry=None if self._expiry == (connect.properties.session_expiry or 0) else self._expiry,
                 server_keep_alive=None if connect.keep_alive else limits.default_keep_alive or None,
             )

@@ -40,6 +40,7 @@ from tandemmq.broker.protocols.openwire.types import (
     number_of,
 )
 from tandemmq.store.records.errors import RecordDamaged, Unencodable
+from tandemmq.store.records.fields import RAW_VERSIONS
 from tandemmq.store.records.loose import MESSAGE_ACK, OPENWIRE_VERSION
 from tandemmq.store.records.message import BodyKind
 from tandemmq.store.records.remembered import remember
@@ -90,7 +91,8 @@ class WireFormat:
     is_cached: bool = False
     has_stack_traces: bool = False
     cache_size: dataclasses.InitVar[int] = CACHE_SIZE_DEFAULT
-    # Whether a message's frame is, but for ids of the transport, what the journal keeps.
+    # Whether a message's frame is, but for ids of the transport, what the journal keeps; and all that travels beside
+    # messages has one layout.
     is_stored_form: bool = dataclasses.field(init=False)
     _layouts: dict[int, _Layout] = dataclasses.field(init=False)
     _read_cache: ReadCache = dataclasses.field(init=False)
@@ -98,7 +100,7 @@ class WireFormat:
 
     def __post_init__(self, cache_size: int) -> None:
         assert 1 <= self.version <= VERSION_MAX, f"OpenWire {self.version} is not in the table"
-        self.is_stored_form = self.version == OPENWIRE_VERSION and not self.is_tight and not self.is_cached
+        self.is_stored_form = self.version in RAW_VERSIONS and not self.is_tight and not self.is_cached
         self._layouts = _layouts(self.version)
         self._read_cache = ReadCache(cache_size)
         self._write_cache = WriteCache(cache_size)

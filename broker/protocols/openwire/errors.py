@@ -9,3 +9,14 @@ class WireError(Exception):
     There is no place behind such bytes from which reading could go on: the connection ends (OpenWireFormat does the
     same). Raised for writing too, where a version has no room for a value.
     """
+
+
+class FrameTooLong(WireError):
+    """A frame has ``size`` bytes, more than ``limit``. ``head``: its beginning, the size included. Its rest is passed
+    over."""
+
+    def __init__(self, head: bytes, size: int, limit: int) -> None:
+        super().__init__(f"a frame of {size} bytes; 1 to {limit} are allowed")
+        self.head = head
+        self.size = size
+        self.limit = limit

@@ -1,7 +1,8 @@
 """Which Java exception a mistake is sent as: OpenWire names classes, and the client makes one of that class.
 
-Only classes that every client has (openwire.md 4.4); of the others a Java client makes a plain Throwable. A 6.x client
-reads ``javax.jms`` as ``jakarta.jms`` by itself.
+Only classes that every client has (openwire.md 4.4); of the others a Java client makes a plain Throwable, which its
+program gets as a JMSException. A 6.x client reads ``javax.jms`` as ``jakarta.jms`` in version 12, and in no earlier one
+(BaseDataStreamMarshaller.createThrowable in org.apache.activemq.openwire.v12, and in v11 and before).
 """
 
 from __future__ import annotations

@@ -3,18 +3,21 @@
     u4 size, size bytes        (openwire.md 1)
 
 Promises: however the bytes were cut on their way, the same frames come out; a size is judged as soon as its four
-bytes are there, before anything is kept for it; what is kept of an unfinished frame is what came of it. Bytes are
-copied once, into their frame; only pieces too small to be kept each by itself are gathered before.
+bytes are there, before anything is kept for it; what is kept of an unfinished frame is what came of it, and of one that
+is too long its head. Bytes are copied once, into their frame; only pieces too small to be kept each by itself are
+gathered before.
 """
 
 from __future__ import annotations
 
 import struct
 
-from tandemmq.broker.protocols.openwire.errors import WireError
+from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
 
 # A WireFormatInfo is a few hundred bytes; before one came, no peer is trusted with more.
 HANDSHAKE_BYTES_MAX = 0xFFFF
+# Of a frame that is too long: of a message, its producer, destination and transaction stand in less.
+HEAD_BYTES_MAX = 8 * 1024
 
 _PIECE_BYTES_MIN = 4096
 _SIZE = struct.Struct(">i")
@@ -25,17 +28,21 @@ class FrameCutter:
     """Takes bytes as they come, gives whole frames with their sizes.
 
     ``frame_bytes_max`` limits what a size may say, the size itself not counted; it may be changed between frames.
+    ``passes_over``: a frame beyond it is refused alone, and those behind it come out.
     """
 
-    __slots__ = ("_chunk", "_gathered", "_pieces", "_position", "_wanted", "frame_bytes_max")
+    __slots__ = ("_chunk", "_gathered", "_left", "_pieces", "_position", "_wanted", "frame_bytes_max", "passes_over")
 
     def __init__(self, frame_bytes_max: int = HANDSHAKE_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self.passes_over = False
         self._chunk = b""  # what came last, used up to _position
         self._position = 0
         self._pieces: list[bytes | bytearray | memoryview] = []  # of the frame under way, before _chunk
         self._gathered = 0  # their length
-        self._wanted = _PREFIX  # how long they must become: a size, or a whole frame
+        # How long they must become: a size, a whole frame, or the head of one that is too long. 0: that was given.
+        self._wanted = _PREFIX
+        self._left = -1  # of a frame that is too long, how many bytes follow its head; -1: it is not too long
 
     @property
     def pending_bytes(self) -> int:
@@ -49,16 +56,22 @@ class FrameCutter:
         self._position = 0
 
     def next_frame(self) -> bytes | None:
-        """The next whole frame; None until more is fed. Raises WireError for a size that breaks the limit: the end."""
+        """The next whole frame; None until more is fed. Raises FrameTooLong for one that is passed over, and WireError
+        for a size that breaks the limit: the end."""
         if self._pieces:
             return self._finish()
         chunk, position = self._chunk, self._position
         left = len(chunk) - position
         if left >= _PREFIX:
-            self._wanted = self._checked(*_SIZE.unpack_from(chunk, position))
-            if left >= self._wanted:
-                self._position = stop = position + self._wanted
-                return chunk if self._wanted == len(chunk) else chunk[position:stop]
+            (size,) = _SIZE.unpack_from(chunk, position)
+            if not 0 < size <= self.frame_bytes_max:
+                self._begin_too_long(size)
+                self._pieces.append(b"")
+                return self._finish()
+            self._wanted = wanted = _PREFIX + size
+            if left >= wanted:
+                self._position = stop = position + wanted
+                return chunk if wanted == len(chunk) else chunk[position:stop]
         else:
             self._wanted = _PREFIX
         self._gather(left)
@@ -66,6 +79,8 @@ class FrameCutter:
 
     def _finish(self) -> bytes | None:
         """The frame whose beginning is among the pieces."""
+        if not self._wanted:
+            return self._pass_over()
         while True:
             left = len(self._chunk) - self._position
             missing = self._wanted - self._gathered
@@ -75,18 +90,40 @@ class FrameCutter:
             if self._wanted > _PREFIX:
                 break
             self._gather(missing)
-            self._wanted = self._checked(*_SIZE.unpack(b"".join(self._pieces)))
+            (size,) = _SIZE.unpack(b"".join(self._pieces))
+            if 0 < size <= self.frame_bytes_max:
+                self._wanted = _PREFIX + size
+            else:
+                self._begin_too_long(size)
         start, self._position = self._position, self._position + missing
         frame = b"".join((*self._pieces, memoryview(self._chunk)[start : self._position]))
         self._pieces.clear()
         self._gathered = 0
+        if self._left >= 0:
+            self._pieces.append(b"")
+            self._wanted = 0
+            (size,) = _SIZE.unpack_from(frame)
+            raise FrameTooLong(frame, size, self.frame_bytes_max)
         return frame
 
-    def _checked(self, size: int) -> int:
-        """The length of a whole frame of this size."""
-        if not 1 <= size <= self.frame_bytes_max:
+    def _begin_too_long(self, size: int) -> None:
+        """A frame begins that breaks the limit: its head is to be gathered."""
+        if size < 1 or not self.passes_over:
             raise WireError(f"a frame of {size} bytes; 1 to {self.frame_bytes_max} are allowed")
-        return _PREFIX + size
+        self._wanted = min(_PREFIX + size, HEAD_BYTES_MAX)
+        self._left = _PREFIX + size - self._wanted
+
+    def _pass_over(self) -> bytes | None:
+        """The rest of a frame that is too long goes as it comes; then the next frame comes out."""
+        count = min(self._left, len(self._chunk) - self._position)
+        self._position += count
+        self._left -= count
+        if self._left:
+            return None
+        self._left = -1
+        self._wanted = _PREFIX
+        self._pieces.clear()
+        return self.next_frame()
 
     def _gather(self, length: int) -> None:
         """Moves the next bytes of the chunk to the pieces."""

@@ -12,19 +12,23 @@ from typing import NamedTuple
 from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat
 from tandemmq.broker.protocols.openwire.schema import BrokerInfo, WireFormatInfo
 from tandemmq.broker.protocols.openwire.types import BrokerId
-from tandemmq.broker.protocols.openwire.wireformat import INACTIVITY_MS, INITIAL_DELAY_MS, negotiate, our_info
+from tandemmq.broker.protocols.openwire.wireformat import INACTIVITY_MS, INITIAL_DELAY_MS, LONG_MAX, negotiate, our_info
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
+# What a MessageDispatch has beside its message: names and ids. A message that was just short enough goes out, too.
+DISPATCH_BYTES = 64 * 1024
 
 
 class Terms(NamedTuple):
-    """What holds on one connection. Intervals in milliseconds, 0: none.
+    """What holds on one connection. Intervals in milliseconds, 0: none. A frame to the client has at most
+    ``dispatch_bytes_max`` bytes.
 
     Whoever is silent for ``receive_interval_ms`` is gone. Only from ``initial_delay_ms`` on a client must send
     something.
     """
 
     wire_format: WireFormat
+    dispatch_bytes_max: int
     send_interval_ms: int
     receive_interval_ms: int
     initial_delay_ms: int
@@ -56,7 +60,7 @@ class Greeting:
         self.steals_links = steals_links
         self.frame_bytes_max = frame_bytes_max
         self._info = our_info(
-            max_frame_size=frame_bytes_max,
+            max_frame_size=min(frame_bytes_max + DISPATCH_BYTES, LONG_MAX),
             provider_version=provider_version,
             inactivity_ms=inactivity_ms,
             initial_delay_ms=initial_delay_ms,
@@ -72,4 +76,5 @@ class Greeting:
         silence = agreement.inactivity_ms
         # AbstractInactivityMonitor: a sign of life three times in the time after which silence means the end.
         interval = silence // 3 if silence > 3 else silence
-        return Terms(agreement.wire_format(), interval, silence, agreement.initial_delay_ms if silence else 0)
+        delay = agreement.initial_delay_ms if silence else 0
+        return Terms(agreement.wire_format(), agreement.max_frame_size, interval, silence, delay)

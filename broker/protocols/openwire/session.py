@@ -21,25 +21,27 @@ from tandemmq.broker.core.commands import (
     Command,
     Connect,
     Disconnect,
+    ErrorKind,
     GiveUp,
     ProtocolFailure,
     Receipt,
     Send,
     Subscribe,
+    refusal,
 )
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat, message_of, stored_frame
 from tandemmq.broker.protocols.openwire.consumers import Consumer
 from tandemmq.broker.protocols.openwire.conversation import Conversation, Pending
-from tandemmq.broker.protocols.openwire.errors import WireError
+from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
 from tandemmq.broker.protocols.openwire.faults import throwable_of
 from tandemmq.broker.protocols.openwire.frames import FrameCutter
 from tandemmq.broker.protocols.openwire.handshake import Greeting, Terms
+from tandemmq.broker.protocols.openwire.heads import read_head
 from tandemmq.broker.protocols.openwire.types import ConnectionId, ProducerId
 from tandemmq.broker.protocols.output import Output
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.errors import RecordDamaged, Unencodable
-from tandemmq.store.records.fields import RAW_VERSIONS
 from tandemmq.store.records.frames import accept_frame, frame_of, nested_message
 from tandemmq.store.records.loose import MESSAGE_ACK
 from tandemmq.store.records.message import BodyKind, Message
@@ -90,10 +92,11 @@ class OpenWireSession(Output):
     _terms: Terms | None = field(default=None, init=False)
     _wire: WireFormat = field(default=STORED, init=False)
     _is_stored_form: bool = field(default=False, init=False)
+    _dispatch_bytes_max: int = field(default=0, init=False)
     _conversation: Conversation = field(init=False)
     _is_over: bool = field(default=False, init=False)
     _now: int = field(default=0, init=False)
-    # Deliveries that this client cannot be shown, for the next ``receive``.
+    # Deliveries that this client cannot be shown, for the next ``receive``, which they ask for.
     _refused: list[GiveUp] = field(default_factory=list, init=False)
     has_more: bool = field(default=False, init=False)
     # Whether the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
@@ -168,6 +171,9 @@ class OpenWireSession(Output):
                 if taken >= RECEIVED_BYTES_MAX:
                     break
             self.has_more = not self._is_over
+        except FrameTooLong as long:
+            commands.append(self._too_long(long))
+            self.has_more = not self._is_over
         except (WireError, RecordDamaged, Unencodable) as error:
             commands.append(ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}")))
             self.end()
@@ -180,6 +186,7 @@ class OpenWireSession(Output):
     def end(self) -> None:
         """Nothing more is understood: what came and was not is let go."""
         self._is_over = True
+        self.has_more = False
         self._cutter = FrameCutter()
 
     def _understand(self, command: schema.Command, commands: list[Command]) -> None:
@@ -207,6 +214,7 @@ class OpenWireSession(Output):
             if isinstance(command, schema.ConnectionInfo):
                 # Long frames are for who says who he is. Nothing is read from him until he is known to be that.
                 self._cutter.frame_bytes_max = self.greeting.frame_bytes_max
+                self._cutter.passes_over = not (self._wire.is_tight or self._wire.is_cached)
             if isinstance(asked[-1], Disconnect):
                 self.is_logged_in = False
             if isinstance(command, schema.ShutdownInfo):
@@ -242,6 +250,28 @@ class OpenWireSession(Output):
             receipt = Window(producer.id, MESSAGE_SIZE_MIN + _content_bytes(message))
         return Send(message, transaction, receipt)
 
+    def _too_long(self, error: FrameTooLong) -> ProtocolFailure:
+        """A message is longer than a frame may be: it is refused, and with it its transaction. A Java client looks at
+        the size in tight encoding only. With a failover transport it would connect and send it again without end."""
+        try:
+            head = read_head(error.head)
+        except WireError as unsound:
+            self.end()
+            return ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}; {unsound}"))
+        producer = None if head.producer_id is None else self._conversation.producers.get(head.producer_id)
+        receipt: Receipt | None = None
+        if head.is_response_required:
+            receipt = head.command_id
+        elif producer is not None and producer.has_window:
+            receipt = Window(producer.id, error.size)  # which is some bytes more than the producer counted
+        refused = refusal(
+            f"A message of {error.size} bytes is too long: {error.limit} are the most",
+            "That is wireFormat.maxFrameSize of the connector.",
+            ErrorKind.RESOURCE,
+            receipt=receipt,
+        )
+        return ProtocolFailure(refused, head.transaction)
+
     # ---- handshake and liveness
 
     def _shake_hands(self, command: schema.Command) -> None:
@@ -250,8 +280,8 @@ class OpenWireSession(Output):
             raise WireError(f"{type(command).__name__} came before WireFormatInfo")
         self._terms = terms = self.greeting.agree(command)
         self._wire = wire = terms.wire_format
-        # Versions near the store's have its layout in all that travels here.
-        self._is_stored_form = wire.version in RAW_VERSIONS and not wire.is_tight and not wire.is_cached
+        self._is_stored_form = wire.is_stored_form
+        self._dispatch_bytes_max = terms.dispatch_bytes_max
         self.send_interval_ms = terms.send_interval_ms
         self.receive_interval_ms = max(terms.receive_interval_ms, terms.initial_delay_ms)
         self.is_connected = True
@@ -297,17 +327,29 @@ class OpenWireSession(Output):
                     nested = _first_of_group(nested)
                 head = consumer.head(message.destination)
                 size = len(head) + len(nested) + _COUNTER.size
+                if size > self._dispatch_bytes_max:
+                    raise self._too_long_for_it(size)
                 out = self._out
                 out.append(_SIZE.pack(size) + head)
                 out.append(nested)
                 out.append(_COUNTER.pack(redeliveries) if redeliveries else _NO_REDELIVERIES)
                 self.pending_bytes += size + _SIZE.size
             else:
-                self._say(self._dispatch(consumer, message, redeliveries))
+                frame = self._wire.encode(self._dispatch(consumer, message, redeliveries))
+                if len(frame) - _SIZE.size > self._dispatch_bytes_max:
+                    raise self._too_long_for_it(len(frame) - _SIZE.size)
+                self._write(frame)
         except (WireError, Unencodable) as error:
             self._refused.append(GiveUp(subscription_id, tag, tag, f"OpenWire has no room for it: {error}"))
+            if not self._is_over:
+                self.has_more = True
+                self.wake()
             return
         consumer.remember(tag, message)
+
+    def _too_long_for_it(self, size: int) -> WireError:
+        """A Java client ends its connection for such a frame, and would be given the message again without end."""
+        return WireError(f"{size} bytes, and its consumer takes {self._dispatch_bytes_max} at most (maxFrameSize)")
 
     def _dispatch(self, consumer: Consumer, message: Message, redeliveries: int) -> schema.MessageDispatch:
         """For a client that speaks another form than the store's."""

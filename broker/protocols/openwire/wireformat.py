@@ -3,8 +3,9 @@
     properties = primitive map of the names below      (openwire.md 2.3)
 
 A WireFormatInfo is not confirmed: both sides compute the same agreement from the two that were sent, and use
-it from the next frame on. We ask for loose frames without cache in the store's version, so that a message's bytes are
-the same on the wire and in the journal; and what both do not want, neither does.
+it from the next frame on. We ask for loose frames without cache, in the newest version, so that a message's bytes are
+the same on the wire and in the journal (RAW_VERSIONS); and what both do not want, neither does. Only in version 12 does
+a 6.x client convert the names of exceptions (faults.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from tandemmq.broker.protocols.openwire.errors import WireError
 from tandemmq.broker.protocols.openwire.schema import WireFormatInfo
 from tandemmq.broker.protocols.openwire.types import VERSION_MAX
 from tandemmq.store.records.errors import RecordDamaged
-from tandemmq.store.records.loose import OPENWIRE_VERSION
 from tandemmq.store.records.properties import Long, decode_properties, encode_properties
 
 INACTIVITY_MS = 30_000
@@ -27,7 +27,7 @@ CACHE_SIZE = 1024
 PROPERTIES_MAX = 64  # what newer Java readers take
 PROPERTIES_BYTES_MAX = 16 * 1024
 
-_LONG_MAX = (1 << 63) - 1
+LONG_MAX = (1 << 63) - 1
 
 # name -> type of its value; the rest is for people
 _TYPES: dict[str, type] = {
@@ -40,6 +40,7 @@ _TYPES: dict[str, type] = {
     "MaxInactivityDuration": int,
     "MaxInactivityDurationInitalDelay": int,
     "MaxFrameSize": int,
+    "MaxFrameSizeEnabled": bool,
     "Host": str,
     "ProviderName": str,
     "ProviderVersion": str,
@@ -51,11 +52,11 @@ def our_info(
     *,
     max_frame_size: int,
     provider_version: str,
-    version: int = OPENWIRE_VERSION,
+    version: int = VERSION_MAX,
     inactivity_ms: int = INACTIVITY_MS,
     initial_delay_ms: int = INITIAL_DELAY_MS,
 ) -> WireFormatInfo:
-    """What a broker says first. ``max_frame_size``: the connector's limit; ``inactivity_ms`` 0: no heart-beats."""
+    """What a broker says first. ``max_frame_size``: of what it writes; ``inactivity_ms`` 0: no heart-beats."""
     # The types are fixed: Java casts.
     properties: dict[str, Any] = {
         "StackTraceEnabled": False,
@@ -97,7 +98,8 @@ def properties_of(info: WireFormatInfo) -> dict[str, Any]:
 
 
 class Agreement(NamedTuple):
-    """What holds for both directions. ``inactivity_ms`` 0: silence has no bound."""
+    """What holds for both directions. ``inactivity_ms`` 0: silence has no bound. ``max_frame_size``: of what the peer
+    reads; it may switch its look at that off (MaxFrameSizeEnabled)."""
 
     version: int
     is_tight: bool
@@ -142,7 +144,7 @@ def negotiate(ours: WireFormatInfo, theirs: WireFormatInfo) -> Agreement:
         is_cached=both("CacheEnabled"),
         has_stack_traces=both("StackTraceEnabled"),
         cache_size=least_or_off("CacheSize") or CACHE_SIZE_DEFAULT,
-        max_frame_size=least("MaxFrameSize", _LONG_MAX),
+        max_frame_size=LONG_MAX if peers.get("MaxFrameSizeEnabled") is False else least("MaxFrameSize", LONG_MAX),
         inactivity_ms=least_or_off("MaxInactivityDuration"),
         initial_delay_ms=least_or_off("MaxInactivityDurationInitalDelay"),
     )

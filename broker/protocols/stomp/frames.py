@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence, Sized
 from typing import NamedTuple, cast
 
-from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.core.commands import ClientError, ErrorKind
 
 try:
     from tandemmq.broker.protocols.stomp import native
@@ -102,34 +102,62 @@ Headers = dict[str, str]
 Frame = tuple[str, Headers, bytes]
 Head = tuple[str, Headers, int]  # and where the body begins
 SEND_ALONE = frozenset(("SEND",))
+# A frame that is too long is passed over, unless its content-length says that it is longer than this.
+PASSED_OVER_BYTES_MAX = 1 << 31
+
+
+class FrameTooLong(ClientError):
+    """A frame breaks the limit, and its head was read. It alone is refused, and passed over. ``transaction``: of which
+    it was to be a part."""
+
+    def __init__(self, message: str, detail: str, headers: Headers) -> None:
+        super().__init__(message, detail, is_fatal=False, kind=ErrorKind.RESOURCE, receipt=headers.get("receipt"))
+        self.transaction = headers.get("transaction")
 
 
 class FrameParser:
     """Cuts what arrives into frames: ``feed`` each piece, then ask for ``next_frame`` until it gives None.
 
     Both raise a fatal :class:`ClientError` when the peer breaks the grammar or a limit; the parser is of no use
-    after that. ``dialect`` may be changed between two frames: it counts from the next one on. ``offset``: bytes of what
-    waits that were used for frames.
+    after that. With ``passes_over`` a frame beyond the limit is a FrameTooLong, and those behind it come out.
+    ``dialect`` may be changed between two frames: it counts from the next one on. ``offset``: bytes of what waits that
+    were used for frames.
     """
 
-    __slots__ = ("_bodied", "_data", "_line_start", "_lines", "_wanted", "dialect", "limits", "offset", "partial")
+    __slots__ = (
+        "_bodied",
+        "_data",
+        "_left",
+        "_line_start",
+        "_lines",
+        "_wanted",
+        "dialect",
+        "limits",
+        "offset",
+        "partial",
+        "passes_over",
+    )
 
     def __init__(self, limits: Limits, bodied: frozenset[str] = SEND_ALONE) -> None:
         # The commands whose body may hold a NUL: SEND at a broker, MESSAGE and ERROR at a client.
         self._bodied = bodied
         self.dialect = V10
         self.limits = limits
+        self.passes_over = False
         self._data = b""
         self.offset = 0
         # An unfinished frame waits in ``partial`` until it has _wanted bytes; or, by the two values below that
         # no length can have, until the end of its head or its NUL is seen.
         self.partial = bytearray()
         self._wanted = 0
+        self._left = 0  # bytes to come of a frame that is too long, or _UNTIL_NUL
         self._lines = 0
         self._line_start = 0
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
+        if self._left:
+            data = self._passed_over(data)
         partial = self.partial
         if not partial:
             # Frames that were not fetched yet come first.
@@ -140,9 +168,7 @@ class FrameParser:
         partial += data
         wanted = self._wanted
         if wanted == _UNTIL_NUL:
-            is_worth_parsing = b"\0" in data
-            if not is_worth_parsing and len(partial) > self.limits.frame_bytes_max:
-                raise self._too_long_a_frame()
+            is_worth_parsing = b"\0" in data or len(partial) > self.limits.frame_bytes_max
         elif wanted == _UNTIL_HEAD_END:
             is_worth_parsing = self._may_end_head(searched)
         else:
@@ -172,9 +198,9 @@ class FrameParser:
                 return None
         command, headers, body_start = head
         if command in self._bodied and (length := headers.get("content-length")) is not None:
-            body_end = body_start + self._content_length(length)
+            body_end = body_start + self._content_length(length, headers)
             if body_end - start > self.limits.frame_bytes_max:
-                raise self._too_long_a_frame()
+                raise self._pass_over(headers, body_end + 1)
             if body_end >= size:
                 self._wait(start, body_end + 1 - start)
                 return None
@@ -183,11 +209,12 @@ class FrameParser:
                     "The body is not as long as its content-length",
                     f"After {length} bytes of body the frame must end with a NUL byte; leave content-length out"
                     " for bodies without NUL bytes.",
+                    receipt=headers.get("receipt"),
                 )
         else:
             body_end = data.find(b"\0", body_start)
             if (size if body_end < 0 else body_end) - start > self.limits.frame_bytes_max:
-                raise self._too_long_a_frame()
+                raise self._pass_over(headers, _UNTIL_NUL if body_end < 0 else body_end + 1)
             if body_end < 0:
                 self._wait(start, _UNTIL_NUL)
                 return None
@@ -238,6 +265,35 @@ class FrameParser:
         if dialect.trims:
             headers = {name: value.strip() for name, value in headers.items()}
         return command, headers, body_start
+
+    # ---- frames that are too long
+
+    def _pass_over(self, headers: Headers, end: int) -> ClientError:
+        """Why the next frame does not come out, which ends before ``end``, or with a NUL that has not come
+        (_UNTIL_NUL)."""
+        message = "The maximum frame length was exceeded"
+        limit = self.limits.frame_bytes_max
+        detail = f"A frame may have {limit} bytes at most (wireFormat.maxFrameSize of the connector)."
+        if not self.passes_over or end > PASSED_OVER_BYTES_MAX:
+            return ClientError(message, detail, receipt=headers.get("receipt"))
+        if 0 <= end <= len(self._data):
+            self.offset = end
+        else:
+            self._left = end if end == _UNTIL_NUL else end - len(self._data)
+            self._data = b""
+            self.offset = 0
+        return FrameTooLong(message, detail, headers)
+
+    def _passed_over(self, data: bytes) -> bytes:
+        """What of ``data`` comes behind a frame that is too long."""
+        end = data.find(b"\0") + 1 if self._left == _UNTIL_NUL else min(self._left, len(data))
+        if self._left > 0:
+            self._left -= end
+        elif end:
+            self._left = 0
+        else:
+            return b""
+        return data[end:]
 
     # ---- unfinished frames
 
@@ -304,17 +360,15 @@ class FrameParser:
                 f"A frame may have {self.limits.headers_max} headers at most.",
             )
 
-    def _content_length(self, text: str) -> int:
+    def _content_length(self, text: str, headers: Headers) -> int:
         if not (text.isascii() and text.isdigit()):
-            raise ClientError(f"Not a content-length: {text[:40]!r}", "It is the body's number of bytes, in digits.")
+            raise ClientError(
+                f"Not a content-length: {text[:40]!r}",
+                "It is the body's number of bytes, in digits.",
+                receipt=headers.get("receipt"),
+            )
         # The digits are counted first, for Python refuses to make a number of very many.
-        return int(text) if len(text) <= _LENGTH_DIGITS_MAX else self.limits.frame_bytes_max + 1
-
-    def _too_long_a_frame(self) -> ClientError:
-        return ClientError(
-            "The maximum frame length was exceeded",
-            f"A frame may have {self.limits.frame_bytes_max} bytes at most (wireFormat.maxFrameSize of the connector).",
-        )
+        return int(text) if len(text) <= _LENGTH_DIGITS_MAX else 10**_LENGTH_DIGITS_MAX
 
     def _no_colon(self, lines: list[str]) -> ClientError:
         line = next(line for line in lines[1:] if ":" not in line)

@@ -41,6 +41,7 @@ from tandemmq.broker.protocols.stomp.frames import (
     V12,
     Dialect,
     FrameParser,
+    FrameTooLong,
     Headers,
     Limits,
     missing,
@@ -167,7 +168,11 @@ class StompSession(Output):
                 parser.feed(data)
             ends = parser.offset + RECEIVED_BYTES_MAX
             while len(commands) < COMMANDS_MAX and parser.offset < ends:
-                frame = next_frame()
+                try:
+                    frame = next_frame()
+                except FrameTooLong as too_long:  # a name of its own: mypyc gives a name one type
+                    append(ProtocolFailure(too_long, too_long.transaction))
+                    continue
                 if frame is None:
                     self.unfinished_bytes = len(parser.partial)
                     return commands
@@ -192,7 +197,8 @@ class StompSession(Output):
                 headers = {}
             self.has_more = True
         except ClientError as error:
-            error.receipt = headers.get("receipt")
+            if error.receipt is None:
+                error.receipt = headers.get("receipt")
             append(ProtocolFailure(error))
             self.end()
         return commands
@@ -246,10 +252,13 @@ class StompSession(Output):
         dialect = DIALECTS[max(common)]
         kept = () if dialect.trims else _KEPT
         headers = {name: value if name in kept else value.strip() for name, value in headers.items()}
-        # STOMP 1.0 has no heart-beats; the connector's default and a client that asks for some get them all the same.
-        self._negotiate_heart_beats(headers.get("heart-beat", self.default_heart_beat))
+        # STOMP 1.0 has no heart-beats: a client that asks for some there, as webstomp does, sends none. The connector's
+        # default is for old clients, too.
+        asked = None if dialect is V10 else headers.get("heart-beat")
+        self._negotiate_heart_beats(self.default_heart_beat if asked is None else asked)
         self._dialect = self._parser.dialect = dialect
         self._parser.limits = self.limits
+        self._parser.passes_over = True
         self._handlers = _CONNECTED
         answers = {"receipt-id": headers.get("receipt"), "response-id": headers.get("request-id")}
         self._connected_headers = "".join(f"{name}:{value}\n" for name, value in answers.items() if value is not None)
@@ -532,8 +541,10 @@ class StompSession(Output):
         if not self.is_connected:
             # STOMP 1.2, Protocol Negotiation: the error names the versions that would have done.
             lines.append(f"version:{','.join(DIALECTS)}\n")
-        lines.append(f"content-length:{len(body)}\n\n")
-        self._write(b"%b%b\0\n" % ("".join(lines).encode("utf-8", "replace"), body))
+        # Only where the body needs it, as ActiveMQ: with it, stompit ends its Node process after a refused login.
+        if b"\0" in body:
+            lines.append(f"content-length:{len(body)}\n")
+        self._write(b"%b\n%b\0\n" % ("".join(lines).encode("utf-8", "replace"), body))
 
     def tell_brokers(self) -> None:
         """STOMP has no word for it."""

@@ -186,9 +186,7 @@ class FrameParser:
             self._is_text = opcode == TEXT
         self._message_bytes += length
         if self._message_bytes > self._message_bytes_max:
-            raise WebSocketError(
-                CloseCode.MESSAGE_TOO_BIG, f"A message has at most {self._message_bytes_max} bytes (maxFrameSize)"
-            )
+            raise WebSocketError(CloseCode.MESSAGE_TOO_BIG, f"A message has at most {self._message_bytes_max} bytes")
         self._left = length
         self._is_final = is_final
 

@@ -27,7 +27,7 @@ def binary_messages(parts: Parts) -> list[bytes | memoryview]:
 
 def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
     """A message for each frame and each heart-beat of a STOMP session's output, which are whole: the session says how
-    long each body is, unless it has none."""
+    long each body is, unless it has no NUL and is in one piece with its head."""
     made: list[bytes | memoryview] = []
     left = list(reversed(parts))
     while left:
@@ -42,9 +42,11 @@ def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
                 continue
             body = data.index(b"\n\n", start) + 2
             length = data.find(_CONTENT_LENGTH, start, body)
-            count = body - start + _END_BYTES
             if length >= 0:
-                count += int(data[length + len(_CONTENT_LENGTH) : data.index(b"\n", length + 1, body)])
+                end = body + int(data[length + len(_CONTENT_LENGTH) : data.index(b"\n", length + 1, body)])
+            else:
+                end = data.index(b"\0", body)
+            count = end + _END_BYTES - start
             frame: list[bytes | memoryview] = [data if count == size else data[start : start + count]]
             rest = count - (size - start)
             start += count

@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -53,12 +53,13 @@ class Request(NamedTuple):
     protocols: tuple[str, ...]
     key: str
 
-    def choose(self, known: Collection[str]) -> str | None:
-        """The first of its subprotocols that is known; None: it offers none. Refusal: none of them is."""
+    def choose(self, known: Sequence[str]) -> str | None:
+        """The first of those that are known, the best one first, that it offers; None: it offers none. Refusal: none of
+        them is. Several clients offer the oldest version first."""
         if not self.protocols:
             return None
-        for protocol in self.protocols:
-            if protocol in known:
+        for protocol in known:
+            if protocol in self.protocols:
                 return protocol
         raise Refusal(HTTPStatus.BAD_REQUEST, f"The subprotocols of this port are {', '.join(known)}.")
 

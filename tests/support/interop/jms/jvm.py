@@ -32,11 +32,12 @@ def class_path(classes: Path) -> str:
 
 
 class JmsError(Exception):
-    """What the client threw: `kind` is the simple name of its class, `code` that of an XAException."""
+    """What the client threw: `kind` is the simple name of its class, `package` that of the class, `code` that of an
+    XAException."""
 
     def __init__(self, error: Json) -> None:
         super().__init__(f"{error['class']}: {error['message']} {error['causes']}")
-        self.kind: str = error["class"].rpartition(".")[2]
+        self.package, _, self.kind = str(error["class"]).rpartition(".")
         self.text: str = error["message"]
         self.code: int | None = error.get("code")
         self.causes: list[str] = error["causes"]
@@ -54,11 +55,12 @@ class Later:
 
 
 class Jvm:
-    """One process; thread-safe is only that a `Later` may be waited for."""
+    """One process; thread-safe is only that a `Later` may be waited for. ``path``: in place of the installed client."""
 
-    def __init__(self, classes: Path) -> None:
+    def __init__(self, classes: Path, path: str = "") -> None:
+        path = path or class_path(classes)
         self._process = subprocess.Popen(
-            ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", class_path(classes), "Jms"],
+            ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, "Jms"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -30,10 +30,16 @@ XA = XaTransactionId(257, b"\1\2\3", b"\xff")
 GREETING = Greeting("b1", "ID:broker-1", "tcp://b1:61616", frame_bytes_max=1 << 20)
 
 
-def info(version: int = 12, *, inactivity_ms: int = 30_000, initial_delay_ms: int = 10_000) -> schema.WireFormatInfo:
+def info(
+    version: int = 12,
+    *,
+    inactivity_ms: int = 30_000,
+    initial_delay_ms: int = 10_000,
+    max_frame_size: int = (1 << 63) - 1,
+) -> schema.WireFormatInfo:
     """What a client says first."""
     return our_info(
-        max_frame_size=(1 << 63) - 1,
+        max_frame_size=max_frame_size,
         provider_version="5.17.2",
         version=version,
         inactivity_ms=inactivity_ms,
@@ -55,15 +61,15 @@ class Peer:
         """What the broker is asked to do when the client says this."""
         return list(self.session.receive(b"".join(map(self.wire.encode, commands))))
 
-    def shake_hands(self, version: int = 12) -> None:
+    def shake_hands(self, version: int = 12, **options: int) -> None:
         """The greetings of both sides; what the broker said is read."""
-        assert self.say(info(version)) == []
-        self.wire = WireFormat(min(version, 11))
+        assert self.say(info(version, **options)) == []
+        self.wire = WireFormat(min(version, 12))
         self.hear_all()
 
-    def connect(self, version: int = 12, *, failover_reconnect: bool = False) -> None:
+    def connect(self, version: int = 12, *, failover_reconnect: bool = False, **options: int) -> None:
         """Connected, with session 1."""
-        self.shake_hands(version)
+        self.shake_hands(version, **options)
         (command,) = self.say(
             schema.ConnectionInfo(1, True, ConnectionId(CONNECTION), "client-1", failover_reconnect=failover_reconnect),
             schema.SessionInfo(2, False, SessionId(CONNECTION, 1)),

@@ -67,6 +67,22 @@ def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harnes
     assert (client.bodies, sorted(other.bodies)) == (["c"], ["a", "b", "c"])
 
 
+@pytest.mark.parametrize("is_known_again", [False, True])
+def test_a_durable_subscription_without_local_keeps_nothing_of_its_client_id_while_it_is_away(harness, is_known_again):
+    """Jakarta Messaging 3.1, createDurableConsumer: of its own connection, and of later ones with its client id."""
+    client = harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d", no_local=True).turn()
+    client.unsubscribe("s").send("a", PRICES).send("b", PRICES, persistent=False).turn()
+    client.vanish()
+    if is_known_again:
+        harness.fail_over()
+    again = harness.client("me")
+    again.send("c", PRICES).send("d", PRICES, persistent=False).turn()
+    harness.client("you").send("theirs", PRICES).turn()
+    again.subscribe("s", PRICES, durable_name="d", no_local=True).turn()
+    assert again.bodies == ["theirs"]
+
+
 @pytest.mark.parametrize("bound", [{"topic_pending_messages": 2}, {"topic_pending_bytes": 10_000}], ids=str)
 def test_a_slow_subscriber_loses_its_oldest_messages_and_holds_back_nobody(make_harness, bound):
     harness = make_harness(**bound)
@@ -238,6 +254,14 @@ def test_a_prepared_send_reaches_subscribers_that_came_before_its_commit(harness
     for name in ("red", "blue"):
         client = harness.consumer("s", PRICES, durable_name="d", selector=f"colour = '{name}'", client_id=name).turn()
         assert client.bodies == [name]
+
+
+def test_a_prepared_send_is_not_for_a_later_subscription_without_local_of_its_client_id(harness):
+    other = harness.consumer("s", PRICES, durable_name="d", client_id="you").turn()
+    sender = harness.client("me").begin_branch().send("mine", PRICES, transaction=XA.key).prepare().turn()
+    sender.subscribe("s", PRICES, durable_name="d", no_local=True).turn()
+    sender.commit_branch().turn()
+    assert (sender.bodies, other.bodies, harness.stored()) == ([], ["mine"], 1)
 
 
 @pytest.mark.parametrize("fails_over", [False, True])

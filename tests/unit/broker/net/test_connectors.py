@@ -131,7 +131,7 @@ def test_a_websocket_has_the_bounds_of_its_connector_and_the_sites_of_its_table(
     options = found.websocket
     assert options is not None
     assert found.connections_max == 7
-    assert (options.message_bytes_max, options.handshake_seconds_max, options.ping_seconds) == (1 << 20, 2.0, 0.0)
+    assert (options.message_bytes_max, options.handshake_seconds_max, options.ping_seconds) == (1 << 31, 2.0, 0.0)
     assert set(options.subprotocols) >= {"v12.stomp", "v11.stomp", "v10.stomp", "stomp", None}
     assert options.origins.may("https://shop.example", "elsewhere.example")
     assert options.origins.may("http://mq.example.org", "mq.example.org:80")

@@ -44,12 +44,14 @@ def test_a_client_comes_and_goes(make, hooks, version, pieces):
     assert [(left.client_id, left.will, left.state) for left in hooks.left_] == [("me", None, None)]
 
 
-def test_connack_says_what_the_broker_takes(make):
-    wire = make(limits=MqttLimits(packet_bytes_max=5000, receive_maximum=17, topic_alias_maximum=3))
+@pytest.mark.parametrize(("limit", "told"), [(5000, 5000), (1 << 40, 5 + (1 << 28) - 1)])
+def test_connack_says_what_the_broker_takes(make, limit, told):
+    """As far as a packet has room to be longer."""
+    wire = make(limits=MqttLimits(packet_bytes_max=limit, receive_maximum=17, topic_alias_maximum=3))
 
     said = wire.connect().properties
 
-    assert (said.maximum_packet_size, said.receive_maximum, said.topic_alias_maximum) == (5000, 17, 3)
+    assert (said.maximum_packet_size, said.receive_maximum, said.topic_alias_maximum) == (told, 17, 3)
     assert said.assigned_client_id is None
     assert said.session_expiry is None
     assert said.server_keep_alive is None

@@ -37,12 +37,15 @@ from tandemmq.broker.protocols.openwire.types import (
     ProducerId,
     SessionId,
 )
+from tandemmq.broker.protocols.openwire.wireformat import properties_of
 from tandemmq.broker.protocols.session import RECEIVED_BYTES_MAX
 from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tests.support.protocols.commands import one
 from tests.support.protocols.openwire.peer import (
     CONNECTION,
     CONSUMER,
+    LOCAL,
     NOW,
     PRODUCER,
     QUEUE,
@@ -64,7 +67,7 @@ from tests.support.protocols.openwire.vectors import vectors
 def test_the_broker_greets_before_it_heard_anything_and_names_itself_as_soon_as_the_client_greeted() -> None:
     peer = Peer()
     assert peer.session.pending_bytes > 0
-    assert peer.hear(schema.WireFormatInfo).version == 11
+    assert peer.hear(schema.WireFormatInfo).version == 12
     assert peer.session.pending_bytes == 0
     assert peer.say(info()) == []
     heard = peer.hear(schema.BrokerInfo)
@@ -72,7 +75,7 @@ def test_the_broker_greets_before_it_heard_anything_and_names_itself_as_soon_as_
     assert (heard.fault_tolerant_configuration, heard.peer_broker_infos) == (False, ())
 
 
-@pytest.mark.parametrize(("theirs", "agreed"), [(12, 11), (11, 11), (10, 10), (6, 6), (1, 1)])
+@pytest.mark.parametrize(("theirs", "agreed"), [(13, 12), (12, 12), (11, 11), (10, 10), (6, 6), (1, 1)])
 def test_the_lower_version_is_spoken(theirs: int, agreed: int) -> None:
     peer = Peer()
     peer.shake_hands(theirs)
@@ -168,7 +171,7 @@ def test_others_may_have_their_turn_after_a_selector() -> None:
 
 
 OURS = [
-    vector.frames[0] for vector in vectors() if vector.version == 11 and not vector.is_tight and not vector.is_cached
+    vector.frames[0] for vector in vectors() if vector.version == 12 and not vector.is_tight and not vector.is_cached
 ]
 CHANGES = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4)
 
@@ -193,12 +196,83 @@ def test_whatever_bytes_come_receive_answers_with_commands(sample: bytes, change
     assert peer.hear_all() == ([] if ends and ends[-1] else [schema.KeepAliveInfo(0, False)])
 
 
-def test_a_frame_over_the_limit_is_refused_before_it_came() -> None:
-    peer = Peer(Greeting("b1", "ID:b", "tcp://b", frame_bytes_max=1000))
-    peer.connect()
-    failure = one(ProtocolFailure, peer.session.receive((1001).to_bytes(4, "big")))
+@pytest.mark.parametrize("version", [12, 9, 1])
+@pytest.mark.parametrize("transaction", [None, LOCAL, XA])
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_message_over_the_limit_is_refused_alone_with_its_transaction(
+    version: int, transaction: LocalTransactionId | XaTransactionId | None, is_awaited: bool
+) -> None:
+    peer = limited(version)
+    long = text(1, b"x" * 20_000, command_id=77, is_awaited=is_awaited, transaction=transaction)
+    failure = one(ProtocolFailure, peer.say(long, text(2)))
+    assert (failure.error.is_fatal, failure.error.kind) == (False, ErrorKind.RESOURCE)
+    assert "10000 are the most" in failure.error.message
+    assert failure.error.receipt == (77 if is_awaited else None)
+    assert failure.transaction == (None if transaction is None else transaction.key)
+    assert peer.session.has_more
+    assert one(Send, peer.session.receive(b"")).message.message_id == f"{PRODUCER}:2"
+
+
+def test_a_message_over_the_limit_opens_the_window_of_its_producer() -> None:
+    peer = limited(window=1 << 20)
+    failure = one(ProtocolFailure, peer.say(text(1, b"x" * 20_000)))
+    peer.session.fail(failure.error)
+    acknowledged, told = peer.hear_all()
+    assert isinstance(acknowledged, schema.ProducerAck)
+    assert acknowledged.size > 20_000
+    assert isinstance(told, schema.ConnectionError)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        STORED.encode(schema.ControlCommand(1, True, "x" * 20_000)),
+        STORED.encode(text(1, b"x" * 20_000, destination=QUEUE._replace(name="q" * 10_000))),
+    ],
+    ids=["no message", "a head without end"],
+)
+def test_any_other_frame_over_the_limit_ends_the_connection(frame: bytes) -> None:
+    failure = one(ProtocolFailure, limited().session.receive(frame))
     assert failure.error.is_fatal
-    assert "1000" in failure.error.message
+    assert "10000 are allowed" in failure.error.message
+
+
+def limited(version: int = 12, window: int = 0) -> Peer:
+    """A client of a connector that takes 10,000 bytes a frame."""
+    peer = Peer(Greeting("b1", "ID:b", "tcp://b", frame_bytes_max=10_000))
+    peer.connect(version)
+    peer.open(window=window)
+    return peer
+
+
+@pytest.mark.parametrize("version", [12, 9])
+def test_a_message_that_is_longer_than_its_consumer_takes_is_given_up(version: int) -> None:
+    peer = Peer()
+    peer.connect(version, max_frame_size=1_000)
+    peer.open()
+    short, long = [command.message for command in peer.say(text(1), text(2, b"x" * 1_000))]
+    woken: list[bool] = []
+    peer.session.set_wake(lambda: woken.append(True))
+    peer.deliver(1, long)
+    assert (peer.hear_all(), woken, peer.session.has_more) == ([], [True], True)
+    given_up = one(GiveUp, peer.session.receive(b""))
+    assert (given_up.first, given_up.tag, "1000 at most" in given_up.cause) == (1, 1, True)
+    peer.deliver(2, short)
+    peer.hear(schema.MessageDispatch)
+
+
+def test_a_message_that_the_broker_just_takes_is_short_enough_for_a_consumer() -> None:
+    """A Java client reads no frame that is longer than what either of them said."""
+    greeting = Greeting("b1", "ID:b", "tcp://b", frame_bytes_max=10_000)
+    peer = Peer(greeting)
+    said = peer.hear(schema.WireFormatInfo)
+    peer.connect()
+    peer.open()
+    least = len(STORED.encode(text(1, b"")))
+    message = one(Send, peer.say(text(1, b"x" * (10_000 + 4 - least)))).message
+    peer.deliver(1, message)
+    frame = peer.session.take()
+    assert 10_000 < len(frame) - 4 <= properties_of(said)["MaxFrameSize"]
 
 
 def test_a_damaged_message_ends_the_connection_with_the_reason() -> None:

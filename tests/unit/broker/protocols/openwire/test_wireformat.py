@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.protocols.openwire.codec import STORED
-from tandemmq.broker.protocols.openwire.errors import WireError
-from tandemmq.broker.protocols.openwire.frames import HANDSHAKE_BYTES_MAX, FrameCutter
+from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
+from tandemmq.broker.protocols.openwire.frames import HANDSHAKE_BYTES_MAX, HEAD_BYTES_MAX, FrameCutter
 from tandemmq.broker.protocols.openwire.schema import WireFormatInfo
 from tandemmq.broker.protocols.openwire.wireformat import (
     PROPERTIES_BYTES_MAX,
@@ -44,7 +44,7 @@ def peer(version: int = 12, **properties: Any) -> WireFormatInfo:
 
 
 def test_we_ask_for_what_the_journal_holds() -> None:
-    assert OURS.version == 11
+    assert OURS.version == 12
     data = OURS.marshalled_properties
     assert data is not None
     assert decode_properties(data) == {
@@ -79,7 +79,7 @@ def vector_info(name: str) -> WireFormatInfo:
 
 def test_with_a_java_client_we_speak_the_stored_form() -> None:
     agreed = negotiate(OURS, vector_info("WireFormatInfo"))
-    assert agreed == Agreement(11, False, False, False, 1024, LIMIT, 30_000, 10_000)
+    assert agreed == Agreement(12, False, False, False, 1024, LIMIT, 30_000, 10_000)
     assert agreed.wire_format().is_stored_form
 
 
@@ -118,12 +118,16 @@ def test_who_says_0_watches_for_no_silence_and_limits_no_frame(value: int) -> No
     assert agreed.max_frame_size == LIMIT
 
 
+def test_who_looks_at_no_size_is_sent_any() -> None:
+    assert negotiate(OURS, peer(MaxFrameSize=Long(1000), MaxFrameSizeEnabled=False)).max_frame_size == (1 << 63) - 1
+
+
 def test_no_cache_size_means_the_one_of_java() -> None:
     assert negotiate(peer(**EAGER), peer(**EAGER | {"CacheSize": 0})).cache_size == 16383
 
 
 def test_later_versions_are_accepted_and_too_early_ones_refused() -> None:
-    assert negotiate(OURS, peer(99)).version == 11
+    assert negotiate(OURS, peer(99)).version == 12
     for version in (0, -1):
         with pytest.raises(WireError, match=f"there is no OpenWire {version}"):
             negotiate(OURS, peer(version))
@@ -151,7 +155,7 @@ def test_properties_that_are_no_map_are_refused() -> None:
 
 
 def test_properties_that_we_do_not_know_are_no_matter() -> None:
-    assert negotiate(OURS, peer(Unheard=3, MaxFrameSizeEnabled=True)).version == 11
+    assert negotiate(OURS, peer(Unheard=3, MaxFrameSizeEnabled=True)).version == 12
 
 
 # ---- frames out of a stream: cut anyhow, the same; sizes judged before anything is kept
@@ -214,6 +218,27 @@ def test_a_size_that_breaks_the_limit_is_refused_as_soon_as_it_is_there(size: in
     assert cut(cutter, pieces[:-1]) == []
     with pytest.raises(WireError, match=rf"a frame of {size} bytes; 1 to {HANDSHAKE_BYTES_MAX} are allowed"):
         cut(cutter, pieces[-1:])
+
+
+@pytest.mark.parametrize("size", [21, HEAD_BYTES_MAX - 4, HEAD_BYTES_MAX - 3, 3 * HEAD_BYTES_MAX])
+@pytest.mark.parametrize("piece", [1, 7, 5_000, 1 << 20])
+def test_a_frame_beyond_the_limit_is_passed_over_and_its_head_is_given(size: int, piece: int) -> None:
+    before, long, behind = framed(b"a"), framed(b"x" * size), framed(b"b")
+    stream = before + long + long + behind
+    cutter = FrameCutter(20)
+    cutter.passes_over = True
+    came: list[bytes | tuple[int, bytes]] = []
+    for start in range(0, len(stream), piece):
+        cutter.feed(stream[start : start + piece])
+        frame: bytes | None = b""
+        while frame is not None:
+            try:
+                frame = cutter.next_frame()
+                came += [] if frame is None else [frame]
+            except FrameTooLong as error:
+                came.append((error.size, error.head))
+        assert cutter.pending_bytes <= HEAD_BYTES_MAX
+    assert came == [before, *[(size, long[:HEAD_BYTES_MAX])] * 2, behind]
 
 
 def test_the_limit_may_be_raised_between_two_frames_of_one_piece() -> None:

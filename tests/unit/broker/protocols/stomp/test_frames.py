@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.core.commands import ClientError
-from tandemmq.broker.protocols.stomp.frames import V10, V11, V12, Dialect, Frame, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.frames import V10, V11, V12, Dialect, Frame, FrameParser, FrameTooLong, Limits
 
 SMALL = Limits(command_bytes_max=16, header_line_bytes_max=32, headers_max=3, head_bytes_max=60, frame_bytes_max=200)
 
@@ -109,6 +109,35 @@ def test_a_mistake_is_named(cut, dialect: Dialect, data: bytes, message: str) ->
     assert message in caught.value.message
     assert caught.value.is_fatal
     assert caught.value.detail
+
+
+@pytest.mark.parametrize("cut", [lambda data: [data], single_bytes], ids=["whole", "byte by byte"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SEND\nreceipt:r\ncontent-length:201\n\n%b\0" % bytes(201),
+        b"SEND\nreceipt:r\n\n%b\0" % (b"x" * 300),
+        b"ACK\nreceipt:r\ncontent-length:1\n\n%b\0" % (b"x" * 300),
+    ],
+    ids=["content-length", "to NUL", "content-length means nothing"],
+)
+def test_a_frame_that_is_too_long_is_passed_over(cut, data: bytes) -> None:
+    parser = FrameParser(SMALL)
+    parser.dialect = V12
+    parser.passes_over = True
+    came: list[object] = []
+    for piece in cut(data * 2 + b"\nA\n\n\0"):
+        parser.feed(piece)
+        frame: object = ()
+        while frame is not None:
+            try:
+                frame = parser.next_frame()
+                came += [] if frame is None else [frame]
+            except FrameTooLong as error:
+                came.append((error.message, error.is_fatal, error.receipt))
+        assert len(parser.partial) <= 201
+    told = "The maximum frame length was exceeded", False, "r"
+    assert came == [told, told, ("A", {}, b"")]
 
 
 @pytest.mark.parametrize("cut", [lambda data: [data], single_bytes], ids=["whole", "byte by byte"])

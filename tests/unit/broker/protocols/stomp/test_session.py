@@ -327,6 +327,9 @@ FAILURES: list[tuple[str, tuple[str, ...], bytes, str]] = [
     ("ACK without message-id", ALL[:2], frame("ACK", "subscription:0", "receipt:r"), "lacks the header message-id"),
     ("ACK without subscription", ("1.1",), frame("ACK", "message-id:0", "receipt:r"), "lacks the header subscription"),
     ("BEGIN without transaction", ALL, frame("BEGIN", "receipt:r"), "BEGIN lacks the header transaction"),
+    ("a body beyond its content-length", ALL, send("content-length:1", "receipt:r", body=b"ab"), "not as long as its"),
+    ("a content-length in words", ALL, send("content-length:x", "receipt:r", body=b"ab"), "Not a content-length"),
+    ("a length without end", ALL, send(f"content-length:{1 << 32}", "receipt:r"), "The maximum frame length"),
 ]
 
 
@@ -369,6 +372,24 @@ def test_a_failure_is_told_and_nothing_after_it_counts(version: str, data: bytes
     assert session.receive(b"SEND\ndestination:/queue/a\n\nx\0") == []
 
 
+@pytest.mark.parametrize("length", [(), ("content-length:2000",)])
+def test_a_frame_over_the_limit_is_refused_alone_with_its_transaction(length: tuple[str, ...]) -> None:
+    session = new_session(Limits(frame_bytes_max=1_000))
+    one(Connect, session.receive(frame("CONNECT")))
+    long = send("receipt:r", "transaction:t", *length, body=b"x" * 2_000)
+    failure, understood = session.receive(long + send(body=b"x"))
+    assert isinstance(failure, ProtocolFailure)
+    assert (failure.error.is_fatal, failure.error.receipt, failure.transaction) == (False, "r", "t")
+    assert "1000 bytes" in failure.error.detail
+    assert isinstance(understood, Send)
+
+
+def test_a_frame_over_the_limit_before_connect_is_the_end() -> None:
+    session = new_session(Limits(frame_bytes_max=1_000))
+    failure = one(ProtocolFailure, session.receive(frame("CONNECT", body=b"x" * 2_000) + frame("CONNECT")))
+    assert failure.error.is_fatal
+
+
 class TestConnect:
     @pytest.mark.parametrize(
         ("accepted", "version"),
@@ -406,7 +427,10 @@ class TestConnect:
         ("headers", "connectors", "intervals"),
         [
             (("accept-version:1.2", "heart-beat:1,1"), "0,0", (500, 1)),  # no more often than the broker can
-            (("heart-beat:1000,2000",), "0,0", (2000, 1000)),
+            (("accept-version:1.1", "heart-beat:1000,2000"), "0,0", (2000, 1000)),
+            (("accept-version:1.0", "heart-beat:1000,2000"), "0,0", (0, 0)),  # it has none
+            (("heart-beat:often",), "0,0", (0, 0)),
+            (("heart-beat:1000,2000",), "3000,4000", (4000, 3000)),
             ((), "3000,4000", (4000, 3000)),
         ],
     )
@@ -679,12 +703,15 @@ class TestWords:
         session.receipt(send.receipt or "")
         assert session.take() == b"RECEIPT\nreceipt-id:r\\c\\n1\n\n\0\n"
 
-    def test_an_error_says_what_is_wrong_and_what_to_do(self) -> None:
+    @pytest.mark.parametrize(
+        ("detail", "length"), [("Do this instead.", b""), ("Do this\0instead.", b"content-length:27\n")]
+    )
+    def test_an_error_says_what_is_wrong_and_what_to_do(self, detail: str, length: bytes) -> None:
         session = connected_session("1.2")
-        session.fail(ClientError("no: never", "Do this instead.", receipt="7"))
+        session.fail(ClientError("no: never", detail, receipt="7"))
         assert session.take() == (
-            b"ERROR\nmessage:no\\c never\ncontent-type:text/plain\nreceipt-id:7\ncontent-length:27\n\n"
-            b"no: never\nDo this instead.\n\0\n"
+            b"ERROR\nmessage:no\\c never\ncontent-type:text/plain\nreceipt-id:7\n%b\nno: never\n%b\n\0\n"
+            % (length, detail.encode())
         )
 
     def test_words_come_in_order_and_are_counted_until_taken(self) -> None:

@@ -59,14 +59,15 @@ def test_a_request_may_come_in_pieces_with_something_behind_it(cuts: list[int], 
     assert parser.rest == behind
 
 
-def test_the_first_subprotocol_that_is_known_is_taken() -> None:
+def test_the_highest_version_that_is_offered_is_taken() -> None:
     known = ["v12.stomp", "v11.stomp", "mqtt"]
     found = RequestParser().feed(
-        request(more="Sec-WebSocket-Protocol: x, mqtt\r\nSec-WebSocket-Protocol: v12.stomp\r\n")
+        request(more="Sec-WebSocket-Protocol: x, v11.stomp\r\nSec-WebSocket-Protocol: v12.stomp\r\n")
     )
     assert found is not None
-    assert found.protocols == ("x", "mqtt", "v12.stomp")
-    assert found.choose(known) == "mqtt"
+    assert found.protocols == ("x", "v11.stomp", "v12.stomp")
+    assert found.choose(known) == "v12.stomp"
+    assert found._replace(protocols=("x", "mqtt")).choose(known) == "mqtt"
     assert found._replace(protocols=()).choose(known) is None
     with pytest.raises(Refusal, match="BAD_REQUEST"):
         found._replace(protocols=("wamp",)).choose(known)
