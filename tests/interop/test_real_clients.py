@@ -1,0 +1,30 @@
+"""Real, unmodified clients through a kill -9 of the master; `make clients` runs all of them, three kills each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.interop import real_clients
+from tests.support.interop.checkouts import run_by_hand
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture(params=real_clients.IN_CI)
+def client(request: pytest.FixtureRequest, require_service: Callable[[object, str], None]) -> real_clients.Client:
+    found = real_clients.CLIENTS[request.param]
+    if found.tool == "go" and not shutil.which("go"):  # Debian's is too old
+        run_by_hand(f"make clients CLIENTS={found.name}")
+    require_service(shutil.which(found.tool), f"{found.tool} is not installed")
+    return found
+
+
+@pytest.mark.timeout(600)  # where it is not built yet, its packages are downloaded
+def test_a_real_client_loses_nothing_when_the_master_is_killed(client: real_clients.Client, tmp_path: Path) -> None:
+    build = real_clients.built(client, real_clients.directory_of_builds())
+    books = real_clients.play(client, build, tmp_path, kills=1)
+    assert not books.problems(client)
