@@ -5,13 +5,15 @@ import jakarta.jms.TextMessage;
 
 import org.springframework.boot.CommandLineRunner;
 import org.springframework.boot.SpringApplication;
-import org.springframework.boot.autoconfigure.SpringBootApplication;
+import org.springframework.boot.SpringBootConfiguration;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.context.annotation.Bean;
 import org.springframework.jms.annotation.JmsListener;
 import org.springframework.jms.core.JmsTemplate;
 
 /** Spring Boot over a pair of brokers: JmsTemplate, a transacted JmsListener, and the pool of pooled-jms. */
-@SpringBootApplication
+@SpringBootConfiguration // SpringBootApplication, less the scan, which wants a package
+@EnableAutoConfiguration
 public class Spring {
     private static final long PAUSE_MS = 1;
 

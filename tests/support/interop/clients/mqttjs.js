@@ -20,6 +20,7 @@ const servers = addresses.split(',').map((address) => {
 const own = process.env.CERTIFICATE && readFileSync(process.env.CERTIFICATE);
 const client = mqtt.connect({
   servers,
+  protocol: servers[0].protocol,
   protocolVersion: Number(version),
   clientId: `mqttjs-${version}`,
   clean: false,
