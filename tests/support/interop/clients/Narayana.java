@@ -1,6 +1,7 @@
 import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
+import java.sql.SQLException;
 
 import javax.sql.XAConnection;
 import javax.transaction.xa.XAResource;
@@ -115,7 +116,7 @@ public final class Narayana {
         broker.start();
         XASession session = broker.createXASession();
         MessageConsumer consumer = session.createConsumer(session.createQueue(queue));
-        XAConnection rows = database.getXAConnection();
+        Rows rows = new Rows();
         while (true) {
             try {
                 MANAGER.begin();
@@ -125,7 +126,7 @@ public final class Narayana {
                     MANAGER.rollback();
                     continue;
                 }
-                take(message, rows);
+                rows.add(message);
                 MANAGER.commit();
             } catch (Exception problem) {
                 note(problem);
@@ -136,18 +137,22 @@ public final class Narayana {
         }
     }
 
-    /** A row for the message, in the present transaction. */
-    static void take(TextMessage message, XAConnection rows) throws Exception {
-        MANAGER.getTransaction().enlistResource(rows.getXAResource());
-        try (Connection connection = rows.getConnection();
-                PreparedStatement insert = connection.prepareStatement("insert into books (number) values (?)")) {
+    /** A connection of H2: its handle stays open, since closing it ends the branch. */
+    static final class Rows {
+        private final XAConnection connection;
+        private final PreparedStatement insert;
+
+        Rows() throws SQLException {
+            connection = database.getXAConnection();
+            insert = connection.getConnection().prepareStatement("insert into books (number) values (?)");
+        }
+
+        /** A row for the message, in the present transaction. */
+        void add(TextMessage message) throws Exception {
+            MANAGER.getTransaction().enlistResource(connection.getXAResource());
             insert.setInt(1, Integer.parseInt(message.getText()));
             insert.execute();
         }
-    }
-
-    static XAConnection rows() throws Exception {
-        return database.getXAConnection();
     }
 
     static void note(Exception problem) {
