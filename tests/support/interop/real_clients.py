@@ -134,12 +134,12 @@ CLIENTS: Final[Mapping[str, Client]] = {
             before=f"{TRUST} CERTIFICATE={{tls}}/client.pem",
         ),
         Client(
-            "chromium", f"Debian, {STOMPJS}", "ws", ("page.html", "stompjs.js", "chromium.py"),
+            "chromium", "stompjs 7.5.0", "ws", ("page.html", "stompjs.js", "chromium.py"),
             (f"npm install --silent --no-fund --no-audit --prefix . {STOMPJS}",),
             f"{sys.executable} {{build}}/chromium.py",
         ),
         go("autopaho", "v0.23.0", "github.com/eclipse/paho.golang/autopaho"),
-        go("paho-go", "v1.5.1", "github.com/eclipse/paho.mqtt.golang"),
+        go("paho-go", "v1.5.1", "github.com/eclipse/paho.mqtt.golang", is_once=False),
         Client(
             "rumqttc", "0.25.0", "mqtt", ("Cargo.toml", "rumqttc.rs"), ("cargo build --quiet",),
             "{build}/target/debug/client", is_once=False,
@@ -375,9 +375,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.ci and options.build:
         chosen.append(ACTIVEMQ_6)
     is_good = True
-    print(f"{'client':14} {'version':24} {'kills':>5} {' '.join(f'{name:>9}' for name in COLUMNS)}")
+    print(f"{'client':16} {'version':18} {'kills':>5} {' '.join(f'{name:>9}' for name in COLUMNS)}")
     for client in chosen:
-        said = f"{client.name:14} {client.version:24}"
+        said = f"{client.name:16} {client.version:18}"
         try:
             build = built(client, directory_of_builds())
             if options.build:

@@ -47,7 +47,7 @@ func main() {
 		if err != nil {
 			panic(err)
 		}
-		write(line{"received": number})
+		write(line{"received": number, "id": strconv.Itoa(int(message.MessageID()))})
 	})
 	client := mqtt.NewClient(options)
 	if token := client.Connect(); token.Wait() && token.Error() != nil {
