@@ -11,8 +11,6 @@ import pytest
 from tests.support.interop import real_clients
 from tests.support.interop.checkouts import run_by_hand
 
-pytestmark = pytest.mark.service
-
 
 @pytest.fixture(params=real_clients.IN_CI)
 def client(request: pytest.FixtureRequest, require_service: Callable[[object, str], None]) -> real_clients.Client:
@@ -23,8 +21,25 @@ def client(request: pytest.FixtureRequest, require_service: Callable[[object, st
     return found
 
 
+@pytest.mark.service
 @pytest.mark.timeout(600)  # where it is not built yet, its packages are downloaded
 def test_a_real_client_loses_nothing_when_the_master_is_killed(client: real_clients.Client, tmp_path: Path) -> None:
     build = real_clients.built(client, real_clients.directory_of_builds())
     books = real_clients.play(client, build, tmp_path, kills=1)
     assert not books.problems(client)
+
+
+def test_the_books_find_what_is_lost_and_what_is_doubled() -> None:
+    books = real_clients.Books()
+    for number in (1, 2, 3, 4):
+        books.add(f'{{"sent": {number}}}')
+    for line in (
+        '{"confirmed": 1}', '{"received": 1, "id": "a"}', '{"received": 1, "id": "a"}',
+        '{"confirmed": 2}', '{"received": 2, "id": "b"}', '{"received": 2, "id": "c"}',
+        '{"confirmed": 3}',
+        '{"received": 4}', '{"received": 4}',
+    ):  # fmt: skip
+        books.add(line)
+    assert (books.sent, books.lost, books.doubled, books.again) == (4, [3], [2, 4], 1)
+    assert len(books.problems(real_clients.CLIENTS["mqttjs-5"])) == 2
+    assert len(books.problems(real_clients.CLIENTS["rumqttc"])) == 1
