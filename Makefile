@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup check test affected test-all lists repeat bench run prove docs
+.PHONY: help setup check test affected test-all lists repeat bench run prove clients docs
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ prove: ## the long proofs in full: hundreds of kills under load, every image a p
 	TANDEMMQ_PROVE=full $(BIN)/pytest --services -m prove -s --timeout 7200
 	TANDEMMQ_PROVE=full $(BIN)/pytest --services tests/interop/jms tests/contract/locker -s --timeout 7200
 	$(BIN)/python -m tests.affected --judge 20
+
+CLIENTS ?=
+clients: ## real clients, each through three kills of the master: all, or make clients CLIENTS="stompjs-ws camel-4"
+	$(BIN)/python -m tests.support.interop.real_clients $(CLIENTS)
 
 SITE ?= /tmp/tandemmq-site
 docs: ## the pages as a site in $SITE (/tmp/tandemmq-site), with all links checked

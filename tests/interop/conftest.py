@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.interop.java_programs import compiled, program
+from tests.support.interop.java_programs import DEBIAN, Release, activemq_6, compiled, program
 from tests.support.interop.jms.jvm import SOURCES, Jvm, class_path
 from tests.support.interop.scripted import Script
 from tests.support.interop.scripted import compiled as compiled_script
@@ -18,10 +18,18 @@ Owner = dict[str, Any]
 ActiveMQ = Callable[..., list[Owner]]
 
 
+@pytest.fixture(scope="session", params=["5.17", "6.3.1"])
+def release(request: pytest.FixtureRequest, require_service: Callable[[object, str], None]) -> Release:
+    """The ActiveMQ that a test over a directory meets: Debian's, and the newest."""
+    return DEBIAN if request.param == "5.17" else activemq_6(require_service)
+
+
 @pytest.fixture(scope="session")
-def activemq(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> ActiveMQ:
+def activemq(
+    require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory, release: Release
+) -> ActiveMQ:
     """`activemq("produce" | "dump" | "consume", directory)`: the lines that Tandem.java prints, decoded."""
-    tandem = program(require_service, tmp_path_factory.mktemp("classes"), "Tandem")
+    tandem = program(require_service, tmp_path_factory.mktemp("classes"), "Tandem", release)
 
     def run(verb: str, directory: Path, *options: str) -> list[Owner]:
         return [json.loads(line) for line in tandem(verb, str(directory), *options).splitlines()]
@@ -30,9 +38,11 @@ def activemq(require_service: Callable[[object, str], None], tmp_path_factory: p
 
 
 @pytest.fixture(scope="session")
-def script(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Script:
+def script(
+    require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory, release: Release
+) -> Script:
     """`script(step, step, ...)` runs one life of ActiveMQ (java/Script.java)."""
-    return compiled_script(require_service, tmp_path_factory.mktemp("classes"))
+    return compiled_script(require_service, tmp_path_factory.mktemp("classes"), release)
 
 
 @pytest.fixture(scope="session")

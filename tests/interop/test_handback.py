@@ -45,6 +45,7 @@ from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
 from tests.interop.conftest import ActiveMQ, held_in
 from tests.support.acceptance.broker_process import wait_until
+from tests.support.interop.java_programs import Release
 from tests.support.interop.jms.jvm import Jvm
 from tests.support.interop.jms.peers import TandemMQ
 from tests.support.interop.scripted import Script, compiled
@@ -327,8 +328,10 @@ def test_activemq_reads_how_often_messages_were_delivered(
 
 
 @pytest.fixture(scope="module")
-def script(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Script:
-    return compiled(require_service, tmp_path_factory.mktemp("script"))
+def script(
+    require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory, release: Release
+) -> Script:
+    return compiled(require_service, tmp_path_factory.mktemp("script"), release)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tandemmq.store.records.transactions import LocalTransactionId
 from tandemmq.store.several.filters import FilteredStore
 from tandemmq.store.several.layout import stores_in
 from tandemmq.store.tools.check_several import check_all
-from tests.support.interop.java_programs import program
+from tests.support.interop.java_programs import Release, program
 from tests.support.store.several_harness import REST, TWO, A, B, SeveralTerm
 
 pytestmark = [pytest.mark.service, pytest.mark.promise("several-stores-are-atomic")]
@@ -27,9 +27,11 @@ MKahaDB = Callable[..., Held]
 
 
 @pytest.fixture(scope="session")
-def mkahadb(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> MKahaDB:
+def mkahadb(
+    require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory, release: Release
+) -> MKahaDB:
     """`mkahadb("produce" | "consume", directory)`: what Several.java prints."""
-    several = program(require_service, tmp_path_factory.mktemp("classes"), "Several")
+    several = program(require_service, tmp_path_factory.mktemp("classes"), "Several", release)
 
     def drive(verb: str, directory: Path, *options: str) -> Held:
         found: Held = json.loads(several(verb, str(directory), *options).strip() or "{}")

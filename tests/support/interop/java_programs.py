@@ -1,11 +1,15 @@
-"""Programs in Java beside the libraries of an installed ActiveMQ: compiled once, and run with what they read."""
+"""Programs in Java beside the libraries of an ActiveMQ: compiled once, and run with what they read."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from tests.support.interop import real_clients
 
 LIBRARIES = Path("/usr/share/activemq/lib")
 SOURCES = Path(__file__).parent / "java"
@@ -26,15 +30,42 @@ _POM = """\
 Program = Callable[..., str]
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """An ActiveMQ: its jars as an entry of the class path, and the package that its JMS has."""
+
+    path: str
+    package: str
+
+
+DEBIAN: Final = Release(f"{LIBRARIES}/*", "javax.jms")
+
+
+def activemq_6(require_service: Callable[[object, str], None]) -> Release:
+    """6.3.1, from Maven. Without Maven the test is skipped, or fails."""
+    require_service(shutil.which("mvn"), "mvn is not installed: Debian's package maven")
+    directory = real_clients.built(real_clients.ACTIVEMQ_6, real_clients.directory_of_builds())
+    return Release(f"{directory}/lib/*", "jakarta.jms")
+
+
 def compiled(
-    require_service: Callable[[object, str], None], directory: Path, *sources: Path, path: str = f"{LIBRARIES}/*"
+    require_service: Callable[[object, str], None],
+    directory: Path,
+    *sources: Path,
+    path: str = "",
+    release: Release = DEBIAN,
 ) -> None:
     """The classes of ``sources``, in ``directory``. Without a JDK or ActiveMQ the test is skipped, or fails."""
     require_service(shutil.which("java") and shutil.which("javac"), "no JDK: java and javac are not in the path")
-    for jar in ("activemq-client.jar", "activemq-kahadb-store.jar"):
-        require_service((LIBRARIES / jar).exists(), f"no ActiveMQ: {LIBRARIES} has no {jar}")
-    options = ["-J-XX:TieredStopAtLevel=1", "-nowarn", "-encoding", "UTF-8", "-cp", path, "-d", str(directory)]
-    _run(["javac", *options, *map(str, sources)], "", COMPILE_SECONDS_MAX)
+    if release == DEBIAN:
+        for jar in ("activemq-client.jar", "activemq-kahadb-store.jar"):
+            require_service((LIBRARIES / jar).exists(), f"no ActiveMQ: {LIBRARIES} has no {jar}")
+    copies = []
+    for source in sources:
+        copies.append(directory / source.name)
+        copies[-1].write_text(source.read_text().replace(DEBIAN.package, release.package))
+    options = ["-J-XX:TieredStopAtLevel=1", "-nowarn", "-encoding", "UTF-8", "-cp", path or release.path]
+    _run(["javac", *options, "-d", str(directory), *map(str, copies)], "", COMPILE_SECONDS_MAX)
 
 
 def compiled_for_jakarta(require_service: Callable[[object, str], None], directory: Path, *sources: Path) -> str:
@@ -54,13 +85,13 @@ def compiled_for_jakarta(require_service: Callable[[object, str], None], directo
 
 
 def program(
-    require_service: Callable[[object, str], None], directory: Path, name: str, *, optional: bool = False
+    require_service: Callable[[object, str], None], directory: Path, name: str, release: Release = DEBIAN
 ) -> Program:
-    """java/``name``.java; ``optional``: with the libraries of ActiveMQ's directory of that name."""
-    compiled(require_service, directory, SOURCES / f"{name}.java")
-    path = f"{directory}:{LIBRARIES}/*" + (f":{LIBRARIES}/optional/*" if optional else "")
+    """java/``name``.java, over ``release``."""
+    compiled(require_service, directory, SOURCES / f"{name}.java", release=release)
 
     def run(*arguments: str, text: str = "") -> str:
+        path = f"{directory}:{release.path}"
         command: Sequence[str] = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", path, name, *arguments]
         return _run(command, text, JAVA_SECONDS_MAX)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.interop.java_programs import program
+from tests.support.interop.java_programs import DEBIAN, Release, program
 from tests.support.store.takeover_harness import Held
 
 Step = dict[str, Any]
@@ -24,9 +24,9 @@ class Answers(NamedTuple):
 Script = Callable[..., Answers]
 
 
-def compiled(require_service: Callable[[object, str], None], directory: Path) -> Script:
+def compiled(require_service: Callable[[object, str], None], directory: Path, release: Release = DEBIAN) -> Script:
     """`script(step, step, ...)` runs one life of ActiveMQ."""
-    run = program(require_service, directory, "Script")
+    run = program(require_service, directory, "Script", release)
 
     def script(*steps: Step) -> Answers:
         output = run(text="".join(json.dumps(step) + "\n" for step in steps))

@@ -1,0 +1,398 @@
+"""Real, unmodified clients over a pair of brokers whose master is killed, with books of what they sent and received.
+
+    python -m tests.support.interop.real_clients                       all of them, three kills each: `make clients`
+    python -m tests.support.interop.real_clients stompjs-ws camel-4    these
+    python -m tests.support.interop.real_clients --build autopaho      install and compile only
+
+A program of clients/ sends numbers and receives them, as the documentation of its client teaches. Its arguments are the
+addresses of both brokers, separated by commas, and the destination. It sends until its standard input ends. A line of
+its standard output is a JSON object:
+
+    {"sent": 7}                      before the first attempt
+    {"confirmed": 7}                 the client reports that the broker has the message
+    {"received": 7, "id": "..."}     before the acknowledgement; the id of the message if the protocol has one
+    {"done": true}                   its input has ended, and nothing waits for a confirmation
+    {"note": "..."}                  an error that the client reports
+
+What is installed and compiled stays in the directory that TANDEMMQ_CLIENTS names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import rmtree, which
+from typing import Final
+
+from tandemmq.bench.peers.ports import free_port
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
+from tests.support.security.authority import Authority
+
+PROGRAMS: Final = Path(__file__).with_name("clients")
+DIRECTORY: Final = "TANDEMMQ_CLIENTS"
+KILLS: Final = 3
+#: So many messages are confirmed and received before each kill and after the last one.
+MESSAGES: Final = 300
+SECONDS_MAX: Final = 120.0
+QUEUE: Final = "/queue/clients"
+#: By the scheme of a client's addresses: the connector of the broker, and the destination as the client names it. Where
+#: a connector needs a certificate of the client, {tls} has it.
+CONNECTORS: Final[Mapping[str, tuple[str, str]]] = {
+    "stomp": ("stomp://127.0.0.1:{port}", QUEUE),
+    "ws": ("ws://127.0.0.1:{port}", QUEUE),
+    "wss": ("wss://127.0.0.1:{port}", QUEUE),
+    "mqtt": ("mqtt://127.0.0.1:{port}", "clients/numbers"),
+    "mqtts": ("mqtt+ssl://127.0.0.1:{port}?needClientAuth=true", "clients/numbers"),
+    "tcp": ("tcp://127.0.0.1:{port}", "clients"),
+    "ssl": ("ssl://127.0.0.1:{port}?needClientAuth=true", "clients"),
+}
+PASSWORD: Final = "secret"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """``sources`` are files of clients/; the commands of ``build`` run in a directory that has copies of them, which
+    ``run`` names {build}; {tls} has root.pem, client.pem, client.p12 and trust.p12. ``scheme``: of its addresses.
+    Unless ``is_once``, a message may be stored twice."""
+
+    name: str
+    version: str
+    scheme: str
+    sources: tuple[str, ...]
+    build: tuple[str, ...]
+    run: str
+    is_once: bool = True
+    replaced: tuple[str, str] = ("", "")
+
+    @property
+    def tool(self) -> str:
+        """The program that installs it."""
+        return self.build[0].split()[0]
+
+
+def node(
+    name: str, version: str, scheme: str, program: str, *packages: str, arguments: str = "", before: str = ""
+) -> Client:
+    install = f"npm install --silent --no-fund --no-audit --prefix . {' '.join(packages)}"
+    return Client(name, version, scheme, (program,), (install,), f"{before} node {{build}}/{program} {arguments}")
+
+
+def go(name: str, version: str, package: str, *, is_once: bool = True) -> Client:
+    program = f"{name}.go"
+    commands = ("go mod init clients", f"go get {package}@{version}", "go build -mod=mod -o client .")
+    return Client(name, version.removeprefix("v"), "mqtt", (program,), commands, "{build}/client", is_once)
+
+
+def java(
+    name: str,
+    version: str,
+    profile: str,
+    *programs: str,
+    scheme: str = "tcp",
+    settings: str = "",
+    options: str = "",
+    replaced: tuple[str, str] = ("", ""),
+) -> Client:
+    """The last of the programs is the one that runs."""
+    copy = f"mvn -q -B -P {profile} {settings} dependency:copy-dependencies -DoutputDirectory=lib"
+    files = tuple(f"{each}.java" for each in programs)
+    build = (copy, f"javac -nowarn -encoding UTF-8 -cp lib/* -d classes {' '.join(files)}")
+    usual = "-Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp {build}/classes:{build}/lib/*"
+    run = f"java {usual} {options} {programs[-1]}"
+    return Client(name, version, scheme, ("pom.xml", *files), build, run, replaced=replaced)
+
+
+STOMPJS: Final = "@stomp/stompjs@7.5.0"
+MQTTJS: Final = "mqtt@5.16.0"
+TRUST: Final = "env NODE_EXTRA_CA_CERTS={tls}/root.pem"
+JAVA_TLS: Final = " ".join(
+    f"-Djavax.net.ssl.{store}Store={{tls}}/{file}.p12 -Djavax.net.ssl.{store}StorePassword={PASSWORD}"
+    for store, file in (("trust", "trust"), ("key", "client"))
+)
+CLIENTS: Final[Mapping[str, Client]] = {
+    client.name: client
+    for client in (
+        node("stompjs-tcp", "7.5.0", "stomp", "stompjs.js", STOMPJS, "@stomp/tcp-wrapper@1.0.1"),
+        node("stompjs-ws", "7.5.0", "ws", "stompjs.js", STOMPJS, "ws@8.23.0"),
+        node("stompjs-wss", "7.5.0", "wss", "stompjs.js", STOMPJS, "ws@8.23.0", before=TRUST),
+        node("stompit", "1.0.0", "stomp", "stompit.js", "stompit@1.0.0"),
+        node("webstomp", "1.2.6", "ws", "webstomp.js", "webstomp-client@1.2.6", "ws@8.23.0"),
+        node("mqttjs-3.1.1", "5.16.0", "mqtt", "mqttjs.js", MQTTJS, arguments="4"),
+        node("mqttjs-5", "5.16.0", "mqtt", "mqttjs.js", MQTTJS, arguments="5"),
+        node(
+            "mqttjs-5-tls", "5.16.0", "mqtts", "mqttjs.js", MQTTJS, arguments="5",
+            before=f"{TRUST} CERTIFICATE={{tls}}/client.pem",
+        ),
+        Client(
+            "chromium", "stompjs 7.5.0", "ws", ("page.html", "stompjs.js", "chromium.py"),
+            (f"npm install --silent --no-fund --no-audit --prefix . {STOMPJS}",),
+            f"{sys.executable} {{build}}/chromium.py",
+        ),
+        go("autopaho", "v0.23.0", "github.com/eclipse/paho.golang/autopaho"),
+        go("paho-go", "v1.5.1", "github.com/eclipse/paho.mqtt.golang", is_once=False),
+        Client(
+            "rumqttc", "0.25.0", "mqtt", ("Cargo.toml", "rumqttc.rs"), ("cargo build --quiet",),
+            "{build}/target/debug/client", is_once=False,
+        ),
+        java(
+            "activemq-5.17", "5.17.6", "jms", "Jms", settings="-Dactivemq=5.17.6", replaced=("jakarta.jms", "javax.jms")
+        ),
+        java("activemq-6.3", "6.3.1", "jms", "Jms", settings="-Dactivemq=6.3.1"),
+        java(
+            "activemq-6.3-tls", "6.3.1", "jms", "Jms", scheme="ssl", settings="-Dactivemq=6.3.1", options=JAVA_TLS
+        ),
+        java("spring-3.5", "3.5.7", "spring", "Spring", settings="-Dboot=3.5.7"),
+        java("spring-4.0", "4.0.7", "spring", "Spring", settings="-Dboot=4.0.7"),
+        java("camel-4", "4.22.0", "camel", "Camel"),
+        java("narayana", "7.3.3", "narayana", "Narayana"),
+        java("jca", "activemq-ra 6.3.1", "jca", "Narayana", "Jca"),
+    )
+}  # fmt: skip
+IN_CI: Final = ("stompjs-ws", "mqttjs-5", "autopaho", "activemq-6.3")
+#: Not a client: the libraries of the broker, for tests/interop.
+ACTIVEMQ_6: Final = Client(
+    "activemq-6.3-broker", "6.3.1", "", ("pom.xml",),
+    ("mvn -q -B -P broker dependency:copy-dependencies -DoutputDirectory=lib",), "",
+)  # fmt: skip
+
+
+class BuildFailed(Exception):
+    """The command, and what it printed."""
+
+
+def directory_of_builds() -> Path:
+    return Path(os.environ.get(DIRECTORY) or Path(tempfile.gettempdir(), "tandemmq-clients"))
+
+
+def built(client: Client, root: Path) -> Path:
+    """The directory below ``root`` where the program of ``client`` is installed. Raises BuildFailed."""
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / f"{client.name}.lock", "w") as lock:  # tests beside this one may want the same
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _built(client, root / client.name)
+
+
+def _built(client: Client, directory: Path) -> Path:
+    texts = {name: (PROGRAMS / name).read_text().replace(*client.replaced) for name in client.sources}
+    recipe = repr((client.build, texts))
+    stamp = directory / "built"
+    if stamp.exists() and stamp.read_text() == recipe:
+        return directory
+    rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    for name, text in texts.items():
+        (directory / name).write_text(text)
+    for command in client.build:
+        done = subprocess.run(
+            shlex.split(command),
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BuildFailed(f"{command}\n{done.stdout[-4000:]}")
+    stamp.write_text(recipe)
+    return directory
+
+
+@dataclass(slots=True)
+class Books:
+    """What a program wrote; ``received``: for each number the ids of the messages, in the order in which they came."""
+
+    sent: int = 0
+    confirmed: set[int] = field(default_factory=set)
+    received: dict[int, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    is_done: bool = False
+
+    def add(self, line: str) -> None:
+        match json.loads(line):
+            case {"sent": int()}:
+                self.sent += 1
+            case {"confirmed": int(number)}:
+                self.confirmed.add(number)
+            case {"received": int(number), **others}:
+                ids = self.received.setdefault(number, [])
+                ids.append(str(others.get("id") or f"delivery {len(ids)}"))
+            case {"done": True}:
+                self.is_done = True
+            case {"note": str(text)}:
+                self.notes.append(text)
+            case other:
+                raise ValueError(f"no line of the books: {other}")
+
+    @property
+    def lost(self) -> list[int]:
+        """Confirmed, and never received."""
+        return sorted(self.confirmed - self.received.keys())
+
+    @property
+    def doubled(self) -> list[int]:
+        """Received as two messages; over MQTT, which has no ids, received twice."""
+        return sorted(number for number, ids in self.received.items() if len(set(ids)) > 1)
+
+    @property
+    def again(self) -> int:
+        """So many deliveries repeated a message that had been delivered."""
+        return sum(len(ids) - len(set(ids)) for ids in self.received.values())
+
+    def problems(self, client: Client) -> list[str]:
+        found = [f"{len(self.lost)} lost: {self.lost[:10]}"] if self.lost else []
+        if client.is_once and self.doubled:
+            found.append(f"{len(self.doubled)} doubled: {self.doubled[:10]}")
+        return found
+
+
+class Program:
+    """The program of a client while it runs, and its books."""
+
+    def __init__(self, client: Client, build: Path, addresses: str, directory: Path) -> None:
+        self.books = Books()
+        self._errors = directory / "errors"
+        run = client.run.format(build=build, tls=directory)
+        command = [*shlex.split(run), addresses, CONNECTORS[client.scheme][1]]
+        with open(self._errors, "w") as errors:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=directory
+            )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def goes_on(self) -> None:
+        """Return when MESSAGES more are confirmed, and as many received."""
+        confirmed, received = len(self.books.confirmed), len(self.books.received)
+
+        def went_on() -> bool:
+            more = len(self.books.confirmed) - confirmed, len(self.books.received) - received
+            return min(more) >= MESSAGES
+
+        self._wait(went_on, f"{MESSAGES} more messages are confirmed and received")
+
+    def finish(self) -> None:
+        """Return when everything that was sent is confirmed, and everything confirmed received."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._wait(lambda: self.books.is_done, "nothing waits for a confirmation")
+        self._wait(lambda: not self.books.lost, "all confirmed messages are received")
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        def is_so() -> bool:
+            code = self._process.poll()
+            assert code is None, f"the program ended with {code}: {self._errors.read_text()[-4000:]}"
+            return condition()
+
+        try:
+            wait_until(is_so, what, SECONDS_MAX)
+        except AssertionError as error:
+            said = [*self.books.notes[-5:], self._errors.read_text()[-2000:]]
+            raise AssertionError("\n".join([str(error), line_of(self.books), *said])) from None
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):  # some libraries greet on standard output
+                self.books.add(line)
+
+
+def pair(scheme: str, directory: Path) -> tuple[list[BrokerProcess], list[int]]:
+    """Two brokers over one directory, and the ports of their only connectors."""
+    uri, _ = CONNECTORS[scheme]
+    encryption = ""
+    if scheme in ("ssl", "mqtts", "wss"):
+        authority = Authority(directory, "root")
+        encryption = f'[tls]\ncertificate = "{authority.certificate("broker")}"\nca = "{authority.root}"\n'
+        own, password = authority.certificate("client"), f"pass:{PASSWORD}"
+        authority.openssl("pkcs12", "-export", "-in", str(own), "-passout", password, "-out", f"{directory}/client.p12")
+    if scheme == "ssl":
+        trust = f"keytool -importcert -noprompt -file root.pem -keystore trust.p12 -storepass {PASSWORD}"
+        subprocess.run(shlex.split(trust), cwd=directory, capture_output=True, check=True)
+    brokers, ports = [], []
+    for name in "ab":
+        ports.append(free_port())
+        settings = directory / f"{name}.toml"
+        settings.write_text(f'[[connectors]]\nuri = "{uri.format(port=ports[-1])}"\n{encryption}')
+        brokers.append(BrokerProcess(directory / "data", name, "--config", str(settings)))
+        brokers[-1].leaves_stomp_to_settings = True
+    return brokers, ports
+
+
+def play(client: Client, build: Path, directory: Path, kills: int = KILLS) -> Books:
+    """The books of the client over so many kills of the master. Raises AssertionError when it does not go on."""
+    brokers, ports = pair(client.scheme, directory)
+    with serving(*brokers) as (master, standby):
+        program = Program(client, build, ",".join(f"{client.scheme}://127.0.0.1:{port}" for port in ports), directory)
+        try:
+            program.goes_on()
+            for _ in range(kills):
+                master.kill()
+                standby.wait_role("master")
+                program.goes_on()
+                master.start()
+                master.wait_role("standby")
+                master, standby = standby, master
+            program.finish()
+        finally:
+            program.end()
+    return program.books
+
+
+COLUMNS: Final = ("sent", "confirmed", "received", "lost", "doubled", "again")
+
+
+def line_of(books: Books) -> str:
+    counts = (books.sent, len(books.confirmed), len(books.received), len(books.lost), len(books.doubled), books.again)
+    return " ".join(f"{count:>9}" for count in counts)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="real_clients", description="Real clients, and kills of the master.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CLIENTS)}; all of them without one")
+    parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--build", action="store_true", help="install and compile only")
+    parser.add_argument("--ci", action="store_true", help="those that CI runs, as far as their tools are installed")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.names) - CLIENTS.keys():
+        parser.error(f"no client {', '.join(sorted(unknown))}")
+    in_ci = [name for name in IN_CI if which(CLIENTS[name].tool)] if options.ci else []
+    chosen = [CLIENTS[name] for name in (*options.names, *in_ci) or CLIENTS]
+    if options.ci and options.build:
+        chosen.append(ACTIVEMQ_6)
+    is_good = True
+    print(f"{'client':16} {'version':18} {'kills':>5} {' '.join(f'{name:>9}' for name in COLUMNS)}")
+    for client in chosen:
+        said = f"{client.name:16} {client.version:18}"
+        try:
+            build = built(client, directory_of_builds())
+            if options.build:
+                print(said, "is built", flush=True)
+                continue
+            with tempfile.TemporaryDirectory(prefix="tandemmq-client-") as directory:
+                books = play(client, build, Path(directory), options.kills)
+            problems = books.problems(client)
+            print(said, f"{options.kills:>5}", line_of(books), *problems, flush=True)
+        except (AssertionError, BuildFailed) as error:
+            problems = [str(error)]
+            print(said, f"FAILED: {error}", flush=True)
+        is_good = is_good and not problems
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
