@@ -299,6 +299,8 @@ class Connection:
                 transport.resume_reading()
         else:
             transport.close()
+        if self._close_timer is not None:  # of await_hang_up: it would hold this connection after its end
+            self._close_timer.cancel()
         self._close_timer = self._loop.call_later(self._limits.close_seconds_max, transport.abort)
         self._loop.call_soon(self._tell_closed)
 

@@ -301,6 +301,27 @@ async def test_who_says_nothing_more_still_hears_the_answers(bench: Any) -> None
     await bench.until(lambda: not bench.server.connections)
 
 
+async def test_no_timer_holds_a_connection_that_ended_after_a_half_close(bench: Any) -> None:
+    client, connection = await bench.served()
+    timers: list[asyncio.TimerHandle] = []
+    loop = connection._loop
+
+    class Recorded:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(loop, name)
+
+        def call_later(self, seconds: float, function: Callable[[], object]) -> asyncio.TimerHandle:
+            timers.append(loop.call_later(seconds, function))
+            return timers[-1]
+
+    connection._loop = Recorded()
+    client.writer.write_eof()
+    await client.rest()
+    await bench.until(lambda: not bench.server.connections)
+    assert timers
+    assert all(timer.cancelled() for timer in timers)
+
+
 async def test_a_sign_of_life_is_not_said_at_half_its_interval(bench: Any) -> None:
     client = await bench.client()
     await client.say(b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:0,1000\n\n\0")
