@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.broker.protocols.mqtt.packets import PacketType
+from tandemmq.broker.protocols.mqtt import answers
+from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Connect, Packet, PacketType, Publish, Version
+from tandemmq.broker.protocols.mqtt.parser import PacketParser
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import WAIT_SECONDS_MAX
 from tests.support.acceptance.kill_rounds import Group, kill_of_the_master, play
@@ -75,6 +77,38 @@ async def test_sessions_go_on_at_the_standby(group: Group, version: str) -> None
     clients.check(kills)
     report = check(str(group.data))
     assert report.is_clean, report.problems
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_publisher_of_qos_2_remembers_pubrec_when_it_fails_to_connect(version: str) -> None:
+    """A broker ends behind PUBREL, the next one before CONNACK. A PUBLISH at the third is a second message to it."""
+    last: list[Packet] = []
+    connects = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connects
+        parser = PacketParser(1_000)
+        while data := await reader.read(1_000):
+            parser.feed(data)
+            while (packet := parser.next_packet()) is not None:
+                connects += isinstance(packet, Connect)
+                if connects == 3:
+                    last.append(packet)
+                if isinstance(packet, Connect) and connects != 2:
+                    writer.write(answers.connack(packet.version, session_present=connects > 1))
+                elif isinstance(packet, Publish):
+                    clients.is_over.set()
+                    writer.write(answers.acknowledgement(Version.V3_1_1, PacketType.PUBREC, packet.packet_id))
+                elif isinstance(packet, Acknowledgement) and connects == 3:
+                    writer.write(answers.acknowledgement(Version.V3_1_1, PacketType.PUBCOMP, packet.packet_id))
+                else:
+                    writer.close()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        clients = Clients(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", version)
+        await asyncio.to_thread(clients.publish_once)
+    assert [type(each) for each in last[:2]] == [Connect, Acknowledgement]
 
 
 def test_what_a_killed_master_sent_with_qos_1_comes_again_with_dup(group: Group) -> None:

@@ -45,6 +45,18 @@ async def next_of(messages: AsyncIterator[aiomqtt.Message], seconds: float = SIL
     return None
 
 
+class Publisher(paho.Client):
+    """Paho's client without a defect of version 2.2, which forgets PUBREC when an attempt to connect fails: at the next
+    attempt it takes a message whose PUBREL is to be sent again for one that was never sent."""
+
+    def reconnect(self) -> paho.MQTTErrorCode:
+        """As Paho's, which each attempt to connect goes through."""
+        for message in self._out_messages.values():
+            if message.state == paho.mqtt_ms_resend_pubrel:
+                message.state = paho.mqtt_ms_wait_for_pubcomp
+        return super().reconnect()
+
+
 class Clients:
     """What they published and received, by QoS."""
 
@@ -84,15 +96,15 @@ class Clients:
                     is_confirmed = True
 
     def publish_once(self) -> None:
-        """QoS 2, until it is over. By paho itself: where aiomqtt fails to connect, paho forgets what PUBREC said."""
+        """QoS 2, until it is over."""
         options: dict[str, Any] = {} if self._version == "5.0" else {"clean_session": False}
-        client = paho.Client(
+        client = Publisher(
             CallbackAPIVersion.VERSION2, "publisher-2", protocol=VERSIONS[self._version].value, **options
         )
         came, lost = threading.Event(), threading.Event()
         confirmed: queue.SimpleQueue[int] = queue.SimpleQueue()
         client.on_connect = lambda *_: came.set()
-        client.on_disconnect = lambda *_: lost.set()
+        client.on_disconnect = lambda *_: (lost.set(), came.set())
         client.on_publish = lambda _client, _data, number, _reason, _properties: confirmed.put(number)
         connect: dict[str, Any] = {}
         if self._version == "5.0":
@@ -103,7 +115,10 @@ class Clients:
             host, port = wait_until(self._master, "somebody listens")
             came.clear()
             lost.clear()
-            client.connect(host, port, **connect)
+            try:
+                client.connect(host, port, **connect)
+            except OSError:
+                continue
             client.loop_start()
             self.connects += 1
             assert came.wait(WAIT_SECONDS_MAX)
