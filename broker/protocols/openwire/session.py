@@ -24,6 +24,7 @@ from tandemmq.broker.core.commands import (
     ErrorKind,
     GiveUp,
     ProtocolFailure,
+    Pull,
     Receipt,
     Send,
     Subscribe,
@@ -97,7 +98,7 @@ class OpenWireSession(Output):
     _is_over: bool = field(default=False, init=False)
     _now: int = field(default=0, init=False)
     # Deliveries that this client cannot be shown, for the next ``receive``, which they ask for.
-    _refused: list[GiveUp] = field(default_factory=list, init=False)
+    _refused: list[GiveUp | Pull] = field(default_factory=list, init=False)
     has_more: bool = field(default=False, init=False)
     # Whether the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
     is_connected: bool = field(default=False, init=False)
@@ -263,7 +264,8 @@ class OpenWireSession(Output):
         if head.is_response_required:
             receipt = head.command_id
         elif producer is not None and producer.has_window:
-            receipt = Window(producer.id, error.size)  # which is some bytes more than the producer counted
+            # Not less than the producer counts, or its window would close for good: the head counts beside the content.
+            receipt = Window(producer.id, MESSAGE_SIZE_MIN + error.size)
         refused = refusal(
             f"A message of {error.size} bytes is too long: {error.limit} are the most",
             "That is wireFormat.maxFrameSize of the connector.",
@@ -341,6 +343,8 @@ class OpenWireSession(Output):
                 self._write(frame)
         except (WireError, Unencodable) as error:
             self._refused.append(GiveUp(subscription_id, tag, tag, f"OpenWire has no room for it: {error}"))
+            if consumer.pull_ms is not None:  # its client waits for another message
+                self._refused.append(Pull(subscription_id, consumer.pull_ms))
             if not self._is_over:
                 self.has_more = True
                 self.wake()
