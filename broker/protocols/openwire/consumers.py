@@ -11,7 +11,7 @@ from itertools import islice
 
 from tandemmq.broker.protocols.openwire.types import ConsumerId
 from tandemmq.store.records import loose
-from tandemmq.store.records.message import Destination, Message
+from tandemmq.store.records.message import BodyKind, Destination, Message
 
 # RemoveInfo.LAST_DELIVERED_UNKNOWN: it is unknown what the application saw.
 LAST_DELIVERED_UNKNOWN = -2
@@ -187,3 +187,12 @@ def _sequence(message: Message) -> int:
 def subscription_id(consumer_id: ConsumerId) -> str:
     """The name of a consumer within its connection."""
     return f"{consumer_id.session_id}:{consumer_id.value}"
+
+
+def first_of_group(nested: memoryview) -> memoryview:
+    """The message with its last field set, jMSXGroupFirstForConsumer. A blob, with more behind it, stays as it is."""
+    if nested[0] == BodyKind.BLOB:
+        return nested
+    changed = bytearray(nested)
+    changed[-1] = 1
+    return memoryview(changed)

@@ -29,7 +29,7 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.protocols.openwire import consumers, schema
 from tandemmq.broker.protocols.openwire.codec import STORED
 from tandemmq.broker.protocols.openwire.handshake import Greeting
-from tandemmq.broker.protocols.openwire.session import MESSAGE_SIZE_MIN, Window
+from tandemmq.broker.protocols.openwire.sends import MESSAGE_SIZE_MIN, Window
 from tandemmq.broker.protocols.openwire.types import (
     BrokerId,
     ConnectionId,
