@@ -282,6 +282,6 @@ class Owner:
     subscription_name: str | None = None
     _: KW_ONLY
     selector: str | None = None
-    no_local: bool = False
+    no_local: bool | None = False  # None: as SubscriptionInfo has it
     pattern: str | None = None
     user: str | None = None

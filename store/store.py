@@ -475,7 +475,7 @@ def owners_of(state: State) -> list[Owner]:
             o.client_id,
             o.subscription_name,
             selector=None if o.terms is None else o.terms.selector,
-            no_local=o.terms is not None and o.terms.no_local,
+            no_local=False if o.terms is None else o.terms.no_local,
             pattern=None if o.terms is None else o.terms.pattern,
             user=None if o.terms is None else o.terms.user,
         )

@@ -210,10 +210,14 @@ class Clients(Part):
         session = client.session
         tell(client.connection, session.fail, error)
         is_fatal = error.is_fatal and (not session.survives_errors or isinstance(command, Connect | ProtocolFailure))
-        if is_fatal or (self._settings.stomp_strict_errors and not session.survives_errors):
+        is_end = is_fatal or (self._settings.stomp_strict_errors and not session.survives_errors)
+        # A frame that is too long: its client may have sent it without waiting, and may not listen.
+        if is_end or (isinstance(command, ProtocolFailure) and error.kind is ErrorKind.RESOURCE):
             kind = f"{type(command).__name__} {error.kind.name} {client.principal.name}"
-            text = f"{client.connection!r} hung up on: {error.message[:_LOGGED_CHARACTERS_MAX]}"
+            done = "hung up on" if is_end else "was refused"
+            text = f"{client.connection!r} {done}: {error.message[:_LOGGED_CHARACTERS_MAX]}"
             self._limited.warning(type(session).__name__, kind, text, level=logging.INFO)
+        if is_end:
             self.hang_up(client)
 
     # ---- the beginning

@@ -69,6 +69,8 @@ class DurableSubscriptions(Part):
         durable = self._destinations.durables.get(key)
         if durable is not None:
             self.check_is_its(client, durable)
+            if durable.no_local is None:
+                durable.no_local = command.no_local  # which cannot be a change (TopicRegion.hasDurableSubChanged)
             if durable.terms == asked.terms:
                 return durable
             # As JMS wants it: under the same name begins another one.
@@ -394,7 +396,7 @@ def _record(durable: DurableSubscriber, topic: Destination, *, is_retroactive: b
         durable.client_id,
         durable.name,
         durable.selector_text,
-        durable.no_local,
+        bool(durable.no_local),
         is_retroactive,
         subscribed=durable.subscribed,
     )

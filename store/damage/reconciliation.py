@@ -121,7 +121,7 @@ class _Comparison:
                     owner.client_id,
                     owner.subscription_name,
                     selector,
-                    no_local,
+                    bool(no_local),
                     subscribed=owner.destination._replace(name=pattern or owner.destination.name),
                 )
                 self._reconciliation.payloads.append(with_user_hint(subscription, user))

@@ -28,14 +28,15 @@ class AckType(IntEnum):
 
 
 class SubscriptionInfo(NamedTuple):
-    """Who asked for a durable subscription, and to what. ``subscribed_destination`` may hold wildcards."""
+    """Who asked for a durable subscription, and to what. ``subscribed_destination`` may hold wildcards. ``no_local``
+    None: it is not known, for the version of OpenWire is older than 11."""
 
     client_id: str
     destination: Destination
     name: str
     selector: str | None = None
     subscribed_destination: Destination | None = None
-    no_local: bool = False
+    no_local: bool | None = False
 
 
 class MessageAck(NamedTuple):
@@ -60,7 +61,7 @@ def encode_subscription_info(info: SubscriptionInfo) -> bytes:
         loose.string(info.selector),
         loose.string(info.name),
         loose.destination(info.subscribed_destination or info.destination),
-        b"\1" if info.no_local else b"\0",
+        b"" if info.no_local is None else b"\1" if info.no_local else b"\0",
     )
 
 
@@ -77,7 +78,7 @@ def decode_subscription_info(data: bytes) -> SubscriptionInfo:
         subscribed: Destination | None = None
         if position < end:
             subscribed, position = loose.read_destination(data, position)
-        no_local = position < end and data[position] != 0
+        no_local = data[position] != 0 if position < end else None
         if destination is None or end - position > 1:
             raise RecordDamaged("an OpenWire SubscriptionInfo has no destination, or bytes follow it")
         return SubscriptionInfo(client_id, destination, name, selector, subscribed, no_local)

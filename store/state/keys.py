@@ -95,7 +95,7 @@ class Terms(NamedTuple):
     """On which terms somebody subscribed: what the journal's record of a durable subscription says beside its name."""
 
     selector: str | None
-    no_local: bool
+    no_local: bool | None  # None: as SubscriptionInfo has it
     # It is of every topic that matches, and has a record of each. None: of one topic.
     pattern: str | None = None
     # Its user; None: it has no user yet.

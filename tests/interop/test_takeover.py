@@ -277,6 +277,7 @@ def deliverable(held: Held, expected: Held) -> Held:
 
 @pytest.mark.parametrize("ending", ["halted", "stopped"])
 @pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.usefixtures("release")  # a fixture with parameters, which is asked for by name only below
 def test_all_that_activemq_would_deliver_is_there_in_its_order(
     request: pytest.FixtureRequest, tmp_path: Path, ending: str, has_index: bool
 ) -> None:

@@ -23,13 +23,14 @@ from tandemmq.store.records.message import Destination
 class DurableSubscriber:
     """One name of one client id. ``subscribed`` is the destination as the client named it; ``topics`` are the topics
     and patterns that it names, ``parts`` its queue of each topic. ``record``: the number in the store of its record of
-    ``names.PATTERNS``; None: it has none."""
+    ``names.PATTERNS``; None: it has none. ``no_local`` None: it is not known, for its record is older than OpenWire 11;
+    its next consumer says it."""
 
     client_id: str
     name: str
     subscribed: Destination
     selector_text: str | None
-    no_local: bool
+    no_local: bool | None
     parts: dict[Destination, DurableSubscription] = field(default_factory=dict, init=False)
     record: int | None = field(default=None, init=False)
     user: str | None = field(default=None, init=False)  # whose it is; None: nobody was there for it yet
@@ -53,7 +54,7 @@ class DurableSubscriber:
     def is_no_local(self) -> bool:
         """Whether it never takes what its client id sends. MQTT's No Local may change, and nothing that has gathered is
         lost by it (MQTT-3.8.4-4): there each consumer says anew what holds from then on."""
-        return self.no_local and not self.name.startswith(names.MQTT_GATHERING)
+        return bool(self.no_local) and not self.name.startswith(names.MQTT_GATHERING)
 
     @property
     def consumer(self) -> Subscription | None:

@@ -11,7 +11,7 @@ from itertools import islice
 
 from tandemmq.broker.protocols.openwire.types import ConsumerId
 from tandemmq.store.records import loose
-from tandemmq.store.records.message import Destination, Message
+from tandemmq.store.records.message import BodyKind, Destination, Message
 
 # RemoveInfo.LAST_DELIVERED_UNKNOWN: it is unknown what the application saw.
 LAST_DELIVERED_UNKNOWN = -2
@@ -30,7 +30,8 @@ class Consumer:
     ``is_lenient``: a topic's plain subscriber or a browser, whose acknowledgements only count (TopicSubscription,
     QueueBrowserSubscription). ``has_groups``: a consumer of queues, which give it whole groups. ``is_restored``:
     its client had it before a failover, and may acknowledge what another connection gave it. ``dispatched`` counts all
-    deliveries ever. ``wire_id`` is its id as a client writes it, as object of the loose encoding.
+    deliveries ever. ``pull_ms`` is how long its last MessagePull waits; None: there was none. ``wire_id`` is its id as
+    a client writes it, as object of the loose encoding.
     """
 
     consumer_id: ConsumerId
@@ -40,6 +41,7 @@ class Consumer:
     is_restored: bool = False
     id: str = field(init=False)
     dispatched: int = field(default=0, init=False)
+    pull_ms: int | None = field(default=None, init=False)
     _groups: dict[str, None] = field(default_factory=dict, init=False)  # the least recently begun first
     wire_id: bytes = field(init=False)
     _start: bytes = field(init=False)
@@ -185,3 +187,12 @@ def _sequence(message: Message) -> int:
 def subscription_id(consumer_id: ConsumerId) -> str:
     """The name of a consumer within its connection."""
     return f"{consumer_id.session_id}:{consumer_id.value}"
+
+
+def first_of_group(nested: memoryview) -> memoryview:
+    """The message with its last field set, jMSXGroupFirstForConsumer. A blob, with more behind it, stays as it is."""
+    if nested[0] == BodyKind.BLOB:
+        return nested
+    changed = bytearray(nested)
+    changed[-1] = 1
+    return memoryview(changed)

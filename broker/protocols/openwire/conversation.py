@@ -354,6 +354,7 @@ class Conversation:
         consumer = self._consumer(command.consumer_id)
         if consumer is None:
             raise _unknown("Consumer", command.consumer_id)
+        consumer.pull_ms = command.timeout
         return [Pull(consumer.id, command.timeout, receipt)]
 
     def _consumer_control(self, command: schema.ConsumerControl, receipt: int | None) -> list[Command]:

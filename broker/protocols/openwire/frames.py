@@ -75,6 +75,7 @@ class FrameCutter:
         else:
             self._wanted = _PREFIX
         self._gather(left)
+        self._let_go()
         return None
 
     def _finish(self) -> bytes | None:
@@ -119,11 +120,17 @@ class FrameCutter:
         self._position += count
         self._left -= count
         if self._left:
+            self._let_go()
             return None
         self._left = -1
         self._wanted = _PREFIX
         self._pieces.clear()
         return self.next_frame()
+
+    def _let_go(self) -> None:
+        """The chunk is used up. It may be much longer than what is kept of it, and all that is counted."""
+        self._chunk = b""
+        self._position = 0
 
     def _gather(self, length: int) -> None:
         """Moves the next bytes of the chunk to the pieces."""
@@ -133,7 +140,7 @@ class FrameCutter:
         piece = memoryview(self._chunk)[start : self._position]
         self._gathered += length
         last = self._pieces[-1] if self._pieces else None
-        if length >= _PIECE_BYTES_MIN:
+        if length >= _PIECE_BYTES_MIN and 2 * length >= len(self._chunk):  # a piece keeps its whole chunk
             self._pieces.append(piece)
         elif type(last) is bytearray and len(last) < _PIECE_BYTES_MIN:
             last += piece

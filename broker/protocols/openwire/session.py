@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from tandemmq.broker.core.commands import (
     AckMode,
@@ -21,41 +21,31 @@ from tandemmq.broker.core.commands import (
     Command,
     Connect,
     Disconnect,
-    ErrorKind,
     GiveUp,
     ProtocolFailure,
-    Receipt,
-    Send,
+    Pull,
     Subscribe,
-    refusal,
 )
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat, message_of, stored_frame
-from tandemmq.broker.protocols.openwire.consumers import Consumer
+from tandemmq.broker.protocols.openwire.consumers import Consumer, first_of_group
 from tandemmq.broker.protocols.openwire.conversation import Conversation, Pending
 from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
 from tandemmq.broker.protocols.openwire.faults import throwable_of
 from tandemmq.broker.protocols.openwire.frames import FrameCutter
 from tandemmq.broker.protocols.openwire.handshake import Greeting, Terms
-from tandemmq.broker.protocols.openwire.heads import read_head
-from tandemmq.broker.protocols.openwire.types import ConnectionId, ProducerId
+from tandemmq.broker.protocols.openwire.sends import Window, refusal_of, send_of
+from tandemmq.broker.protocols.openwire.types import ConnectionId
 from tandemmq.broker.protocols.output import Output
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.errors import RecordDamaged, Unencodable
-from tandemmq.store.records.frames import accept_frame, frame_of, nested_message
+from tandemmq.store.records.frames import frame_of, nested_message
 from tandemmq.store.records.loose import MESSAGE_ACK
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.transactions import XaTransactionId
 
-# An id stands in one value of the store's index.
-_ID_BYTES_MAX = 1000
-_ID_SHOWN_MAX = 200
-
 XA_OK = 0
 XA_RDONLY = 3
-
-# Message.getSize: what a message counts in a producer's window, beside its content and properties.
-MESSAGE_SIZE_MIN = 1024
 
 _SIZE = struct.Struct(">i")
 _COUNTER = struct.Struct(">i")
@@ -66,13 +56,6 @@ _RESPONSE_TYPE = 30
 # The data types of messages; plain numbers, for each frame is compared with them.
 _MESSAGE_MIN, _MESSAGE_MAX = int(BodyKind.NONE), int(BodyKind.BLOB)
 _KEEP_ALIVE = schema.KeepAliveInfo()
-
-
-class Window(NamedTuple):
-    """The receipt of a message that its producer does not wait for, but counts (ProducerInfo.windowSize)."""
-
-    producer_id: ProducerId
-    size: int
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -97,7 +80,7 @@ class OpenWireSession(Output):
     _is_over: bool = field(default=False, init=False)
     _now: int = field(default=0, init=False)
     # Deliveries that this client cannot be shown, for the next ``receive``, which they ask for.
-    _refused: list[GiveUp] = field(default_factory=list, init=False)
+    _refused: list[GiveUp | Pull] = field(default_factory=list, init=False)
     has_more: bool = field(default=False, init=False)
     # Whether the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
     is_connected: bool = field(default=False, init=False)
@@ -161,7 +144,7 @@ class OpenWireSession(Output):
                 taken += len(frame)
                 kind = frame[4] if self._is_stored_form else 0
                 if _MESSAGE_MIN <= kind <= _MESSAGE_MAX:
-                    commands.append(self._send(frame))
+                    commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
                 elif kind == MESSAGE_ACK and (ack := self._conversation.single_ack(frame)) is not None:
                     commands.append(ack)
                 else:
@@ -198,7 +181,8 @@ class OpenWireSession(Output):
             self._keep_alive(command)
             return
         if isinstance(command, schema.WireMessage):
-            commands.append(self._send(stored_frame(command)))
+            frame = stored_frame(command)
+            commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
             return
         receipt = command.command_id if command.response_required else None
         try:
@@ -222,55 +206,13 @@ class OpenWireSession(Output):
         else:
             self._respond(receipt)
 
-    def _send(self, frame: bytes) -> Send | ProtocolFailure:
-        """A message in the store's form."""
-        accepted = accept_frame(frame, next(self.sequences), self._now)
-        message, producer_id = accepted.message, accepted.producer_id
-        transaction = None if accepted.transaction is None else accepted.transaction.key
-        producer = None if producer_id is None else self._conversation.producers.get(producer_id)
-        id = message.message_id
-        is_own = id.rpartition(":")[0] == producer_id
-        if producer is None or not is_own or len(id) > _ID_BYTES_MAX or not (id.isascii() or _is_kept(id)):
-            if producer is None:
-                reason = f"its producer {str(producer_id)[:_ID_SHOWN_MAX]} had not been registered"
-            elif not is_own:
-                reason = f"its id is not one of its producer {str(producer_id)[:_ID_SHOWN_MAX]}"
-            else:
-                reason = f"its id has more than {_ID_BYTES_MAX} bytes, or is no text"
-            error = ClientError(
-                f"Cannot send message {id[:_ID_SHOWN_MAX]!r}: {reason}",
-                is_fatal=False,
-                receipt=accepted.command_id if accepted.is_response_required else None,
-            )
-            return ProtocolFailure(error, transaction)
-        receipt: Receipt | None = None
-        if accepted.is_response_required:
-            receipt = accepted.command_id
-        elif producer.has_window:
-            receipt = Window(producer.id, MESSAGE_SIZE_MIN + _content_bytes(message))
-        return Send(message, transaction, receipt)
-
     def _too_long(self, error: FrameTooLong) -> ProtocolFailure:
-        """A message is longer than a frame may be: it is refused, and with it its transaction. A Java client looks at
-        the size in tight encoding only. With a failover transport it would connect and send it again without end."""
+        """A frame is longer than it may be: a message is refused alone, and anything else ends the connection."""
         try:
-            head = read_head(error.head)
+            return refusal_of(error, self._conversation.producers)
         except WireError as unsound:
             self.end()
             return ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}; {unsound}"))
-        producer = None if head.producer_id is None else self._conversation.producers.get(head.producer_id)
-        receipt: Receipt | None = None
-        if head.is_response_required:
-            receipt = head.command_id
-        elif producer is not None and producer.has_window:
-            receipt = Window(producer.id, error.size)  # which is some bytes more than the producer counted
-        refused = refusal(
-            f"A message of {error.size} bytes is too long: {error.limit} are the most",
-            "That is wireFormat.maxFrameSize of the connector.",
-            ErrorKind.RESOURCE,
-            receipt=receipt,
-        )
-        return ProtocolFailure(refused, head.transaction)
 
     # ---- handshake and liveness
 
@@ -324,7 +266,7 @@ class OpenWireSession(Output):
             if self._is_stored_form:
                 nested = nested_message(message)
                 if message.group_id is not None and consumer.begins_group(message):
-                    nested = _first_of_group(nested)
+                    nested = first_of_group(nested)
                 head = consumer.head(message.destination)
                 size = len(head) + len(nested) + _COUNTER.size
                 if size > self._dispatch_bytes_max:
@@ -341,6 +283,8 @@ class OpenWireSession(Output):
                 self._write(frame)
         except (WireError, Unencodable) as error:
             self._refused.append(GiveUp(subscription_id, tag, tag, f"OpenWire has no room for it: {error}"))
+            if consumer.pull_ms is not None:  # its client waits for another message
+                self._refused.append(Pull(subscription_id, consumer.pull_ms))
             if not self._is_over:
                 self.has_more = True
                 self.wake()
@@ -454,27 +398,3 @@ def _transaction_of(command: schema.Command) -> str | None:
     if isinstance(command, schema.MessageAck) and command.transaction_id is not None:
         return command.transaction_id.key
     return None
-
-
-def _is_kept(id: str) -> bool:
-    """Whether the store can write it: a Java string may hold halves of characters."""
-    try:
-        return len(id.encode()) <= _ID_BYTES_MAX
-    except UnicodeEncodeError:
-        return False
-
-
-def _first_of_group(nested: memoryview) -> memoryview:
-    """The message with its last field set, jMSXGroupFirstForConsumer. A blob, with more behind it, stays as it is."""
-    if nested[0] == BodyKind.BLOB:
-        return nested
-    changed = bytearray(nested)
-    changed[-1] = 1
-    return memoryview(changed)
-
-
-def _content_bytes(message: Message) -> int:
-    """Content and properties as they travel, which a producer counts by itself, too."""
-    assert message.raw is not None, "an accepted message has its frame"
-    wire_message = message_of(message.raw)
-    return len(wire_message.content or b"") + len(wire_message.marshalled_properties or b"")

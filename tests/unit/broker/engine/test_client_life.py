@@ -10,7 +10,7 @@ import pytest
 from tandemmq.broker.core import slices
 from tandemmq.broker.core.client import TRANSITIONS, Event, State
 from tandemmq.broker.core.client import Client as EngineClient
-from tandemmq.broker.core.commands import AckMode, Connect, Disconnect
+from tandemmq.broker.core.commands import AckMode, Connect, Disconnect, ErrorKind, ProtocolFailure, refusal
 from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy
 from tandemmq.broker.engine import flow_control
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -50,6 +50,15 @@ def test_an_event_moves_a_client_or_breaks_a_rule(harness: Harness, state: State
     assert client.is_ready is (after is State.READY)
     assert client.is_open is (after in (State.READY, State.ASKING, State.WORKING))
     assert client.is_there is (client.is_open or after in (State.DISCONNECTING, State.DISCONNECTED))
+
+
+def test_a_frame_that_is_too_long_leaves_a_line_in_the_log(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    client = harness.client()
+    for _ in range(2):
+        client.handle(ProtocolFailure(refusal("5 bytes are too long", "", ErrorKind.RESOURCE)))
+    assert caplog.text.count("was refused: 5 bytes are too long") == 1, "one line a minute"
+    assert client.client.is_ready
 
 
 # ---- clients that ended twice, or never

@@ -8,7 +8,8 @@ from tandemmq.broker.core.commands import AckMode, RemoveDestination
 from tandemmq.broker.core.names import PATTERNS
 from tandemmq.broker.core.slices import at_once
 from tandemmq.store.operations import AddMessage, AddSubscription
-from tandemmq.store.records.commands import encode_add, encode_subscription
+from tandemmq.store.records.acknowledgements import SubscriptionInfo
+from tandemmq.store.records.commands import Subscription, encode, encode_add, encode_subscription
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
 from tests.unit.broker.engine.conftest import ORDERS, PRICES, XA
@@ -136,6 +137,20 @@ def test_another_selector_or_no_local_is_another_subscription_after_a_failover_t
     harness.fail_over()
     client = harness.consumer("s", PRICES, durable_name="d", **(asked | change), client_id="me").turn()
     assert (client.bodies, harness.stored()) == ([], 0)
+
+
+@pytest.mark.parametrize("no_local", [False, True])
+def test_of_a_record_older_than_openwire_11_no_local_is_what_its_consumer_says(harness, no_local):
+    """ActiveMQ does not compare it there, either (TopicRegion.hasDurableSubChanged): nothing that waits is lost."""
+    info = SubscriptionInfo("me", PRICES, "d", subscribed_destination=PRICES, no_local=None)
+    owner = harness.store.subscription("me", "d", PRICES)
+    harness.store.append(AddSubscription(owner, encode(Subscription(PRICES, "me:d", info))))
+    harness.fail_over()
+    harness.client().send("a", PRICES).turn()
+    harness.fail_over()
+    client = harness.consumer("s", PRICES, durable_name="d", no_local=no_local, client_id="me").turn()
+    client.send("own", PRICES).turn()
+    assert client.bodies == (["a"] if no_local else ["a", "own"])
 
 
 def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):

@@ -16,6 +16,7 @@ from tandemmq.store.records.acknowledgements import (
     decode_ack,
     decode_subscription_info,
     encode_ack,
+    encode_subscription_info,
 )
 from tandemmq.store.records.commands import (
     AckMap,
@@ -145,7 +146,8 @@ def test_a_subscription_of_version_6_has_no_no_local_flag() -> None:
     decoded = decode_subscription_info(info)
 
     topic = Destination(DestinationKind.TOPIC, "test.topic")
-    assert decoded == SubscriptionInfo("test", topic, "test", None, topic)
+    assert decoded == SubscriptionInfo("test", topic, "test", None, topic, no_local=None)
+    assert encode_subscription_info(decoded) == info
 
 
 def test_audits_and_maps_stay_bytes() -> None:

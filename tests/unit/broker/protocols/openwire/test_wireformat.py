@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import sys
+from contextlib import suppress
 from operator import mul
 from typing import Any
 
@@ -239,6 +241,21 @@ def test_a_frame_beyond_the_limit_is_passed_over_and_its_head_is_given(size: int
                 came.append((error.size, error.head))
         assert cutter.pending_bytes <= HEAD_BYTES_MAX
     assert came == [before, *[(size, long[:HEAD_BYTES_MAX])] * 2, behind]
+
+
+@pytest.mark.parametrize("behind", [b"", framed(b"y" * 50_000)[:6_000], framed(b"z" * 300_000)[:100_000]])
+def test_a_chunk_of_which_little_is_kept_is_let_go(behind: bytes) -> None:
+    """What is kept is what counts (pending_bytes)."""
+    cutter = FrameCutter(200_000)
+    cutter.passes_over = True
+    chunk = framed(b"x" * 120_000) + behind
+    holders = sys.getrefcount(chunk)
+    cutter.feed(chunk)
+    assert cutter.next_frame() == framed(b"x" * 120_000)
+    with suppress(FrameTooLong):
+        assert cutter.next_frame() is None
+    assert cutter.next_frame() is None
+    assert sys.getrefcount(chunk) == holders
 
 
 def test_the_limit_may_be_raised_between_two_frames_of_one_piece() -> None:

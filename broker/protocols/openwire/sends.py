@@ -1,0 +1,97 @@
+"""What becomes of a message that a client sends: the broker is asked to store it, or it is refused. Pure.
+
+A message is its producer's: which producers its connection has stands in ``producers``, by their whole ids.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tandemmq.broker.core.commands import ClientError, ErrorKind, ProtocolFailure, Receipt, Send, refusal
+from tandemmq.broker.protocols.openwire.codec import message_of
+from tandemmq.broker.protocols.openwire.conversation import Producer
+from tandemmq.broker.protocols.openwire.errors import FrameTooLong
+from tandemmq.broker.protocols.openwire.heads import read_head
+from tandemmq.broker.protocols.openwire.types import ProducerId
+from tandemmq.store.records.frames import accept_frame
+from tandemmq.store.records.message import Message
+
+# An id stands in one value of the store's index.
+_ID_BYTES_MAX = 1000
+_ID_SHOWN_MAX = 200
+
+# Message.getSize: what a message counts in a producer's window, beside its content and properties.
+MESSAGE_SIZE_MIN = 1024
+
+
+class Window(NamedTuple):
+    """The receipt of a message that its producer does not wait for, but counts (ProducerInfo.windowSize)."""
+
+    producer_id: ProducerId
+    size: int
+
+
+def send_of(frame: bytes, sequence: int, now: int, producers: dict[str, Producer]) -> Send | ProtocolFailure:
+    """Of a message in the store's form, which came at ``now`` (milliseconds since 1970); ``sequence`` is the broker's
+    number for it. Raises RecordDamaged."""
+    accepted = accept_frame(frame, sequence, now)
+    message, producer_id = accepted.message, accepted.producer_id
+    transaction = None if accepted.transaction is None else accepted.transaction.key
+    producer = None if producer_id is None else producers.get(producer_id)
+    id = message.message_id
+    is_own = id.rpartition(":")[0] == producer_id
+    if producer is None or not is_own or len(id) > _ID_BYTES_MAX or not (id.isascii() or _is_kept(id)):
+        if producer is None:
+            reason = f"its producer {str(producer_id)[:_ID_SHOWN_MAX]} had not been registered"
+        elif not is_own:
+            reason = f"its id is not one of its producer {str(producer_id)[:_ID_SHOWN_MAX]}"
+        else:
+            reason = f"its id has more than {_ID_BYTES_MAX} bytes, or is no text"
+        error = ClientError(
+            f"Cannot send message {id[:_ID_SHOWN_MAX]!r}: {reason}",
+            is_fatal=False,
+            receipt=accepted.command_id if accepted.is_response_required else None,
+        )
+        return ProtocolFailure(error, transaction)
+    receipt: Receipt | None = None
+    if accepted.is_response_required:
+        receipt = accepted.command_id
+    elif producer.has_window:
+        receipt = Window(producer.id, MESSAGE_SIZE_MIN + _content_bytes(message))
+    return Send(message, transaction, receipt)
+
+
+def refusal_of(error: FrameTooLong, producers: dict[str, Producer]) -> ProtocolFailure:
+    """Of a message that is longer than a frame may be, and with it of its transaction. A Java client looks at the size
+    in tight encoding only; with a failover transport it would connect and send it again without end, were the
+    connection to end. Raises WireError for what is no message."""
+    head = read_head(error.head)
+    producer = None if head.producer_id is None else producers.get(head.producer_id)
+    receipt: Receipt | None = None
+    if head.is_response_required:
+        receipt = head.command_id
+    elif producer is not None and producer.has_window:
+        # Not less than the producer counts, or its window would close for good: the head counts beside the content.
+        receipt = Window(producer.id, MESSAGE_SIZE_MIN + error.size)
+    refused = refusal(
+        f"A message of {error.size} bytes is too long: {error.limit} are the most",
+        "That is wireFormat.maxFrameSize of the connector.",
+        ErrorKind.RESOURCE,
+        receipt=receipt,
+    )
+    return ProtocolFailure(refused, head.transaction)
+
+
+def _is_kept(id: str) -> bool:
+    """Whether the store can write it: a Java string may hold halves of characters."""
+    try:
+        return len(id.encode()) <= _ID_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def _content_bytes(message: Message) -> int:
+    """Content and properties as they travel, which a producer counts by itself, too."""
+    assert message.raw is not None, "an accepted message has its frame"
+    wire_message = message_of(message.raw)
+    return len(wire_message.content or b"") + len(wire_message.marshalled_properties or b"")
