@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from tests.support.interop.checkouts import run_by_hand
 @pytest.fixture(params=real_clients.IN_CI)
 def client(request: pytest.FixtureRequest, require_service: Callable[[object, str], None]) -> real_clients.Client:
     found = real_clients.CLIENTS[request.param]
-    if found.tool == "go" and not shutil.which("go"):  # Debian's is too old
+    if "go" in found.missing:  # Debian's is too old
         run_by_hand(f"make clients CLIENTS={found.name}")
-    require_service(shutil.which(found.tool), f"{found.tool} is not installed")
+    require_service(not found.missing, f"not installed: {', '.join(found.missing)}")
     return found
 
 

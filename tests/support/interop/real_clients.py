@@ -10,7 +10,8 @@ its standard output is a JSON object:
 
     {"sent": 7}                      before the first attempt
     {"confirmed": 7}                 the client reports that the broker has the message
-    {"received": 7, "id": "..."}     before the acknowledgement; the id of the message if the protocol has one
+    {"received": 7, "id": "..."}     before the acknowledgement; where the protocol has ids, that of the message, and
+                                     when the broker took it: what is sent again has its id, and another time
     {"done": true}                   its input has ended, and nothing waits for a confirmation
     {"note": "..."}                  an error that the client reports
 
@@ -75,9 +76,10 @@ class Client:
     replaced: tuple[str, str] = ("", "")
 
     @property
-    def tool(self) -> str:
-        """The program that installs it."""
-        return self.build[0].split()[0]
+    def missing(self) -> list[str]:
+        """The programs that install, compile and run it, as far as they are not installed."""
+        words = [command.split()[0] for command in (*self.build, self.run or self.build[0])]
+        return sorted({word for word in words if not word.startswith("{") and which(word) is None})
 
 
 def node(
@@ -138,6 +140,13 @@ CLIENTS: Final[Mapping[str, Client]] = {
             (f"npm install --silent --no-fund --no-audit --prefix . {STOMPJS}",),
             f"{sys.executable} {{build}}/chromium.py",
         ),
+        Client(
+            "net-stomp", "0.61", "stomp", ("net-stomp.pl",), ("perl -M'Net::Stomp 0.61' -e 1",),
+            "perl {build}/net-stomp.pl",
+        ),
+        Client(
+            "paho-c", "1.3.12", "mqtt", ("paho-c.c",), ("cc -o client paho-c.c -lpaho-mqtt3a",), "{build}/client"
+        ),
         go("autopaho", "v0.23.0", "github.com/eclipse/paho.golang/autopaho"),
         go("paho-go", "v1.5.1", "github.com/eclipse/paho.mqtt.golang", is_once=False),
         Client(
@@ -167,7 +176,7 @@ ACTIVEMQ_6: Final = Client(
 
 
 class BuildFailed(Exception):
-    """The command, and what it printed."""
+    """The command, and what it printed; or the programs that are not installed."""
 
 
 def directory_of_builds() -> Path:
@@ -176,6 +185,8 @@ def directory_of_builds() -> Path:
 
 def built(client: Client, root: Path) -> Path:
     """The directory below ``root`` where the program of ``client`` is installed. Raises BuildFailed."""
+    if client.missing:
+        raise BuildFailed(f"not installed: {', '.join(client.missing)}")
     root.mkdir(parents=True, exist_ok=True)
     with open(root / f"{client.name}.lock", "w") as lock:  # tests beside this one may want the same
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -370,7 +381,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - CLIENTS.keys():
         parser.error(f"no client {', '.join(sorted(unknown))}")
-    in_ci = [name for name in IN_CI if which(CLIENTS[name].tool)] if options.ci else []
+    in_ci = [name for name in IN_CI if not CLIENTS[name].missing] if options.ci else []
     chosen = [CLIENTS[name] for name in (*options.names, *in_ci) or CLIENTS]
     if options.ci and options.build:
         chosen.append(ACTIVEMQ_6)
