@@ -5,15 +5,8 @@
     python -m tests.support.interop.real_clients --build autopaho      install and compile only
 
 A program of clients/ sends numbers and receives them, as the documentation of its client teaches. Its arguments are the
-addresses of both brokers, separated by commas, and the destination. It sends until its standard input ends. A line of
-its standard output is a JSON object:
-
-    {"sent": 7}                      before the first attempt
-    {"confirmed": 7}                 the client reports that the broker has the message
-    {"received": 7, "id": "..."}     before the acknowledgement; where the protocol has ids, that of the message, and
-                                     when the broker took it: what is sent again has its id, and another time
-    {"done": true}                   its input has ended, and nothing waits for a confirmation
-    {"note": "..."}                  an error that the client reports
+addresses of both brokers, separated by commas, and the destination. It sends until its standard input ends. books.py
+has the lines of its standard output.
 
 What is installed and compiled stays in the directory that TANDEMMQ_CLIENTS names.
 """
@@ -25,18 +18,21 @@ import fcntl
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree, which
 from typing import Final
 
 from tandemmq.bench.peers.ports import free_port
 from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
+from tests.support.interop.books import Books
 from tests.support.security.authority import Authority
 
 PROGRAMS: Final = Path(__file__).with_name("clients")
@@ -135,6 +131,10 @@ CLIENTS: Final[Mapping[str, Client]] = {
             "mqttjs-5-tls", "5.16.0", "mqtts", "mqttjs.js", MQTTJS, arguments="5",
             before=f"{TRUST} CERTIFICATE={{tls}}/client.pem",
         ),
+        node(
+            "nestjs", "12.1.1", "mqtt", "nestjs.js", MQTTJS, "@nestjs/core@12.5.1", "@nestjs/common@12.5.1",
+            "@nestjs/microservices@12.1.1", "reflect-metadata@0.2.2", "rxjs@7.8.2",
+        ),
         Client(
             "chromium", "stompjs 7.5.0", "ws", ("page.html", "stompjs.js", "chromium.py"),
             (f"npm install --silent --no-fund --no-audit --prefix . {STOMPJS}",),
@@ -218,54 +218,6 @@ def _built(client: Client, directory: Path) -> Path:
     return directory
 
 
-@dataclass(slots=True)
-class Books:
-    """What a program wrote; ``received``: for each number the ids of the messages, in the order in which they came."""
-
-    sent: int = 0
-    confirmed: set[int] = field(default_factory=set)
-    received: dict[int, list[str]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    is_done: bool = False
-
-    def add(self, line: str) -> None:
-        match json.loads(line):
-            case {"sent": int()}:
-                self.sent += 1
-            case {"confirmed": int(number)}:
-                self.confirmed.add(number)
-            case {"received": int(number), **others}:
-                ids = self.received.setdefault(number, [])
-                ids.append(str(others.get("id") or f"delivery {len(ids)}"))
-            case {"done": True}:
-                self.is_done = True
-            case {"note": str(text)}:
-                self.notes.append(text)
-            case other:
-                raise ValueError(f"no line of the books: {other}")
-
-    @property
-    def lost(self) -> list[int]:
-        """Confirmed, and never received."""
-        return sorted(self.confirmed - self.received.keys())
-
-    @property
-    def doubled(self) -> list[int]:
-        """Received as two messages; over MQTT, which has no ids, received twice."""
-        return sorted(number for number, ids in self.received.items() if len(set(ids)) > 1)
-
-    @property
-    def again(self) -> int:
-        """So many deliveries repeated a message that had been delivered."""
-        return sum(len(ids) - len(set(ids)) for ids in self.received.values())
-
-    def problems(self, client: Client) -> list[str]:
-        found = [f"{len(self.lost)} lost: {self.lost[:10]}"] if self.lost else []
-        if client.is_once and self.doubled:
-            found.append(f"{len(self.doubled)} doubled: {self.doubled[:10]}")
-        return found
-
-
 class Program:
     """The program of a client while it runs, and its books."""
 
@@ -318,7 +270,7 @@ class Program:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith("{"):  # some libraries greet on standard output
+            if line.startswith("{") and line.endswith("\n"):  # some libraries greet there; a kill may cut a line
                 self.books.add(line)
 
 
@@ -359,9 +311,17 @@ def play(client: Client, build: Path, directory: Path, kills: int = KILLS) -> Bo
                 master.wait_role("standby")
                 master, standby = standby, master
             program.finish()
+            wait_until(lambda: not prepared(master), "no branch is prepared: the recovery finishes them", SECONDS_MAX)
         finally:
             program.end()
     return program.books
+
+
+def prepared(broker: BrokerProcess) -> list[dict[str, object]]:
+    request = urllib.request.Request(f"http://127.0.0.1:{broker.admin}/api/v1/transactions")
+    request.headers.update(broker.authorization)
+    with urllib.request.urlopen(request) as answer:
+        return [row for row in json.load(answer)["items"] if row["state"] == "prepared"]
 
 
 COLUMNS: Final = ("sent", "confirmed", "received", "lost", "doubled", "again")
@@ -396,7 +356,7 @@ def main(arguments: Sequence[str]) -> int:
                 continue
             with tempfile.TemporaryDirectory(prefix="tandemmq-client-") as directory:
                 books = play(client, build, Path(directory), options.kills)
-            problems = books.problems(client)
+            problems = books.problems(is_once=client.is_once)
             print(said, f"{options.kills:>5}", line_of(books), *problems, flush=True)
         except (AssertionError, BuildFailed) as error:
             problems = [str(error)]
@@ -406,4 +366,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    for each in (signal.SIGINT, signal.SIGTERM):  # brokers and programs must end, too
+        signal.signal(each, lambda number, frame: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))
