@@ -162,6 +162,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         ),
         java("spring-3.5", "3.5.7", "spring", "Spring", settings="-Dboot=3.5.7"),
         java("spring-4.0", "4.0.7", "spring", "Spring", settings="-Dboot=4.0.7"),
+        java("spring-relay", "3.5.7", "relay", "Relay", scheme="stomp", settings="-Dboot=3.5.7"),
         java("camel-4", "4.22.0", "camel", "Camel"),
         java("narayana", "7.3.3", "narayana", "Narayana"),
         java("jca", "activemq-ra 6.3.1", "jca", "Narayana", "Jca"),
