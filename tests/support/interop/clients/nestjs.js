@@ -45,6 +45,16 @@ async function main() {
   const client = ClientProxyFactory.create(transport('nestjs-client'));
   await client.connect();
 
+  // False: no broker is connected, and the message was not taken.
+  async function emit(number) {
+    try {
+      await lastValueFrom(client.emit(topic, new MqttRecordBuilder(number).setQoS(2).build()), { defaultValue: null });
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
   async function next() {
     if (isOver) {
       if (open === 0) write({ done: true });
@@ -54,12 +64,8 @@ async function main() {
     open += 1;
     const number = last;
     write({ sent: number });
-    try {
-      await lastValueFrom(client.emit(topic, new MqttRecordBuilder(number).setQoS(2).build()), { defaultValue: null });
-      write({ confirmed: number });
-    } catch (error) {
-      write({ note: String(error) });
-    }
+    while (!await emit(number)) await new Promise((wake) => setTimeout(wake, 100));
+    write({ confirmed: number });
     open -= 1;
     setTimeout(next, PAUSE_MS);
   }
