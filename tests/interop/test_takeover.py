@@ -256,17 +256,11 @@ def everything(directory: Path, ending: str) -> Iterator[Step]:
     yield {"do": ending}
 
 
-@pytest.fixture(scope="module")
-def halted(script: Script, tmp_path_factory: pytest.TempPathFactory) -> Left:
-    """Killed: half of it stands behind the last checkpoint."""
-    directory = tmp_path_factory.mktemp("halted") / "kahadb"
-    return Left(directory, script(*everything(directory, "halt")))
-
-
-@pytest.fixture(scope="module")
-def stopped(script: Script, tmp_path_factory: pytest.TempPathFactory) -> Left:
-    directory = tmp_path_factory.mktemp("stopped") / "kahadb"
-    return Left(directory, script(*everything(directory, "stop")))
+@pytest.fixture(scope="module", params=["halt", "stop"])
+def full(request: pytest.FixtureRequest, script: Script, tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """With ``halt``, half of it stands behind the last checkpoint."""
+    directory = tmp_path_factory.mktemp("full") / "kahadb"
+    return Left(directory, script(*everything(directory, request.param)))
 
 
 def deliverable(held: Held, expected: Held) -> Held:
@@ -275,23 +269,18 @@ def deliverable(held: Held, expected: Held) -> Held:
     return {**held, "T for c:some": [message_id for message_id in held["T for c:some"] if message_id in matching]}
 
 
-@pytest.mark.parametrize("ending", ["halted", "stopped"])
 @pytest.mark.parametrize("has_index", [True, False])
-@pytest.mark.usefixtures("release")  # a fixture with parameters, which is asked for by name only below
-def test_all_that_activemq_would_deliver_is_there_in_its_order(
-    request: pytest.FixtureRequest, tmp_path: Path, ending: str, has_index: bool
-) -> None:
-    left: Left = request.getfixturevalue(ending)
-    directory = copy_of(left, tmp_path)
+def test_all_that_activemq_would_deliver_is_there_in_its_order(full: Left, tmp_path: Path, has_index: bool) -> None:
+    directory = copy_of(full, tmp_path)
     if not has_index:
         for name in ("db.data", "db.redo", "db.free"):
             (directory / name).unlink(missing_ok=True)
     taken = take_over(directory)
-    expected = left.answers.held
+    expected = full.answers.held
     assert with_messages(deliverable(taken.held, expected)) == with_messages(expected)
     assert journal_alone(directory) == taken.held
     assert taken.selectors == {"all": None, "some": "JMSPriority > 4", "online": None}
-    assert len(taken.prepared) == len(left.answers.prepared) == 4
+    assert len(taken.prepared) == len(full.answers.prepared) == 4
     assert taken.withheld == 2
     assert taken.report is not None
     assert taken.report.has_index == has_index

@@ -5,14 +5,8 @@
     python -m tests.support.interop.real_clients --build autopaho      install and compile only
 
 A program of clients/ sends numbers and receives them, as the documentation of its client teaches. Its arguments are the
-addresses of both brokers, separated by commas, and the destination. It sends until its standard input ends. A line of
-its standard output is a JSON object:
-
-    {"sent": 7}                      before the first attempt
-    {"confirmed": 7}                 the client reports that the broker has the message
-    {"received": 7, "id": "..."}     before the acknowledgement; the id of the message if the protocol has one
-    {"done": true}                   its input has ended, and nothing waits for a confirmation
-    {"note": "..."}                  an error that the client reports
+addresses of both brokers, separated by commas, and the destination. It sends until its standard input ends. books.py
+has the lines of its standard output.
 
 What is installed and compiled stays in the directory that TANDEMMQ_CLIENTS names.
 """
@@ -24,18 +18,21 @@ import fcntl
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree, which
 from typing import Final
 
 from tandemmq.bench.peers.ports import free_port
 from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
+from tests.support.interop.books import Books
 from tests.support.security.authority import Authority
 
 PROGRAMS: Final = Path(__file__).with_name("clients")
@@ -75,9 +72,10 @@ class Client:
     replaced: tuple[str, str] = ("", "")
 
     @property
-    def tool(self) -> str:
-        """The program that installs it."""
-        return self.build[0].split()[0]
+    def missing(self) -> list[str]:
+        """The programs that install, compile and run it, as far as they are not installed."""
+        words = [command.split()[0] for command in (*self.build, self.run or self.build[0])]
+        return sorted({word for word in words if not word.startswith("{") and which(word) is None})
 
 
 def node(
@@ -133,10 +131,21 @@ CLIENTS: Final[Mapping[str, Client]] = {
             "mqttjs-5-tls", "5.16.0", "mqtts", "mqttjs.js", MQTTJS, arguments="5",
             before=f"{TRUST} CERTIFICATE={{tls}}/client.pem",
         ),
+        node(
+            "nestjs", "12.1.1", "mqtt", "nestjs.js", MQTTJS, "@nestjs/core@12.5.1", "@nestjs/common@12.5.1",
+            "@nestjs/microservices@12.1.1", "reflect-metadata@0.2.2", "rxjs@7.8.2",
+        ),
         Client(
             "chromium", "stompjs 7.5.0", "ws", ("page.html", "stompjs.js", "chromium.py"),
             (f"npm install --silent --no-fund --no-audit --prefix . {STOMPJS}",),
             f"{sys.executable} {{build}}/chromium.py",
+        ),
+        Client(
+            "net-stomp", "0.61", "stomp", ("net-stomp.pl",), ("perl -M'Net::Stomp 0.61' -e 1",),
+            "perl {build}/net-stomp.pl",
+        ),
+        Client(
+            "paho-c", "1.3.12", "mqtt", ("paho-c.c",), ("cc -o client paho-c.c -lpaho-mqtt3a",), "{build}/client"
         ),
         go("autopaho", "v0.23.0", "github.com/eclipse/paho.golang/autopaho"),
         go("paho-go", "v1.5.1", "github.com/eclipse/paho.mqtt.golang", is_once=False),
@@ -153,6 +162,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         ),
         java("spring-3.5", "3.5.7", "spring", "Spring", settings="-Dboot=3.5.7"),
         java("spring-4.0", "4.0.7", "spring", "Spring", settings="-Dboot=4.0.7"),
+        java("spring-relay", "3.5.7", "relay", "Relay", scheme="stomp", settings="-Dboot=3.5.7"),
         java("camel-4", "4.22.0", "camel", "Camel"),
         java("narayana", "7.3.3", "narayana", "Narayana"),
         java("jca", "activemq-ra 6.3.1", "jca", "Narayana", "Jca"),
@@ -167,7 +177,7 @@ ACTIVEMQ_6: Final = Client(
 
 
 class BuildFailed(Exception):
-    """The command, and what it printed."""
+    """The command, and what it printed; or the programs that are not installed."""
 
 
 def directory_of_builds() -> Path:
@@ -176,6 +186,8 @@ def directory_of_builds() -> Path:
 
 def built(client: Client, root: Path) -> Path:
     """The directory below ``root`` where the program of ``client`` is installed. Raises BuildFailed."""
+    if client.missing:
+        raise BuildFailed(f"not installed: {', '.join(client.missing)}")
     root.mkdir(parents=True, exist_ok=True)
     with open(root / f"{client.name}.lock", "w") as lock:  # tests beside this one may want the same
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -205,54 +217,6 @@ def _built(client: Client, directory: Path) -> Path:
             raise BuildFailed(f"{command}\n{done.stdout[-4000:]}")
     stamp.write_text(recipe)
     return directory
-
-
-@dataclass(slots=True)
-class Books:
-    """What a program wrote; ``received``: for each number the ids of the messages, in the order in which they came."""
-
-    sent: int = 0
-    confirmed: set[int] = field(default_factory=set)
-    received: dict[int, list[str]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    is_done: bool = False
-
-    def add(self, line: str) -> None:
-        match json.loads(line):
-            case {"sent": int()}:
-                self.sent += 1
-            case {"confirmed": int(number)}:
-                self.confirmed.add(number)
-            case {"received": int(number), **others}:
-                ids = self.received.setdefault(number, [])
-                ids.append(str(others.get("id") or f"delivery {len(ids)}"))
-            case {"done": True}:
-                self.is_done = True
-            case {"note": str(text)}:
-                self.notes.append(text)
-            case other:
-                raise ValueError(f"no line of the books: {other}")
-
-    @property
-    def lost(self) -> list[int]:
-        """Confirmed, and never received."""
-        return sorted(self.confirmed - self.received.keys())
-
-    @property
-    def doubled(self) -> list[int]:
-        """Received as two messages; over MQTT, which has no ids, received twice."""
-        return sorted(number for number, ids in self.received.items() if len(set(ids)) > 1)
-
-    @property
-    def again(self) -> int:
-        """So many deliveries repeated a message that had been delivered."""
-        return sum(len(ids) - len(set(ids)) for ids in self.received.values())
-
-    def problems(self, client: Client) -> list[str]:
-        found = [f"{len(self.lost)} lost: {self.lost[:10]}"] if self.lost else []
-        if client.is_once and self.doubled:
-            found.append(f"{len(self.doubled)} doubled: {self.doubled[:10]}")
-        return found
 
 
 class Program:
@@ -307,7 +271,7 @@ class Program:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith("{"):  # some libraries greet on standard output
+            if line.startswith("{") and line.endswith("\n"):  # some libraries greet there; a kill may cut a line
                 self.books.add(line)
 
 
@@ -348,9 +312,17 @@ def play(client: Client, build: Path, directory: Path, kills: int = KILLS) -> Bo
                 master.wait_role("standby")
                 master, standby = standby, master
             program.finish()
+            wait_until(lambda: not prepared(master), "no branch is prepared: the recovery finishes them", SECONDS_MAX)
         finally:
             program.end()
     return program.books
+
+
+def prepared(broker: BrokerProcess) -> list[dict[str, object]]:
+    request = urllib.request.Request(f"http://127.0.0.1:{broker.admin}/api/v1/transactions")
+    request.headers.update(broker.authorization)
+    with urllib.request.urlopen(request) as answer:
+        return [row for row in json.load(answer)["items"] if row["state"] == "prepared"]
 
 
 COLUMNS: Final = ("sent", "confirmed", "received", "lost", "doubled", "again")
@@ -370,7 +342,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - CLIENTS.keys():
         parser.error(f"no client {', '.join(sorted(unknown))}")
-    in_ci = [name for name in IN_CI if which(CLIENTS[name].tool)] if options.ci else []
+    in_ci = [name for name in IN_CI if not CLIENTS[name].missing] if options.ci else []
     chosen = [CLIENTS[name] for name in (*options.names, *in_ci) or CLIENTS]
     if options.ci and options.build:
         chosen.append(ACTIVEMQ_6)
@@ -385,7 +357,7 @@ def main(arguments: Sequence[str]) -> int:
                 continue
             with tempfile.TemporaryDirectory(prefix="tandemmq-client-") as directory:
                 books = play(client, build, Path(directory), options.kills)
-            problems = books.problems(client)
+            problems = books.problems(is_once=client.is_once)
             print(said, f"{options.kills:>5}", line_of(books), *problems, flush=True)
         except (AssertionError, BuildFailed) as error:
             problems = [str(error)]
@@ -395,4 +367,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    for each in (signal.SIGINT, signal.SIGTERM):  # brokers and programs must end, too
+        signal.signal(each, lambda number, frame: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,7 @@
 import jakarta.jms.TextMessage;
 
 import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.activemq.command.ActiveMQMessage;
 import org.apache.camel.ProducerTemplate;
 import org.apache.camel.builder.RouteBuilder;
 import org.apache.camel.component.jms.JmsComponent;
@@ -23,7 +24,8 @@ public final class Camel {
             public void configure() {
                 from(queue + "?transacted=true&lazyCreateTransactionManager=false").process(exchange -> {
                     TextMessage message = (TextMessage) exchange.getIn(JmsMessage.class).getJmsMessage();
-                    write("{\"received\": %s, \"id\": \"%s\"}", message.getText(), message.getJMSMessageID());
+                    long taken = ((ActiveMQMessage) message).getBrokerInTime();
+                    write("{\"received\": %s, \"id\": \"%s %d\"}", message.getText(), message.getJMSMessageID(), taken);
                 });
             }
         });

@@ -46,6 +46,7 @@ public final class Jca {
                 rows.get().add((TextMessage) message);
             } catch (Exception problem) {
                 Narayana.note(problem);
+                rows.remove();
                 throw new IllegalStateException(problem);
             }
         });

@@ -5,6 +5,7 @@ import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
 
 import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.activemq.command.ActiveMQMessage;
 
 /** activemq-client over a pair of brokers: nothing in it is about failover but the URL. */
 public final class Jms {
@@ -20,7 +21,9 @@ public final class Jms {
         Session receiving = connection.createSession(false, Session.CLIENT_ACKNOWLEDGE);
         receiving.createConsumer(receiving.createQueue(arguments[1])).setMessageListener(message -> {
             try {
-                write("{\"received\": %s, \"id\": \"%s\"}", ((TextMessage) message).getText(), message.getJMSMessageID());
+                long taken = ((ActiveMQMessage) message).getBrokerInTime();
+                String text = ((TextMessage) message).getText();
+                write("{\"received\": %s, \"id\": \"%s %d\"}", text, message.getJMSMessageID(), taken);
                 message.acknowledge();
             } catch (Exception problem) {
                 write("{\"note\": \"%s\"}", problem);

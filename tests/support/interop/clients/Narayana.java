@@ -12,16 +12,15 @@ import com.arjuna.ats.arjuna.recovery.RecoveryManager;
 import com.arjuna.ats.internal.jta.recovery.arjunacore.XARecoveryModule;
 import com.arjuna.ats.jta.common.jtaPropertyManager;
 import com.arjuna.ats.jta.recovery.XAResourceRecoveryHelper;
-import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
-import jakarta.jms.XASession;
 import jakarta.transaction.TransactionManager;
 
 import org.apache.activemq.ActiveMQConnectionFactory;
 import org.apache.activemq.ActiveMQXAConnectionFactory;
 import org.h2.jdbcx.JdbcDataSource;
+import org.messaginghub.pooled.jms.JmsPoolXAConnectionFactory;
 
 /**
  * Narayana over a pair of brokers: each transaction takes a message and writes a row of H2 (XA, two phases); the
@@ -112,28 +111,35 @@ public final class Narayana {
     }
 
     private static void consume(String queue) throws Exception {
-        jakarta.jms.XAConnection broker = new ActiveMQXAConnectionFactory(url).createXAConnection();
-        broker.start();
-        XASession session = broker.createXASession();
-        MessageConsumer consumer = session.createConsumer(session.createQueue(queue));
+        JmsPoolXAConnectionFactory pool = new JmsPoolXAConnectionFactory();
+        pool.setTransactionManager(MANAGER); // a session is part of the transaction in which it is created
+        pool.setConnectionFactory(new ActiveMQXAConnectionFactory(url));
         Rows rows = new Rows();
         while (true) {
             try {
                 MANAGER.begin();
-                MANAGER.getTransaction().enlistResource(session.getXAResource());
-                TextMessage message = (TextMessage) consumer.receive(WAIT_MS);
-                if (message == null) {
-                    MANAGER.rollback();
-                    continue;
+                try (jakarta.jms.Connection connection = pool.createConnection()) {
+                    connection.start();
+                    Session session = connection.createSession();
+                    TextMessage message = (TextMessage) session.createConsumer(session.createQueue(queue)).receive(WAIT_MS);
+                    if (message != null) {
+                        rows.add(message);
+                    }
                 }
-                rows.add(message);
                 MANAGER.commit();
             } catch (Exception problem) {
                 note(problem);
+                rows = new Rows();
                 if (MANAGER.getTransaction() != null) {
                     MANAGER.rollback();
                 }
             }
+        }
+    }
+
+    private static void enlist(XAResource resource) throws Exception {
+        if (!MANAGER.getTransaction().enlistResource(resource)) {
+            throw new IllegalStateException("not enlisted: " + resource);
         }
     }
 
@@ -149,7 +155,7 @@ public final class Narayana {
 
         /** A row for the message, in the present transaction. */
         void add(TextMessage message) throws Exception {
-            MANAGER.getTransaction().enlistResource(connection.getXAResource());
+            enlist(connection.getXAResource());
             insert.setInt(1, Integer.parseInt(message.getText()));
             insert.execute();
         }

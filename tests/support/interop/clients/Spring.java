@@ -3,6 +3,7 @@ import java.util.Map;
 import jakarta.jms.JMSException;
 import jakarta.jms.TextMessage;
 
+import org.apache.activemq.command.ActiveMQMessage;
 import org.springframework.boot.CommandLineRunner;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.SpringBootConfiguration;
@@ -31,7 +32,8 @@ public class Spring {
 
     @JmsListener(destination = "${queue}")
     public void receive(TextMessage message) throws JMSException {
-        write("{\"received\": %s, \"id\": \"%s\"}", message.getText(), message.getJMSMessageID());
+        long taken = ((ActiveMQMessage) message).getBrokerInTime();
+        write("{\"received\": %s, \"id\": \"%s %d\"}", message.getText(), message.getJMSMessageID(), taken);
     }
 
     @Bean

@@ -26,7 +26,7 @@ channels.channel((error, channel) => {
     if (failure) throw failure;
     message.readString('utf-8', (broken, body) => {
       if (broken) return; // the connection broke within it; it comes again
-      write({ received: Number(body), id: message.headers['message-id'] });
+      write({ received: Number(body), id: `${message.headers['message-id']} ${message.headers.timestamp}` });
       channel.ack(message);
     });
   });

@@ -16,7 +16,7 @@ function run(stomp, queue, write, connect) {
     reconnectDelay: 100,
     onConnect() {
       client.subscribe(queue, (message) => {
-        write({ received: Number(message.body), id: message.headers['message-id'] });
+        write({ received: Number(message.body), id: `${message.headers['message-id']} ${message.headers.timestamp}` });
         message.ack();
       }, { ack: 'client-individual' });
       unconfirmed.forEach(publish); // what has no receipt is sent again

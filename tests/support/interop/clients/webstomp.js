@@ -38,6 +38,7 @@ function next() {
 function connect() {
   const made = webstomp.client(urls[turn % urls.length], { debug: false });
   turn += 1;
+  made.ws.on('error', () => {}); // refused: without a listener, the process ends
   made.onreceipt = (frame) => {
     const number = Number(frame.headers['receipt-id'].slice('receipt-'.length));
     if (!unconfirmed.delete(number)) return;
@@ -47,7 +48,7 @@ function connect() {
   made.connect({}, () => {
     client = made;
     client.subscribe(queue, (message) => {
-      write({ received: Number(message.body), id: message.headers['message-id'] });
+      write({ received: Number(message.body), id: `${message.headers['message-id']} ${message.headers.timestamp}` });
       message.ack();
     }, { ack: 'client-individual' });
     unconfirmed.forEach(publish); // what has no receipt is sent again
