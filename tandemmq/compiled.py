@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 #: A module that is compiled, if any is.
 _COMPILED = "tandemmq.journal.format"
+#: Why it is not: the build of a wheel writes this file (hatch_build.py).
+_REASON = Path(__file__).with_name("plain.txt")
 
 
 def is_compiled() -> bool:
@@ -15,5 +18,8 @@ def is_compiled() -> bool:
 
 
 def description() -> str:
-    """``compiled`` or ``plain Python``: for people."""
-    return "compiled" if is_compiled() else "plain Python"
+    """For people: ``compiled``, or ``plain Python`` and why."""
+    if is_compiled():
+        return "compiled"
+    reason = _REASON.read_text(encoding="utf-8").strip() if _REASON.is_file() else "a source tree"
+    return f"plain Python: {reason}"
