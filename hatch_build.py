@@ -35,7 +35,8 @@ CACHE = "TANDEMMQ_COMPILE_CACHE"
 COMPILER = ("mypy[mypyc]==2.4.1", "setuptools>=68")
 #: The library with the code of all modules; beside each module is a small one that hands over to it.
 GROUP = "tandemmq.compiled"
-SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+#: setuptools reads that variable, too, where another machine's libraries are made (.ci/wheels.py).
+SUFFIX = os.environ.get("SETUPTOOLS_EXT_SUFFIX") or sysconfig.get_config_var("EXT_SUFFIX")
 #: In a wheel of plain Python: one line.
 REASON = "tandemmq/plain.txt"
 # What third parties' types are must not depend on what is installed beside the compiler.
