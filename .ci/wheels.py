@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parent.parent
@@ -74,7 +73,7 @@ def wheels(version: str, python: str, machines: list[str], into: Path) -> None:
             (wheel,) = into.glob(f"*-cp{version.replace('.', '')}-*_{machine}.whl")
             print(wheel.name, f"{wheel.stat().st_size >> 10:,} KiB", flush=True)
             if machine == platform.machine():
-                venv.create(work / "empty", with_pip=False)
+                run(python, "-m", "venv", "--without-pip", work / "empty")
                 run(own, "-m", "pip", "--python", work / "empty/bin/python", "install", "-q", wheel)
                 said = run(work / "empty/bin/tandemmq", "--version")
                 assert said.endswith("(compiled)\n"), said
