@@ -2,7 +2,7 @@
 #
 #   docker build -t tandemmq .
 #   docker build -t tandemmq --build-arg BASE=debian:bookworm-slim .
-#   docker build -t tandemmq --build-arg COMPILE=1 .    a message costs half the CPU; the build takes minutes more
+#   docker build -t tandemmq --build-arg COMPILE=0 .    plain Python: a message costs twice the CPU
 #
 # Clients come from outside the container, so they are refused until users are set up, or everybody is welcome:
 # docker run -e TANDEMMQ_SECURITY__ALLOW_ANONYMOUS=true -p 127.0.0.1:61616:61616 tandemmq
@@ -14,8 +14,8 @@
 #       pipeline composition /var/lib/tandemmq --out /lake
 #
 # BASE may be any Debian or Ubuntu with Python 3.11 or newer, or without a Python: it is fetched then.
-# Wheels of the dependencies in wheels/ (and hatchling's) make the build independent of the network. A wheel of TandemMQ
-# there, for example a compiled one, is installed instead of the source.
+# Wheels of the dependencies in wheels/ (and hatchling's) make the build independent of the network, if a wheel of
+# TandemMQ is there, too, which is installed instead of the source, or with COMPILE=0.
 # Docker's builder before BuildKit builds every stage up to the one that is asked for: with it, --target tandemmq.
 ARG BASE=python:3.11-slim
 
@@ -41,9 +41,9 @@ RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/tandemmq
 FROM source AS build
 # For example EXTRAS=[postgres]
 ARG EXTRAS=
-# 1: what each message passes is compiled
-ARG COMPILE=0
-RUN if [ "$COMPILE" = 1 ]; then \
+# 0: nothing is compiled
+ARG COMPILE=1
+RUN if [ "$COMPILE" = 1 ] && [ "$(cat /tandemmq-source)" = . ]; then \
         has_headers=$(python3 -c 'import os, sysconfig; print(os.path.exists(sysconfig.get_path("include") + "/Python.h"))') \
      && apt-get update \
      && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends gcc libc6-dev \
@@ -71,7 +71,7 @@ CMD ["run", "--data", "/var/lib/tandemmq", "--stomp", "0.0.0.0:61613", "--openwi
 
 FROM source AS pipeline-build
 RUN if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
- && /opt/pip/bin/pip --python /opt/tandemmq/bin/python3 install --no-cache-dir --disable-pip-version-check "$(cat /tandemmq-source)[spark]"
+ && TANDEMMQ_COMPILE=0 /opt/pip/bin/pip --python /opt/tandemmq/bin/python3 install --no-cache-dir --disable-pip-version-check "$(cat /tandemmq-source)[spark]"
 
 FROM python AS tandemmq-pipeline
 # The release's own Java: 17 or 21, and Spark runs on both.

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup check test affected test-all lists repeat bench run prove clients docs
+.PHONY: help setup check test affected test-all lists repeat bench run prove clients wheels docs
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ prove: ## the long proofs in full: hundreds of kills under load, every image a p
 CLIENTS ?=
 clients: ## real clients, each through three kills of the master: all, or make clients CLIENTS="stompjs-ws camel-4"
 	$(BIN)/python -m tests.support.interop.real_clients $(CLIENTS)
+
+WHEELS ?= --into dist
+wheels: ## compiled wheels of Linux for all Pythons that are here, x86-64 and arm64: make wheels WHEELS="--python 3.13"
+	$(PYTHON) .ci/wheels.py $(WHEELS)
 
 SITE ?= /tmp/tandemmq-site
 docs: ## the pages as a site in $SITE (/tmp/tandemmq-site), with all links checked

@@ -1,9 +1,14 @@
 """The hook that compiles the hot path (mypyc) into a wheel, or beside its sources for an editable install.
 
-``TANDEMMQ_COMPILE=1 pip install .`` asks for it; it needs a C compiler and Python's headers and takes minutes. Without
-it the wheel is plain Python and runs anywhere. The modules stand in pyproject.toml; they become one library, so that
-a call from one to the other is a call in C. Each is a unit of the C compiler: one unit of all takes twice the time and
-is no faster. Beside them are modules in C (``native``), which Python does without.
+``TANDEMMQ_COMPILE``
+    ``0``  the wheel is plain Python.
+    ``1``  the wheel is compiled, or the build fails.
+    unset  the wheel is compiled if that is possible here; an editable install is plain Python. A wheel of plain Python
+           has a file that says why (``REASON``): tandemmq.compiled reads it.
+
+To compile takes a C compiler and Python's headers. The modules stand in pyproject.toml; they become one library, so
+that a call from one to the other is a call in C. Each is a unit of the C compiler, and there are as many compilers as
+cores. Beside them are modules in C (``native``), which Python does without.
 ``TANDEMMQ_COMPILE_CACHE`` names a directory that keeps what was compiled, by the sources, the Python and the compiler
 it was made from.
 """
@@ -12,11 +17,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +35,10 @@ CACHE = "TANDEMMQ_COMPILE_CACHE"
 COMPILER = ("mypy[mypyc]==2.4.1", "setuptools>=68")
 #: The library with the code of all modules; beside each module is a small one that hands over to it.
 GROUP = "tandemmq.compiled"
-SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+#: setuptools reads that variable, too, where another machine's libraries are made (.ci/wheels.py).
+SUFFIX = os.environ.get("SETUPTOOLS_EXT_SUFFIX") or sysconfig.get_config_var("EXT_SUFFIX")
+#: In a wheel of plain Python: one line.
+REASON = "tandemmq/plain.txt"
 # What third parties' types are must not depend on what is installed beside the compiler.
 SETTINGS = """\
 [mypy]
@@ -51,33 +62,67 @@ THIRD_PARTIES = (
 
 
 class CompileHook(BuildHookInterface[Any]):
-    """Does nothing unless TANDEMMQ_COMPILE is 1."""
+    """All modules are compiled, or none."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        return list(COMPILER) if self._is_wanted else []
-
-    @property
-    def _is_wanted(self) -> bool:
-        return self.target_name == "wheel" and os.environ.get(WISH) == "1"
+        return [] if self.target_name != "wheel" or self._reason() else list(COMPILER)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if not self._is_wanted:
+        if self.target_name != "wheel":
             return
-        root = Path(self.root)
-        kept = os.environ.get(CACHE)
+        is_editable = version == "editable"
         # It goes when the build ends: the wheel is written after this has returned.
-        self._made = None if kept else tempfile.TemporaryDirectory(prefix="tandemmq-compiled-")
-        made = compiled(root, self.config["modules"], self.config["native"], Path(kept or self._made.name))
-        if version == "editable":
+        self._made = tempfile.TemporaryDirectory(prefix="tandemmq-compiled-")
+        made: dict[str, Path] = {}
+        reason = "an editable install" if is_editable and os.environ.get(WISH) != "1" else self._reason()
+        if not reason:
+            into = Path(os.environ.get(CACHE) or self._made.name)
+            try:
+                made = compiled(Path(self.root), self.config["modules"], self.config["native"], into)
+            except (Exception, SystemExit) as error:  # of mypyc, setuptools and the compiler, in all their ways
+                if os.environ.get(WISH) == "1":
+                    raise
+                reason = f"compiling failed: {' '.join(str(error).split())[:200]}"
+        if is_editable:
             for name, library in made.items():
-                shutil.copyfile(library, root / name)
+                shutil.copyfile(library, Path(self.root, name))
             return
-        build_data["pure_python"] = False
-        build_data["infer_tag"] = True
-        for name, library in made.items():
-            build_data["force_include"][str(library)] = name
+        if reason:
+            self.app.display_warning(f"TandemMQ is plain Python: {reason}")
+            made = {REASON: Path(self._made.name, "plain.txt")}
+            made[REASON].write_text(f"{reason}\n")
+        else:
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+        for name, file in made.items():
+            build_data["force_include"][str(file)] = name
+
+    def _reason(self) -> str:
+        """Why nothing is compiled here; an empty text if it is. Raises RuntimeError if it must be, and cannot."""
+        wish = os.environ.get(WISH)
+        reason = f"{WISH} was 0" if wish == "0" else missing()
+        if reason and wish == "1":
+            raise RuntimeError(f"{WISH} is 1, and there is {reason}")
+        return reason
+
+
+def missing() -> str:
+    """What is missing here to compile; an empty text if nothing is. A short module in C is compiled."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    with tempfile.TemporaryDirectory(prefix="tandemmq-compile-") as work:
+        source = Path(work, "probe.c")
+        command = [*compiler, "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}", str(source)]
+        for what, text in (("C compiler", "#include <stdlib.h>"), ("Python.h", "#include <Python.h>")):
+            source.write_text(f"{text}\nint probe;\n")
+            try:
+                done = subprocess.run([*command, "-o", f"{work}/probe.so"], capture_output=True, check=False)
+            except OSError:
+                return f"no C compiler ({compiler[0]})"
+            if done.returncode != 0:
+                return f"no {what} that works ({compiler[0]})" if what == "C compiler" else f"no {what}"
+    return ""
 
 
 def compiled(root: Path, modules: Sequence[str], native: Sequence[str], into: Path) -> dict[str, Path]:
@@ -114,6 +159,24 @@ def _key(root: Path, modules: Sequence[str], native: Sequence[str]) -> str:
 def _compile(root: Path, modules: Sequence[str], native: Sequence[str], target: Path, work: Path) -> None:
     from mypyc.build import mypycify
     from setuptools import Distribution, Extension
+    from setuptools.command.build_ext import build_ext
+
+    class Parallel(build_ext):
+        """The files of an extension are compiled side by side."""
+
+        def build_extensions(self) -> None:
+            one_by_one = self.compiler.compile
+
+            def side_by_side(sources: Sequence[str], **options: Any) -> list[str]:
+                pool = ThreadPoolExecutor(os.cpu_count())
+                try:
+                    made = pool.map(lambda source: one_by_one([source], **options), sources)
+                    return [file for files in made for file in files]
+                finally:
+                    pool.shutdown(cancel_futures=True)  # after a failure: what has not begun
+
+            self.compiler.compile = side_by_side
+            super().build_extensions()
 
     settings = work / "mypy.ini"
     settings.write_text(SETTINGS.format(",mypy-".join(f"{name}.*" for name in THIRD_PARTIES)))
@@ -135,11 +198,14 @@ def _compile(root: Path, modules: Sequence[str], native: Sequence[str], target: 
         )
         for extension in extensions:
             extension.include_dirs += [str(work / "c"), str(work / "c" / "tandemmq")]
-            extension.extra_compile_args.append("-fvisibility=hidden")  # else each of these calls looks its target up
+            # Else each call from one module to the other looks its target up. All of them share one list.
+            extension.extra_compile_args = [*extension.extra_compile_args, "-fvisibility=hidden"]
         extensions += [
             Extension(f"tandemmq.{name.removesuffix('.c').replace('/', '.')}", [f"tandemmq/{name}"]) for name in native
         ]
-        distribution = Distribution({"name": "tandemmq", "ext_modules": extensions})
+        distribution = Distribution(
+            {"name": "tandemmq", "ext_modules": extensions, "cmdclass": {"build_ext": Parallel}}
+        )
         command = distribution.get_command_obj("build_ext")
         command.build_lib = str(target)
         command.build_temp = str(work / "objects")

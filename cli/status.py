@@ -239,6 +239,7 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
         ("store", None if is_short(answer) else answer.get("store", "?")),
         ("serves" if role == "master" else "will serve", ", ".join(map(str, answer.get("connectors") or ()))),
         *(("bridge", _bridge(each)) for each in answer.get("bridges") or ()),
+        ("code", answer.get("code")),
         ("because", None if is_standby else answer.get("reason")),
         # What is 0 says little to people; --json has it.
         *(

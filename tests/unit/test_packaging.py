@@ -1,6 +1,7 @@
 """What people install: the wheel, built from the sdist, in an environment of its own."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,20 +17,70 @@ from tests.support.tree import ROOT as TREE
 pytestmark = pytest.mark.thorough  # a wheel is built, and installed into environments of its own
 
 #: What stands in the package itself, beside its links to the directories.
-ON_TOP = {f"tandemmq/{path.name}" for path in (TREE / "tandemmq").iterdir() if path.is_file()}
+ON_TOP = {f"tandemmq/{path.name}" for path in (TREE / "tandemmq").iterdir() if path.is_file()} | {"tandemmq/plain.txt"}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel as a packager makes it: the tree to an sdist, the sdist to a wheel."""
     dist = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check"]
-    result = subprocess.run(
-        [*build, "--outdir", str(dist), str(TREE)], capture_output=True, text=True, timeout=110, check=False
-    )
+    result = build(dist, TANDEMMQ_COMPILE="0")
     assert result.returncode == 0, result.stdout + result.stderr
     assert len(list(dist.glob("*.tar.gz"))) == 1
     return next(dist.glob("*.whl"))
+
+
+def build(dist: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check", *options]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TANDEMMQ_COMPILE")}
+    return subprocess.run(
+        [*command, "--outdir", str(dist), str(TREE)],
+        env=environment | variables, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+#: A C compiler that compiles all modules but one.
+ENDS_MIDWAY = """\
+#!/bin/sh
+case "$*" in *core___client.c*) echo "no space left" >&2; exit 1 ;; esac
+exec {} "$@"
+"""
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("wish", "compiler", "reason"),
+    [
+        ("0", "cc", "TANDEMMQ_COMPILE was 0"),
+        ("", "/nowhere/cc", "no C compiler (/nowhere/cc)"),
+        ("", "false", "no C compiler that works (false)"),
+        ("", "cc -nostdinc -ffreestanding", "no C compiler that works (cc)"),
+        ("", "midway", "compiling failed: "),
+        ("1", "/nowhere/cc", None),
+    ],
+)
+def test_what_cannot_be_compiled_is_plain_python_and_says_why(
+    tmp_path: Path, wish: str, compiler: str, reason: str | None
+) -> None:
+    """None: it was to be compiled, so the build fails."""
+    real = shutil.which("cc") or shutil.which("gcc")
+    if compiler == "midway":
+        if real is None:
+            pytest.skip("no C compiler")
+        (tmp_path / "cc").write_text(ENDS_MIDWAY.format(real))
+        (tmp_path / "cc").chmod(0o755)
+        compiler = str(tmp_path / "cc")
+    result = build(tmp_path, "--wheel", TANDEMMQ_COMPILE=wish, CC=compiler)
+    assert (result.returncode == 0) is (reason is not None), result.stdout + result.stderr
+    if reason is None:
+        assert not list(tmp_path.glob("*.whl"))
+        return
+    (wheel,) = tmp_path.glob("*-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".so")]
+        said = archive.read("tandemmq/plain.txt").decode()
+    assert said.startswith(reason)
+    assert said.count("\n") == 1
 
 
 def modules_of(folder: Path) -> set[str]:
@@ -115,9 +166,12 @@ def test_mypy_of_a_program_sees_the_types_of_the_client(installed: Path, tmp_pat
 
 
 @pytest.mark.parametrize("command", [["--help"], ["--version"], ["run", "--help"], ["status", "--help"]])
-def test_the_command_of_an_installed_wheel_runs(installed: Path, tmp_path: Path, command: list[str]) -> None:
-    result = subprocess.run(
-        [installed / "bin" / "tandemmq", *command], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+def test_the_command_of_an_installed_wheel_runs(
+    installed: Path, tmp_path: Path, outside: dict[str, str], command: list[str]
+) -> None:
+    asked = [installed / "bin" / "tandemmq", *command]
+    result = subprocess.run(asked, cwd=tmp_path, env=outside, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "tandemmq" in result.stdout
+    if command == ["--version"]:
+        assert result.stdout.endswith("(plain Python: TANDEMMQ_COMPILE was 0)\n")

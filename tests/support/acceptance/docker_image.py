@@ -223,8 +223,21 @@ def built(base: str, context: Path, target: str = BROKER) -> Iterator[Image]:
 
     before = nameless_images()
     name = f"{target}-test:{os.getpid()}-{hashlib.sha256(base.encode()).hexdigest()[:8]}"
-    asked = ("--build-arg", f"BASE={base}", "--build-arg", f"EXTRAS=[{','.join(EXTRAS)}]", "--target", target)
-    command = ("docker", "build", "--network", "none", "--force-rm", *asked, "-t", name, str(context))
+    arguments = (f"BASE={base}", f"EXTRAS=[{','.join(EXTRAS)}]", "COMPILE=0")  # where there is no wheel
+    asked = [text for argument in arguments for text in ("--build-arg", argument)]
+    command = (
+        "docker",
+        "build",
+        "--network",
+        "none",
+        "--force-rm",
+        *asked,
+        "--target",
+        target,
+        "-t",
+        name,
+        str(context),
+    )
     started = time.monotonic()
     run(*command, seconds=BUILD_SECONDS_MAX, env={"DOCKER_BUILDKIT": "0"})
     try:
