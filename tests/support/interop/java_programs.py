@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.interop import real_clients
+from tests.support.interop.jms.jvm import LIBRARIES
 
-LIBRARIES = Path("/usr/share/activemq/lib")
 SOURCES = Path(__file__).parent / "java"
 JAVA_SECONDS_MAX = 90
 COMPILE_SECONDS_MAX = 300

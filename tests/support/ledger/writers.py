@@ -52,12 +52,14 @@ WRITERS: Final = {
     "tandemmq-several": Writer("jms", (SETTINGS + _SEVERAL,)),
     "tandemmq-set": Writer("jms", is_whole=False),
     "activemq-stomp": Writer("stomp"),
+    "activemq-mqtt": Writer("mqtt"),
     "activemq-xa": Writer("jms", ("archive",)),
     "activemq-compacted": Writer("jms", ("compact",), is_whole=False),
     "activemq-several": Writer("jms", ("several",), is_sample=True),
     "activemq-6-xa": Writer("jms", ("archive",)),
     "activemq-6-compacted": Writer("stomp", ("compact",), is_whole=False),
     "activemq-6-several": Writer("jms", ("several",)),
+    "activemq-6-mqtt": Writer("mqtt"),
 }
 #: Needs no other program; and whose store CI reads by Spark, too.
 OWN: Final = "tandemmq-mqtt"
