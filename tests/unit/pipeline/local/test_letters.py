@@ -24,25 +24,36 @@ def at(seconds: float) -> datetime:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "command", "behind", "died", "error_ms"),
+    ("epoch", "command", "transaction", "behind", "died", "error_ms"),
     [
-        (1, "ADD_MESSAGE", 12, 11.0, 1000),  # between the marks of this broker
-        (1, "ADD_MESSAGE", None, 10.0, None),  # nothing stands behind it
-        (None, "ADD_MESSAGE", 12, 1.0, 0),  # ActiveMQ's shows when its queue took it
-        (1, "COPY", 12, None, None),
+        (1, "ADD_MESSAGE", None, 12, 11.0, 1000),  # between the marks of this broker
+        (1, "ADD_MESSAGE", None, None, 10.0, None),  # nothing stands behind it
+        (1, "ADD_MESSAGE", "XID:[1]", 12, 11.0, 1000),  # from one of several stores to another
+        (None, "ADD_MESSAGE", None, 12, 1.0, 0),  # ActiveMQ's shows when its queue took it
+        (None, "ADD_MESSAGE", "XID:[1]", 12, 1.0, 0),
+        (1, "COPY", None, 12, None, None),
     ],
 )
 def test_a_letter_came_between_the_clocks_around_it(
-    tmp_path: Path, epoch: int | None, command: str, behind: int | None, died: float | None, error_ms: int | None
+    tmp_path: Path,
+    epoch: int | None,
+    command: str,
+    transaction: str | None,
+    behind: int | None,
+    died: float | None,
+    error_ms: int | None,
 ) -> None:
     """It shows when its message was sent: a second after the start."""
     queue = {"destination_type": "queue", "destination": "orders"}
-    letter = {"command": command, "message_id": "m", "broker_in": at(1), "file": 1, "offset": 400, **DEAD}
+    where = {"file": 1, "offset": 400, "transaction": transaction, **DEAD}
+    letter = {"command": command, "message_id": "m", "broker_in": at(1), **where}
     rows: list[dict[str, Any]] = [
         {"offset": 100, "command": "CLOCK", "broker_in": at(10), "batch": 0},
         {**letter, "batch": 300},
         {"offset": 500, "command": "REMOVE_MESSAGE", "message_id": "m", "batch": 300, **queue},
     ]
+    if transaction is not None:
+        rows[2:] = [{"offset": 500, "command": "COMMIT", "transaction": transaction, "batch": 300}]
     if behind is not None:
         rows.append({"offset": 900, "command": "CLOCK", "broker_in": at(behind), "batch": 800})
     with LocalSession(tmp_path) as session:
