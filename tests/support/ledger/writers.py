@@ -1,4 +1,8 @@
-"""Who writes the stores that the jobs of the pipeline are tried on."""
+"""Who writes the stores that the jobs of the pipeline are tried on.
+
+No client of MQTT writes one of ActiveMQ: ActiveMQ gives an MQTT session the persistent messages of STOMP at QoS 0, and
+also what was published while it was not subscribed, so the book of the client does not say what the store must hold.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +56,12 @@ WRITERS: Final = {
     "tandemmq-several": Writer("jms", (SETTINGS + _SEVERAL,)),
     "tandemmq-set": Writer("jms", is_whole=False),
     "activemq-stomp": Writer("stomp"),
-    "activemq-mqtt": Writer("mqtt"),
     "activemq-xa": Writer("jms", ("archive",)),
     "activemq-compacted": Writer("jms", ("compact",), is_whole=False),
     "activemq-several": Writer("jms", ("several",), is_sample=True),
     "activemq-6-xa": Writer("jms", ("archive",)),
     "activemq-6-compacted": Writer("stomp", ("compact",), is_whole=False),
     "activemq-6-several": Writer("jms", ("several",)),
-    "activemq-6-mqtt": Writer("mqtt"),
 }
 #: Needs no other program; and whose store CI reads by Spark, too.
 OWN: Final = "tandemmq-mqtt"
