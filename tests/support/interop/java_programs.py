@@ -16,16 +16,6 @@ SOURCES = Path(__file__).parent / "java"
 JAVA_SECONDS_MAX = 90
 COMPILE_SECONDS_MAX = 300
 
-_POM = """\
-<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>tandemmq</groupId><artifactId>client</artifactId><version>1</version>
-  <dependencies><dependency>
-    <groupId>org.apache.activemq</groupId><artifactId>activemq-client</artifactId><version>6.3.1</version>
-  </dependency></dependencies>
-</project>
-"""
-
 #: `program(*arguments, text="")`: what it prints.
 Program = Callable[..., str]
 
@@ -69,18 +59,10 @@ def compiled(
 
 
 def compiled_for_jakarta(require_service: Callable[[object, str], None], directory: Path, *sources: Path) -> str:
-    """As ``compiled``, against activemq-client 6.3.1, which comes from Maven's repository and has jakarta.jms in place
-    of javax.jms: the class path."""
-    require_service(shutil.which("mvn"), "no Maven: mvn is not in the path")
-    (directory / "pom.xml").write_text(_POM)
-    copy = ["dependency:copy-dependencies", f"-DoutputDirectory={directory}/jars"]
-    _run(["mvn", "-q", "-B", "-f", f"{directory}/pom.xml", *copy], "", COMPILE_SECONDS_MAX)
-    changed = []
-    for source in sources:
-        changed.append(directory / source.name)
-        changed[-1].write_text(source.read_text().replace("javax.jms", "jakarta.jms"))
-    path = ":".join([str(directory), f"{directory}/jars/*", *map(str, LIBRARIES.glob("jackson-*.jar"))])
-    compiled(require_service, directory, *changed, path=path)
+    """As ``compiled``, against ActiveMQ 6.3.1, which has jakarta.jms in place of javax.jms: the class path."""
+    release = activemq_6(require_service)
+    path = f"{directory}:{release.path}"
+    compiled(require_service, directory, *sources, path=path, release=release)
     return path
 
 
