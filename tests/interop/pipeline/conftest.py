@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.interop.java_programs import activemq_6, compiled
 from tests.support.interop.jms.jvm import SOURCES, class_path
-from tests.support.interop.jms.peers import MQTT
 from tests.support.ledger.stores import by_activemq, by_set, by_tandemmq
 from tests.support.ledger.writers import WRITERS, Written, needs_java
 from tests.support.prove import IS_FULL, SEED
@@ -55,7 +54,7 @@ def write(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
             if "-6-" in name:
                 path = f"{classes}:{activemq_6(request.getfixturevalue('require_service')).path}"
             else:
-                path = ":".join([class_path(classes), *map(str, MQTT)])
+                path = class_path(classes)
             truth = by_activemq(*story, *writer.options, classes=classes, path=path)
         return Written((str((directory / "data").resolve()),), truth, writer.is_whole, name.startswith("tandemmq"))
 
