@@ -176,8 +176,8 @@ def findings(
     unheaded: Sequence[str] = (),
     damaged: int = 0,
 ) -> tuple[str, ...]:
-    """What was there, and how sure that is. ``unheaded``: stores that ActiveMQ wrote last, and
-    that miss files."""
+    """What was there, and how sure that is. ``unheaded``: stores that ActiveMQ wrote last, some
+    of whose files are gone."""
     lines = [f"At {moment} {messages:,} messages stood in {holders:,} queues and subscriptions, {size(bytes)}."]
     several = len(cuts) > 1
     for cut in cuts:
