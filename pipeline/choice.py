@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from tandemmq.pipeline.engine import AUTO, LOCAL, SPARK
+from tandemmq.pipeline.session import NoSpark, check_java
 from tandemmq.pipeline.table import size
 
 # Up to so many bytes of journals Spark takes longer to start, and to plan, than one core takes for all of it.
@@ -39,11 +40,15 @@ def choose(asked: str, bytes: int | None, needs_spark: str | None = None) -> Cho
         return Choice(SPARK, "DuckDB is not installed (the extra local)")
     if not _is_there("pyspark"):
         return Choice(LOCAL, "Spark is not installed (the extra spark)")
+    if bytes is not None and bytes <= LOCAL_BYTES_MAX:
+        return Choice(LOCAL, f"{size(bytes)} are read, no more than {size(LOCAL_BYTES_MAX)}")
+    try:
+        check_java()
+    except NoSpark as error:
+        return Choice(LOCAL, str(error))
     if bytes is None:
         return Choice(SPARK, "how much is to be read is not known")
-    if bytes > LOCAL_BYTES_MAX:
-        return Choice(SPARK, f"{size(bytes)} are read, more than {size(LOCAL_BYTES_MAX)}")
-    return Choice(LOCAL, f"{size(bytes)} are read, no more than {size(LOCAL_BYTES_MAX)}")
+    return Choice(SPARK, f"{size(bytes)} are read, more than {size(LOCAL_BYTES_MAX)}")
 
 
 def _is_there(module: str) -> bool:

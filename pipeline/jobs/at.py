@@ -19,7 +19,7 @@ from tandemmq.pipeline import columns
 from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs import effects
 from tandemmq.pipeline.jobs.clocks import shown
-from tandemmq.pipeline.jobs.gaps import missing, named
+from tandemmq.pipeline.jobs.gaps import missing, named, traces
 from tandemmq.pipeline.jobs.lifecycle import RECORD_COLUMNS, believed
 from tandemmq.pipeline.jobs.summary import Bars, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
@@ -176,7 +176,8 @@ def findings(
     unheaded: Sequence[str] = (),
     damaged: int = 0,
 ) -> tuple[str, ...]:
-    """What was there, and how sure that is. ``unheaded``: stores whose files do not say what else there was."""
+    """What was there, and how sure that is. ``unheaded``: stores that ActiveMQ wrote last, some
+    of whose files are gone."""
     lines = [f"At {moment} {messages:,} messages stood in {holders:,} queues and subscriptions, {size(bytes)}."]
     several = len(cuts) > 1
     for cut in cuts:
@@ -202,8 +203,8 @@ def findings(
         )
     if unheaded:
         lines.append(
-            f"Whether there were older files then is not known of {', '.join(unheaded)}: the files have no header that "
-            "tells, as ActiveMQ's."
+            f"Whether there were more files then is not known of {', '.join(unheaded)}: ActiveMQ removes files that "
+            "nothing needs, and does not say so."
         )
     if damaged:
         lines.append(f"{size(damaged)} are damaged, and what they said is not known: `tandemmq pipeline verify`.")
@@ -261,16 +262,15 @@ def run(
     finally:
         records.unpersist()
     by_holder = results.write(totals(stood), "totals").orderBy(F.desc("messages"), *HOLDER)
-    traces = effects.texts(marks, columns.HEADER, columns.MARK)
     lost, unheaded = {}, []
     for cut in found:
-        lines = [(row.file << 32 | row.offset, row.text) for row in traces if row.store == cut.store]
-        at_hand = [each.file for each in files if each.store == cut.store]
+        at_hand = {each.file: each for each in files if each.store == cut.store}
+        lines, is_foreign = traces(at_hand, cut.at)
         gone = missing(lines, at_hand, cut.at)
-        if gone:
-            lost[cut.store] = gone
-        if not lines and at_hand[0] > 1:
+        if is_foreign and (gone or min(at_hand) > 1):
             unheaded.append(posixpath.basename(cut.store))
+        elif gone:
+            lost[cut.store] = gone
     sums = only_row(by_holder.agg(F.sum("messages"), F.sum("bytes"), F.count("*")))
     damaged = effects.damaged_bytes(whole.read(spark, columns.BATCHES, ("length", "status")))
     moment = f"{time:%Y-%m-%d %H:%M:%S}" if time is not None else f"{offset:,} of db-{file}.log"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tandemmq.pipeline.columns import ADD_MESSAGE, COPY, MARKS, MESSAGES, NAME, PLACE, RECORDS
+from tandemmq.pipeline.columns import ADD_MESSAGE, COMMIT, COPY, MARKS, MESSAGES, NAME, PLACE, RECORDS
 from tandemmq.pipeline.engine import F, Window
 from tandemmq.pipeline.jobs import effects, gaps, lifecycle
 from tandemmq.pipeline.jobs.summary import Bars, Summary
@@ -62,7 +62,7 @@ def dead_letters(messages: DataFrame, records: DataFrame, marks: DataFrame, name
     stored = messages.where(F.col("command").isin(ADD_MESSAGE, COPY) & is_letter).join(left, list(PLACE), "left_anti")
     same = Window.partitionBy(*_QUEUE, "message_id").orderBy("file", "offset")
     letters = stored.withColumn("_number", F.row_number().over(same)).where(F.col("_number") == 1).drop("_number")
-    letters = _with_times(letters, records)
+    letters = _with_times(letters, records, transacted)
     there = _there(letters, records, marks).withColumn("_is_there", F.lit(True))
     found = letters.join(there, [*_QUEUE, "message_id"], "left").withColumns(
         {
@@ -76,24 +76,27 @@ def dead_letters(messages: DataFrame, records: DataFrame, marks: DataFrame, name
     return named.select(*_LETTER.split())
 
 
-def _with_times(letters: DataFrame, records: DataFrame) -> DataFrame:
+def _with_times(letters: DataFrame, records: DataFrame, transacted: DataFrame) -> DataFrame:
     """With ``died`` and ``died_error_ms``. A letter of this broker shows when its message was sent, and was stored
-    between two clocks (lifecycle.moments); ActiveMQ's shows when the queue took it. Of a letter of which a compaction
-    left the copy alone nothing is known."""
+    between two clocks (lifecycle.moments), from one of several stores to another by a COMMIT; ActiveMQ's shows when the
+    queue took it. Of a letter of which a compaction left the copy alone nothing is known."""
+    is_add = F.col("command") == ADD_MESSAGE
+    committed = transacted.where(is_add & F.col("epoch").isNotNull()).select("store", "at", "ended")
     carried = lifecycle.moments(lifecycle.believed(records)).where(
-        (F.col("command") == ADD_MESSAGE) & F.col("is_elsewhere")
+        (is_add & F.col("is_elsewhere")) | (F.col("command") == COMMIT)
     )
     between = carried.select("store", "at", F.unix_millis("lo").alias("_lo"), F.unix_millis("hi").alias("_hi"))
-    is_known = F.col("command") == ADD_MESSAGE
     middle = F.timestamp_millis(F.floor((F.col("_lo") + F.coalesce("_hi", "_lo")) / 2).cast("long"))
     error = F.ceil((F.col("_hi") - F.col("_lo")) / 2).cast("long")
     is_carried = F.col("_lo").isNotNull()
     return (
         letters.withColumn("at", effects.place())
+        .join(committed, ["store", "at"], "left")
+        .withColumn("at", F.coalesce("ended", "at"))
         .join(between, ["store", "at"], "left")
-        .withColumn("died", F.when(is_known, F.when(is_carried, middle).otherwise(F.col("broker_in"))))
-        .withColumn("died_error_ms", F.when(is_known, F.when(is_carried, error).otherwise(F.lit(0).cast("long"))))
-        .drop("at", "_lo", "_hi")
+        .withColumn("died", F.when(is_add, F.when(is_carried, middle).otherwise(F.col("broker_in"))))
+        .withColumn("died_error_ms", F.when(is_add, F.when(is_carried, error).otherwise(F.lit(0).cast("long"))))
+        .drop("at", "ended", "_lo", "_hi")
     )
 
 

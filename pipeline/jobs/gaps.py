@@ -94,8 +94,8 @@ def _files(sources: Sources, there: Iterable[JournalFile]) -> tuple[ByStore, ByS
         gone[store] = sorted(numbers - files.keys())
         if not is_whole:
             continue  # who names files leaves out the others
-        traces, is_foreign = _traces(files)
-        named_ones = missing(traces, files.keys() | numbers, None)
+        texts, is_foreign = traces(files)
+        named_ones = missing(texts, files.keys() | numbers, None)
         if is_foreign:
             between = set(range(min(numbers), max(numbers))) - numbers - files.keys()
             unknown[store] = [number for number in sorted(between.union(named_ones)) if sources.takes(number)]
@@ -109,20 +109,22 @@ def _filled(files: Mapping[str, Sequence[int]]) -> ByStore:
     return {store: numbers for store, numbers in files.items() if numbers}
 
 
-def _traces(files: Mapping[int, JournalFile]) -> tuple[list[tuple[int, str]], bool]:
+def traces(files: Mapping[int, JournalFile], cut: int | None = None) -> tuple[list[tuple[int, str]], bool]:
     """The newest header of a store, and the marks from its file on, each with its place; and whether ActiveMQ wrote
-    behind that header, or there is none: ActiveMQ leaves no mark of a file that it removes."""
-    newest = max((number for number, file in files.items() if file.epoch is not None), default=None)
+    behind that header, or there is none: ActiveMQ leaves no mark of a file that it removes. With ``cut`` only of what
+    stands before that place."""
+    before = [number for number in files if cut is None or number << 32 < cut]
+    newest = max((number for number in before if files[number].epoch is not None), default=None)
     if newest is None:
         return [], True
-    later = sorted(number for number in files if number > newest)
+    later = sorted(number for number in before if number > newest)
     is_foreign = any(first_record(files[number]) is not None for number in later)
     found: list[tuple[int, str]] = []
     # Of the journal that ActiveMQ went on with, much may follow, and nothing of it is a mark.
     for number in [newest] if is_foreign else [newest, *later]:
         try:
             for _, _, offset, _, text, *_ in rows(files[number], columns.MARKS):
-                if text is not None:
+                if text is not None and (cut is None or number << 32 | offset < cut):
                     found.append((number << 32 | offset, text))
         except FileNotFoundError:
             continue  # archived or reclaimed by now

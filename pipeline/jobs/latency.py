@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tandemmq.pipeline.columns import ACKS, CLOCK, MARKS, RECORDS
 from tandemmq.pipeline.engine import F, Window
 from tandemmq.pipeline.jobs import gaps, lifecycle
+from tandemmq.pipeline.jobs.selection import is_private
 from tandemmq.pipeline.jobs.summary import Lines, Plot, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
 from tandemmq.pipeline.table import Table
@@ -174,7 +175,7 @@ def run(
             sources.read(spark, ACKS, lifecycle.ACK_COLUMNS),
         )
         lived = lifecycle.lifecycle(records, marks, acks, mark_interval_ms=mark_interval_ms)
-        lives = results.write(lived, "lifecycle")
+        lives = results.write(lived.where(~is_private()), "lifecycle")
         has_marks = bool(records.where(F.col("command") == CLOCK).take(1))
     finally:
         records.unpersist()

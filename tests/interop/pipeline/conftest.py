@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.support.interop.java_programs import compiled
+from tests.support.interop.java_programs import activemq_6, compiled
 from tests.support.interop.jms.jvm import SOURCES, class_path
-from tests.support.interop.jms.peers import MQTT
 from tests.support.ledger.stores import by_activemq, by_set, by_tandemmq
 from tests.support.ledger.writers import WRITERS, Written, needs_java
 from tests.support.prove import IS_FULL, SEED
@@ -22,7 +19,6 @@ from tests.support.tree import TESTS
 from tests.unit.pipeline.conftest import spark, spark_installed  # noqa: F401 - fixtures
 
 STEPS: Final = 400 if IS_FULL else 120
-MAVEN_SECONDS_MAX: Final = 300
 JAVA: Final = TESTS / "support" / "ledger" / "java"
 
 Write = Callable[[str, int], Written]
@@ -35,19 +31,6 @@ def java(require_service: Callable[[object, str], None], tmp_path_factory: pytes
     sources = (*sorted(SOURCES.glob("*.java")), JAVA / "LedgerBroker.java")
     compiled(require_service, directory, *sources, path=class_path(directory))
     return directory
-
-
-@pytest.fixture(scope="session")
-def activemq_6(
-    java: Path, require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory
-) -> str:
-    """The class path of LedgerBroker with ActiveMQ 6, which Maven gets."""
-    require_service(shutil.which("mvn"), "mvn is not installed: Debian's package maven")
-    directory = tmp_path_factory.mktemp("activemq-6")
-    command = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:copy-dependencies"]
-    options = [f"-DoutputDirectory={directory}", "-DincludeScope=runtime"]
-    subprocess.run([*command, *options], check=True, timeout=MAVEN_SECONDS_MAX)
-    return f"{java}:{directory}/*"
 
 
 @pytest.fixture(scope="session")
@@ -68,8 +51,10 @@ def write(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         elif name.startswith("tandemmq"):
             truth = by_tandemmq(*story, settings=writer.options[0], classes=classes)
         else:
-            installed = ":".join([class_path(classes), *map(str, MQTT)])
-            path = request.getfixturevalue("activemq_6") if "-6-" in name else installed
+            if "-6-" in name:
+                path = f"{classes}:{activemq_6(request.getfixturevalue('require_service')).path}"
+            else:
+                path = class_path(classes)
             truth = by_activemq(*story, *writer.options, classes=classes, path=path)
         return Written((str((directory / "data").resolve()),), truth, writer.is_whole, name.startswith("tandemmq"))
 

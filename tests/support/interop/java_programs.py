@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.interop import real_clients
+from tests.support.interop.jms.jvm import LIBRARIES
 
-LIBRARIES = Path("/usr/share/activemq/lib")
 SOURCES = Path(__file__).parent / "java"
 JAVA_SECONDS_MAX = 90
 COMPILE_SECONDS_MAX = 300
@@ -59,9 +59,9 @@ def compiled(
 
 
 def compiled_for_jakarta(require_service: Callable[[object, str], None], directory: Path, *sources: Path) -> str:
-    """As ``compiled``, against activemq-client 6.3.1: the class path."""
+    """As ``compiled``, against ActiveMQ 6.3.1, which has jakarta.jms in place of javax.jms: the class path."""
     release = activemq_6(require_service)
-    path = ":".join([str(directory), release.path, *map(str, LIBRARIES.glob("jackson-*.jar"))])
+    path = f"{directory}:{release.path}"
     compiled(require_service, directory, *sources, path=path, release=release)
     return path
 

@@ -49,7 +49,7 @@ def latency(case: Case) -> Iterator[str]:
             if life.gone is not None and row["state"] == life.state:
                 yield from outside(f"{which} went", row["ack_lo"], row["ack_hi"], life.gone)
     by_place = case.truth.by_place()
-    yield from _totals(by_place, [row for row in read(summary.written["destinations"]) if is_of_a_client(row)])
+    yield from _totals(by_place, read(summary.written["destinations"]))
     sums: dict[Place, Counter[str]] = defaultdict(Counter)
     for row in read(summary.written["destination_stats"]):
         if is_of_a_client(row):

@@ -134,8 +134,8 @@ def by_activemq(
         try:
             assert broker.stdin is not None
             assert broker.stdout is not None
-            openwire, stomp, mqtt = broker.stdout.readline().split()
-            ports = _ports(protocol, stomp, openwire, mqtt, classes)
+            openwire, stomp = broker.stdout.readline().split()
+            ports = _ports(protocol, stomp, openwire, None, classes)
 
             def pause() -> Ports:
                 if {"archive", "compact"} & {*options}:

@@ -1,4 +1,8 @@
-"""Who writes the stores that the jobs of the pipeline are tried on."""
+"""Who writes the stores that the jobs of the pipeline are tried on.
+
+No client of MQTT writes one of ActiveMQ: ActiveMQ gives an MQTT session the persistent messages of STOMP at QoS 0, and
+also what was published while it was not subscribed, so the book of the client does not say what the store must hold.
+"""
 
 from __future__ import annotations
 

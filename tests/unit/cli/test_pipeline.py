@@ -16,6 +16,7 @@ from tandemmq.cli import main
 from tandemmq.journal.format import encode_batch
 from tandemmq.pipeline import choice
 from tandemmq.pipeline.jobs import JOBS
+from tandemmq.pipeline.session import NoSpark
 from tandemmq.store.records.commands import encode_trace
 from tests.support.tree import ROOT as TREE
 
@@ -49,6 +50,7 @@ def test_without_spark_the_extra_is_named(store: Path, tmp_path: Path, monkeypat
         ("auto", 1, "--master is Spark's", (), "spark", "--master is Spark's"),
         ("auto", 1, None, ("duckdb",), "spark", "DuckDB is not installed (the extra local)"),
         ("auto", 600 << 20, None, ("pyspark",), "local", "Spark is not installed (the extra spark)"),
+        ("auto", 600 << 20, None, ("java",), "local", "Spark needs Java, and there is none"),
         ("local", 600 << 20, None, (), "local", "--engine asks for it"),
         ("spark", 1, None, (), "spark", "--engine asks for it"),
     ],
@@ -62,6 +64,11 @@ def test_what_is_small_is_computed_without_spark(
     name: str,
     why: str,
 ) -> None:
+    def check_java() -> None:
+        if "java" in missing:
+            raise NoSpark("Spark needs Java, and there is none")
+
+    monkeypatch.setattr(choice, "check_java", check_java)
     monkeypatch.setattr(choice, "_is_there", lambda module: module not in missing)
     monkeypatch.setattr(choice, "_has_session", lambda: False)
     assert choice.choose(asked, bytes, needs_spark) == choice.Choice(name, why)

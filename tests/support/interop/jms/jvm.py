@@ -14,10 +14,10 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from tests.support.interop.java_programs import LIBRARIES
-
+#: Debian's package activemq. This module loads nothing of the product: the clients of tests/support/ledger use it.
+LIBRARIES: Final = Path("/usr/share/activemq/lib")
 SOURCES = Path(__file__).parent / "java"
 ANSWER_SECONDS_MAX = 60.0
 #: How long a test waits for what must come, and how long for what must not.

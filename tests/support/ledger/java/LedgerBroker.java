@@ -14,7 +14,7 @@ import org.apache.activemq.store.kahadb.MultiKahaDBPersistenceAdapter;
 /**
  * A real ActiveMQ, of 5 or of 6, over the directory of the first argument. Others say how: "archive" keeps the files
  * that are done with, "compact" moves what holds old files, "several" is three stores of mKahaDB. It prints the ports of
- * OpenWire, STOMP and MQTT in one line, and ends in order when its standard input does.
+ * OpenWire and STOMP in one line, and ends in order when its standard input does.
  */
 public final class LedgerBroker {
     private static final int FILE_LENGTH = 128 * 1024;
@@ -47,7 +47,7 @@ public final class LedgerBroker {
         policies.setDefaultEntry(all);
         broker.setDestinationPolicy(policies);
         StringBuilder ports = new StringBuilder();
-        for (String scheme : Arrays.asList("tcp", "stomp", "mqtt")) {
+        for (String scheme : Arrays.asList("tcp", "stomp")) {
             String url = broker.addConnector(scheme + "://127.0.0.1:0").getPublishableConnectString();
             ports.append(url.substring(url.lastIndexOf(':') + 1)).append(' ');
         }
