@@ -1,6 +1,8 @@
 """What counts for each user, beside a model that knows who sent what: whatever happens to the messages of a real store,
 and whoever is master next, with its own index, an old one, or none."""
 
+# proves: handed-over-counts-once
+
 from __future__ import annotations
 
 import random

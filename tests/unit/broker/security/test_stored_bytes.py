@@ -1,7 +1,7 @@
 """``user_stored_bytes_max``: what one user may have stored, however it is sent, and what the broker does with it."""
 
 # proves: ended-transaction-counts-no-more, open-transactions-count, repeated-messages-wait-for-room
-# proves: stored-bytes-of-a-user, copies-count-for-the-sender, handed-over-counts-once
+# proves: stored-bytes-of-a-user, copies-count-for-the-sender
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Queues and subscriptions that end: at once for whoever asks, and in the index a piece at a time."""
 
-# proves: another-counts-for-the-user, moved-message-keeps-its-user, removal-finds-its-user
-# proves: who-ended-counts-until-reclaimed, who-ended-has-no-entries, who-ended-holds-nothing
+# proves: who-ended-has-no-entries, who-ended-holds-nothing
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What counts for which user: in the index, in open transactions, and between the store and whoever hands over."""
 
-# proves: prepared-messages-count
+# proves: another-counts-for-the-user, moved-message-keeps-its-user, prepared-messages-count, removal-finds-its-user
+# proves: who-ended-counts-until-reclaimed
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.index.index import Index
+from tandemmq.store.records.acknowledgements import SubscriptionInfo
 from tandemmq.store.records.commands import ADD, AddMessage, UpdateMessage, decode, encode
 from tandemmq.store.records.hints import CopyHint, OperationHint, hint_of, with_copy_hint, with_operation_hint
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -18,6 +20,7 @@ from tandemmq.store.state.state import State
 from tandemmq.store.state.tail import Position, changes
 
 Q = Destination(DestinationKind.QUEUE, "Q")
+T = Destination(DestinationKind.TOPIC, "T")
 
 
 @pytest.mark.parametrize("rank", [None, 0, DEFAULT_RANK, 9])
@@ -75,6 +78,31 @@ def test_what_a_transaction_adds_counts_while_it_is_prepared(tmp_path: Path) -> 
         state = checkpointed(state, index)
         assert state.users.counts() == {}
         assert not state.users.is_counting
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_a_record_counts_once_until_nobody_holds_it(tmp_path: Path, is_checkpointed: bool) -> None:
+    with Index.open(str(tmp_path)) as index:
+        state = State(index, b"")
+        first, second = state.new_owner(), state.new_owner()
+        for owner in (first, second):
+            state.subscribe(owner, T, SubscriptionInfo("c", T, f"s{owner}"), 1 << 32 | owner, None)
+            state.add(owner, 5 << 64, 5 << 32, 40, "t", is_shared=owner == second, user="ann")
+        queue = state.queue(Q)
+        state.add(queue, 6 << 64, 6 << 32, 100, "q", user="ann")
+        assert state.users.counts() == {"ann": 140}
+        if is_checkpointed:
+            state = checkpointed(state, index)
+        state.move(queue, 6 << 64, 7 << 32, 121)
+        assert state.users.counts() == {"ann": 161}
+        state.remove(queue, 6 << 64, 7 << 32, 121, "q", 7)
+        assert state.users.counts() == {"ann": 40}
+        state.remove(first, 5 << 64, 5 << 32, 40, "t", 7)
+        assert state.users.counts() == {"ann": 40}, "the other has it"
+        state.drop_owner(second, 7)
+        assert state.users.counts() == {"ann": 40}
+        state.reclaim(9)
+        assert state.users.counts() == {}
 
 
 def test_a_transaction_that_counts_for_nobody_is_written_as_before() -> None:
