@@ -146,8 +146,8 @@ class Engine:
         self._is_taking_in = False
         self.reports = 0  # how often the store said what is durable
         most = settings.user_stored_bytes_max
-        stored = None if most is None else StoredBytes(store, most)
-        shared = Shared(store, settings, policies, guarded, self._destinations, loop, stored)
+        self.stored = None if most is None else StoredBytes(store, most)
+        shared = Shared(store, settings, policies, guarded, self._destinations, loop, self.stored)
         self._destinations.clock = loop.clock
         self._dispatcher = dispatcher = Dispatcher(shared)
         dispatcher.preparing.on_space = lambda outlet: self.writable(cast("Connection", outlet))

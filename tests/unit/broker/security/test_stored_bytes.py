@@ -24,15 +24,11 @@ from tandemmq.broker.core.commands import (
     RemoveDestination,
 )
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.engine.shared import Loop
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.standby import Standby
 from tandemmq.store.tools.check import check
-from tests.support.broker.engine_term import NOW, EngineTerm
+from tests.support.broker.engine_term import EngineTerm
 from tests.support.prove import SEED, rounds
-from tests.support.store.store_harness import Term
 from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, XA, Client
 from tests.unit.broker.security.test_connection_ids import Everybody, Secured
 
@@ -50,12 +46,12 @@ def harness() -> Secured:
 
 
 def used(harness: Any, user: str = "ann") -> int:
-    return int(harness.engine._sender._stored.used(user))
+    return int(harness.engine.stored.used(user))
 
 
 def stored(harness: Any, user: str = "ann") -> int:
     """What the store holds for a user, by a count of what it holds."""
-    return int(harness.store.user_balance(user) + harness.store._taken[user])
+    return int(harness.store.user_balance(user) + harness.store.taken[user])
 
 
 def check_counts(harness: Any, *users: str) -> None:
@@ -343,10 +339,8 @@ def test_whatever_is_done_the_count_is_what_the_store_holds(harness: Secured) ->
 class LimitedTerm(EngineTerm):
     """With users."""
 
-    def _begin(self, standby: Standby) -> None:
-        Term._begin(self, standby)
-        settings = EngineSettings(user_stored_bytes_max=LIMIT)
-        self.engine = Engine(self.store, settings, Loop(lambda: NOW), access=Everybody())
+    engine_settings = EngineSettings(user_stored_bytes_max=LIMIT)
+    access = Everybody()
 
     def user(self, name: str) -> Any:
         client: Any = Client(self, f"ID:{name}-{self.store.epoch}")  # type: ignore[arg-type]
