@@ -87,6 +87,9 @@ class BrokerSettings(Section):
     user_destinations_max: Annotated[Count, Field(ge=1)] | None = None
     """Queues and topics that one user made, temporary ones too, since this broker became master. Default: no limit of
     its own; in any case no user has made more than are left for all."""
+    user_stored_bytes_max: Bytes | None = Field(None, ge=1)
+    """Bytes of the persistent messages that one user sent and that the store still needs: a message beyond it is
+    refused. Set it on all brokers of the store. Default: no limit of its own."""
     queue_prefetch: Count = Field(1_000, ge=1)
     """Unacknowledged messages a queue's consumer may have at most."""
     topic_prefetch: Count = Field(32_767, ge=1)

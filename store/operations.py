@@ -39,7 +39,8 @@ class AddMessage:
     """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that is to hold it.
 
     ``unmatched_acks``: a Remove for each durable subscription of the topic that is not to have it, for whoever replays
-    the journal gives it to all. ``is_audited``: the client made the message's id, and may send it again.
+    the journal gives it to all. ``is_audited``: the client made the message's id, and may send it again. ``charged``:
+    the bytes that whoever hands it over counts for the message's sender (0: none), until the store counts them.
 
     Filled in by the store before it comes back: ``order_key``, ``location``, ``size`` (bytes in the journal);
     ``is_duplicate``: a message of that id was stored before, nothing was stored now, and the client gets its receipt
@@ -47,6 +48,7 @@ class AddMessage:
     """
 
     __slots__ = (
+        "charged",
         "context",
         "is_audited",
         "is_duplicate",
@@ -77,6 +79,7 @@ class AddMessage:
         self.context = context
         self.unmatched_acks = unmatched_acks
         self.is_audited = is_audited
+        self.charged = 0
         self.is_duplicate = False
         self.producer: KnownProducer | None = None
         self.is_newest = False

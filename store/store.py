@@ -243,6 +243,11 @@ class Store:
         """
         return self._storage.rotate()
 
+    def user_balance(self, user: str) -> int:
+        """The bytes that count for ``user``, less what was ``charged`` with the operations that the store knows of. Any
+        thread."""
+        return self._state.users.balances.get(user, 0)
+
     def may_speak(self) -> bool:
         """Whether clients may be answered: the last fence check is young and ownership is proved.
 

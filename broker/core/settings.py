@@ -61,6 +61,7 @@ class EngineSettings:
     # Of one user; None: no limit.
     user_connections_max: int | None = None
     user_destinations_max: int | None = None
+    user_stored_bytes_max: int | None = None
     subscriptions_max: int = 1000
     destinations_max: int = 100_000
     # Entries examined in one tick for messages that have expired.

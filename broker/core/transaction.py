@@ -21,6 +21,15 @@ from tandemmq.store.records.message import Message
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class Usage:
+    """What is on its way into the store for one user, in bytes: handed over since this broker became master, and sent
+    in transactions that are open (broker.engine.stored_bytes)."""
+
+    handed_over: int = 0
+    in_transactions: int = 0
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Transaction:
     """An open transaction, in memory. ``number`` is its number within the connection, part of its id in the journal."""
 
@@ -37,6 +46,20 @@ class Transaction:
     _bytes: int = field(default=0, init=False)  # held
     _bytes_to_store: int = field(default=0, init=False)  # at COMMIT: a message to several destinations is several
     _operations: int = field(default=0, init=False)
+    _usage: Usage | None = field(default=None, init=False)
+    _charged: int = field(default=0, init=False)  # there
+
+    def charge(self, usage: Usage, size: int) -> None:
+        """``size`` bytes of it count for its user, until ``release`` or its end."""
+        self._usage = usage
+        self._charged += size
+        usage.in_transactions += size
+
+    def release(self) -> None:
+        """What it adds is counted elsewhere from now on, or not at all."""
+        if self._usage is not None:
+            self._usage.in_transactions -= self._charged  # prove: ended-transaction-counts-no-more
+            self._charged = 0
 
     def send(self, message: Message) -> None:
         """``message`` is to be sent at COMMIT. ClientError, which dooms the transaction, beyond a bound."""
@@ -90,6 +113,7 @@ class Transaction:
         """It ends: what it sent counts for its client no more."""
         self._holder.add(Kind.TRANSACTIONS, -self._bytes)
         self._bytes = 0
+        self.release()
 
     def undo(self, ending: Collection[Subscription] = ()) -> None:
         """ABORT: acknowledgements never happened. The deliveries wait for one again; those of a subscription that was

@@ -165,6 +165,7 @@ class Branches(Part):
                 Then(client, lambda operation: self._has_prepared(operation, branch, client, command.receipt)),
             )
         )
+        transaction.release()
 
     def _has_prepared(
         self, operation: PrepareTransaction, branch: Branch, client: Client, receipt: Receipt | None

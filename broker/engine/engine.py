@@ -52,6 +52,7 @@ from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.routing import Router
 from tandemmq.broker.engine.shared import Loop, Shared
 from tandemmq.broker.engine.slow_consumers import SlowConsumers
+from tandemmq.broker.engine.stored_bytes import StoredBytes
 from tandemmq.broker.engine.subscribe import Subscriber
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.histogram import Histogram
@@ -144,7 +145,9 @@ class Engine:
         self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not taken in yet
         self._is_taking_in = False
         self.reports = 0  # how often the store said what is durable
-        shared = Shared(store, settings, policies, guarded, self._destinations, loop)
+        most = settings.user_stored_bytes_max
+        self.stored = None if most is None else StoredBytes(store, most)
+        shared = Shared(store, settings, policies, guarded, self._destinations, loop, self.stored)
         self._destinations.clock = loop.clock
         self._dispatcher = dispatcher = Dispatcher(shared)
         dispatcher.preparing.on_space = lambda outlet: self.writable(cast("Connection", outlet))

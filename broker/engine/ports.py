@@ -37,6 +37,8 @@ class Store(Protocol):
     @property
     def full_reason(self) -> str: ...
 
+    def user_balance(self, user: str) -> int: ...
+
     def may_speak(self) -> bool: ...
 
     def check_fence_soon(self) -> None: ...
@@ -79,6 +81,9 @@ class DueSender(Protocol):
 
     def check_due(self, client: Client, message: Message) -> None:
         """ClientError when something that ``message`` would reach is closed to ``client``."""
+
+    def check_room(self, message: Message) -> None:
+        """ClientError when ``message`` is too much for its user (user_stored_bytes_max)."""
 
     def send_due(
         self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace

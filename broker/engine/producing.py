@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Abort, ClientError, Commit, Prepare, Send
 from tandemmq.broker.core.slices import Work
@@ -13,6 +14,7 @@ from tandemmq.broker.engine.ports import Waits
 from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.refusals import MustWait
 from tandemmq.broker.engine.shared import Shared
+from tandemmq.broker.engine.stored_bytes import StoredBytes
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.altered import altered, of_user
 
@@ -30,6 +32,7 @@ class Producing:
         fan_out: FanOut,
     ) -> None:
         self.flow = FlowControl(shared, sender, transactions, clients, advising, self._carry_out_held)
+        self._stored = shared.stored
         self._sender = sender
         self._check_reply_to = sender.router.check_reply_to
         self._keeps_origin = sender.router.keeps_origin
@@ -49,6 +52,8 @@ class Producing:
                 self._check_reply_to(client, reply_to)
             except ClientError as error:
                 raise self._transactions.doomed(client, command.transaction, error) from None
+        if self._stored is not None:
+            self._check_stored_bytes(self._stored, client, command)
         if self.flow.is_holding and self.flow.follow(client, command):
             return None
         if command.transaction is None:
@@ -62,6 +67,20 @@ class Producing:
         if self._origins:
             self._clients.await_out(client)
         return None
+
+    def _check_stored_bytes(self, stored: StoredBytes, client: Client, command: Send) -> None:
+        """Say for whom the message counts. ClientError when it is to be stored, and its user has no room left; what the
+        broker sends for a user that is away was taken before."""
+        user = stored.note_sender(client, command)
+        message = command.message
+        if user is None or client.is_stand_in:
+            return
+        try:
+            size = message.size * names.count(message.destination)
+            if not stored.has_room(user, size) and self._sender.may_be_stored(client, message):
+                stored.check(user, size)
+        except ClientError as error:
+            raise self._transactions.doomed(client, command.transaction, error) from None
 
     def _send_on(self, client: Client, command: Send, work: Work[MustWait | None]) -> Work[None]:
         reason = yield from work

@@ -225,6 +225,11 @@ class Sender(Part):
         """As ports.DueSender says it."""
         self.router.check_may_send_all(client, message, message.destination)
 
+    def check_room(self, message: Message) -> None:
+        """As ports.DueSender says it."""
+        if self._stored is not None and message.sender is not None and message.persistent:
+            self._stored.check(message.sender, message.size)
+
     def send_due(
         self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
     ) -> Work[None]:
@@ -374,6 +379,13 @@ class Sender(Part):
         return message.persistent and any(
             not _is_wide(target) and self._stored_by(message, target, client)
             for target in self.router.targets(client, message)
+        )
+
+    def may_be_stored(self, client: Client, message: Message) -> bool:
+        """As ``is_stored``, also where that shows later: for who waits for its time, or for very many."""
+        return may_be_scheduled(message) or (
+            message.persistent
+            and any(self._may_be_stored(message, each, client) for each in self.router.targets(client, message))
         )
 
     def _may_be_stored(self, message: Message, target: Target, client: Client) -> bool:

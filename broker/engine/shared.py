@@ -16,6 +16,7 @@ from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.engine.deferred_delivery import at_once_on_the_loop
 from tandemmq.broker.engine.ports import CallLater, InThread, Start, Store
+from tandemmq.broker.engine.stored_bytes import StoredBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What each part of the engine is made with."""
+    """What each part of the engine is made with. ``stored`` counts what is handed to the store; None: nobody asks."""
 
     store: Store
     settings: EngineSettings
@@ -46,6 +47,7 @@ class Shared:
     access: PrivateAccess
     destinations: Destinations
     loop: Loop
+    stored: StoredBytes | None = None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # only some parts are compiled
@@ -54,7 +56,8 @@ class Part:
 
     def __init__(self, shared: Shared) -> None:
         self._store = shared.store
-        self._append = shared.store.append
+        self._stored = shared.stored
+        self._append = shared.store.append if shared.stored is None else shared.stored.append
         self._settings = shared.settings
         self._policies = shared.policies
         self._access = shared.access

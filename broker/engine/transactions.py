@@ -61,6 +61,9 @@ class Transactions(Part):
             transaction.rollback_reason = transaction.rollback_reason or error.message
             raise
         transaction.send(message)
+        if self._stored is not None and message.sender is not None and message.persistent:
+            size = message.size * names.count(message.destination)
+            transaction.charge(self._stored.usage(message.sender), size)  # prove: open-transactions-count
         client.send_receipt(command.receipt)
         return None
 

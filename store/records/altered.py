@@ -66,14 +66,17 @@ def altered(
         original_destination=original_destination,
     )
     copy.broker_sequence = message.broker_sequence if broker_sequence is None else broker_sequence
+    copy.sender = message.sender  # prove: copies-count-for-the-sender
     if isinstance(message, OpenedMessage):
         is_copy = not (message_id or broker_sequence or type or properties_added or properties_removed or is_original)
         if destination is not None and is_copy and message.size >= SHARED_BYTES_MIN:
             return PartMessage(message.whole if isinstance(message, PartMessage) else message, copy)
         try:
-            return open_message(_frame(message, copy, properties_added, properties_removed))
+            opened = open_message(_frame(message, copy, properties_added, properties_removed))
         except struct.error as error:
             raise Unencodable(f"a number of message {copy.message_id} is out of range: {error}") from None
+        opened.sender = message.sender
+        return opened
     copy.body = message.body
     copy.shared_body = _shared(message, len(copy.body))
     copy.properties = message.properties
@@ -100,6 +103,7 @@ class PartMessage(OpenedMessage):
         self._has_properties = whole.may_have_properties
         self.shared_body = _shared(whole, whole.size)
         self.holders = self.held_bytes = 0
+        self.sender = header.sender
         names = (self.destination, self.original_destination)
         self._size = whole.size + sum(len(loose.destination(each)) for each in names)
 
@@ -158,6 +162,7 @@ def of_user(message: Message, user_id: str | None) -> Message:
     fields = raw[_HEAD.size : user_at] + loose.string(user_id) + raw[rest_at:]
     copy = open_message(_HEAD.pack(len(fields) + _HEAD.size - 4, raw[4]) + fields)
     copy.broker_sequence = message.broker_sequence
+    copy.sender = message.sender
     return copy
 
 

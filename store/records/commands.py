@@ -44,7 +44,8 @@ class Trace(NamedTuple):
 
 
 class AddMessage(NamedTuple):
-    """KahaAddMessageCommand. ``message`` is the OpenWire frame."""
+    """KahaAddMessageCommand. ``message`` is the OpenWire frame. ``sender`` stands behind the command, for us alone: the
+    user for whom the record's bytes count (docs/formats/store.md)."""
 
     destination: Destination
     message_id: str
@@ -52,6 +53,7 @@ class AddMessage(NamedTuple):
     transaction: TransactionId | None = None
     priority: int = DEFAULT_PRIORITY
     priority_supported: bool = False
+    sender: str | None = None
 
 
 class UpdateMessage(NamedTuple):
@@ -307,9 +309,9 @@ def encode(command: Command) -> bytes:
     """The payload of a command. TypeError for those that only ActiveMQ writes."""
     match command:
         case AddMessage():
-            return _add_of(b"\1", command)
+            return with_sender(_add_of(b"\1", command), command.sender)
         case UpdateMessage(add):
-            return _command(UPDATE, _add_of(b"\x0a", add))
+            return with_sender(_command(UPDATE, _add_of(b"\x0a", add)), add.sender)
         case RemoveMessage(destination, message_id, transaction, key, ack):
             return encode_remove(destination, message_id, transaction, key, ack)
         case Subscription(destination, key, info, retroactive):
@@ -326,6 +328,41 @@ def encode(command: Command) -> bytes:
         case Rewritten(source_file, rewrite_type, skip):
             return encode_rewritten(source_file, rewrite_type, skip)
     raise TypeError(f"{type(command).__name__} is not ours to write")
+
+
+# Behind a command, the kind of what stands there (store.records.hints).
+SENDER = 4
+_SENDER_HEAD = 3  # kind u8, length u16
+SENDER_BYTES_MAX = (1 << 16) - 1
+
+
+def with_sender(payload: bytes, sender: str | None) -> bytes:
+    """``payload``, which stores a message, with the user for whom its bytes count; None: they count for nobody. A name
+    that is too long is left out."""
+    if sender is None:
+        return payload
+    name = sender.encode("utf-8", "surrogatepass")
+    if len(name) > SENDER_BYTES_MAX:
+        return payload
+    return b"".join((payload, b"\4", len(name).to_bytes(2, "big"), name))
+
+
+def sender_end(rest: bytes) -> int:
+    """Where the sender ends in what stands behind a command; 0: it says none."""
+    if len(rest) < _SENDER_HEAD or rest[0] != SENDER:
+        return 0
+    end = _SENDER_HEAD + int.from_bytes(rest[1:_SENDER_HEAD], "big")
+    return end if end <= len(rest) else 0
+
+
+def sender_in(payload: bytes) -> str | None:
+    """The user for whom the bytes of a record with that payload count; None: for nobody."""
+    rest = trailing(payload)
+    end = sender_end(rest)
+    try:
+        return _text(rest[_SENDER_HEAD:end]) if end else None
+    except UnicodeDecodeError:
+        return None
 
 
 def _add_of(start: bytes, add: AddMessage) -> bytes:
@@ -357,13 +394,24 @@ def decode(payload: bytes | memoryview) -> Command:
         if end > len(data):
             raise RecordDamaged(f"a command claims {end} bytes and has {len(data)}")
         known, build = _READERS[kind]
-        return build(read_fields(data, start, end, known))
+        command = build(read_fields(data, start, end, known))
+        return command if end == len(data) else _sent(command, data)
     except IndexError:
         raise RecordDamaged("a command is truncated") from None
     except KeyError as error:
         raise RecordDamaged(f"a command has no field, or the journal no command, of number {error}") from None
     except ValueError as error:
         raise RecordDamaged(f"a command is damaged: {error}") from None
+
+
+def _sent(command: Command, payload: bytes) -> Command:
+    """``command``, in ``payload``, with its sender."""
+    add = added(command)
+    sender = None if add is None else sender_in(payload)
+    if add is None or sender is None:
+        return command
+    add = add._replace(sender=sender)
+    return UpdateMessage(add) if isinstance(command, UpdateMessage) else add
 
 
 def added(command: Command) -> AddMessage | None:

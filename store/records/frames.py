@@ -60,6 +60,7 @@ class OpenedMessage(Message):
         """The rest is read from a frame (``open_message``)."""
         self.holders = self.held_bytes = 0
         self.shared_body = None
+        self.sender = None
 
     @property
     def raw(self) -> bytes:

@@ -3,6 +3,9 @@
     01  order key 12 bytes, old location 8 bytes     this Update is a copy: the message keeps its place in the order
     02  old location 8 bytes                         this Add or Remove is the copy of an operation that is prepared
     03  name, UTF-8                                  this durable subscription belongs to the user of that name
+    04  length u16, name, UTF-8                      the bytes of this Add or Update count for the user of that name
+
+The last one stands before the others, and ``store.records.commands`` reads and writes it: it is a part of the command.
 
 Hints count only in files that begin with a header of ours (store.records.headers). A replay without them, ActiveMQ's,
 finds the same messages; only their order may differ.
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tandemmq.store.records.commands import trailing
+from tandemmq.store.records.commands import sender_end, trailing
 
 COPY = 1
 OPERATION = 2
@@ -65,8 +68,9 @@ def user_in(payload: bytes) -> str | None:
 
 
 def hint_of(payload: bytes) -> Hint | None:
-    """The hint of a record's payload; None for what has none that we know."""
+    """The hint of a record's payload, beside the sender; None for what has none that we know."""
     rest = trailing(payload)
+    rest = rest[sender_end(rest) :]
     if not rest:
         return None
     if rest[0] == COPY and len(rest) == _COPY_BYTES:

@@ -80,6 +80,7 @@ class Message:
     ``raw`` holds the whole OpenWire frame (loose, version 11) if it came as one: it need not be written again.
     ``holders``, ``held_bytes`` and ``shared_body`` belong to who counts what is held in memory (broker.core.memory).
     ``broker_sequence`` is the number that a broker gave it when it took it (0: none), which clients tell back.
+    ``sender`` is the user for whom its bytes in the store count; None: they count for no user. No client says it.
     """
 
     __slots__ = (
@@ -101,6 +102,7 @@ class Message:
         "priority",
         "redelivery_counter",
         "reply_to",
+        "sender",
         "shared_body",
         "timestamp",
         "type",
@@ -151,6 +153,7 @@ class Message:
         self.holders = 0
         self.held_bytes = 0
         self.shared_body: SharedBody | None = None
+        self.sender: str | None = None
 
     # Properties, for messages that are opened frames decode theirs when they are asked for (frames.OpenedMessage).
 

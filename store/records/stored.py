@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from tandemmq.store.records import loose
-from tandemmq.store.records.commands import PRIORITIES, destination_field, encode_add
+from tandemmq.store.records.commands import PRIORITIES, destination_field, encode_add, with_sender
 from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.openwire import encode_message
@@ -24,7 +24,9 @@ _BYTES = int(BodyKind.BYTES)
 def encode_stored(message: Message, transaction: TransactionId | None = None) -> bytes:
     """The payload that stores ``message``; with a transaction it waits for the Commit. Raises Unencodable."""
     payload = None if native is None or transaction is not None else _encode_plain(message)
-    return encode_add(message, encode_message(message), transaction) if payload is None else payload
+    if payload is None:
+        payload = encode_add(message, encode_message(message), transaction)
+    return payload if message.sender is None else with_sender(payload, message.sender)
 
 
 def _encode_plain(message: Message) -> bytes | None:

@@ -188,6 +188,10 @@ class SeveralStores:
         """Empty, now, all files in which more than a little is dead, in all stores; the report sums up."""
         return sums.compact((*self.members().values(), self.outcomes), self._call_soon)
 
+    def user_balance(self, user: str) -> int:
+        """As ``Store.user_balance``, of all together."""
+        return sum(store.user_balance(user) for store in self.members().values())
+
     def may_speak(self) -> bool:
         """As ``Store.may_speak``."""
         return any(store.may_speak() for store in (*self.members().values(), self.outcomes))

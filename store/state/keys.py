@@ -9,17 +9,20 @@
     | 'H' file u32, owner u32                         | live u64, bytes u64: what the owner has in the file     |
     | 'I' owner u32, producer, 00, sequence u64       | order key (12 bytes)                                    |
     | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message stands in that file, not in its key's  |
-    | 'M' owner u32, order key (12 bytes)             | size u32, flags u8, [location u64 if not 0], message id |
+    | 'M' owner u32, order key (12 bytes)             | size u32, flags u8, [location u64 if not 0],            |
+    |                                                 | [user u32 if bit 5 of the flags is set], message id     |
     | 'O' owner u32                                   | JSON: what the owner is, how many messages and bytes    |
     | 'P' owner u32, rank u8, order key (12 bytes)    | 01: this message has that rank                          |
     | 'R' owner u32                                   | file u32: what came behind its start has a rank         |
     | 'S' owner u32, location u64                     | 01: a later record of a durable subscription            |
+    | 'U' chunk u32                                   | a piece of the JSON list of users' stored bytes         |
     | 'X' chunk u32                                   | a piece of the JSON list of open transactions           |
 
 An order key is the place where a message took effect: file u32, offset u32, number of the operation in its
 commit u32. The highest bit of a size says that the record's bytes are counted by another owner (a topic's message
 is held by several subscriptions, and lies on the disk once). Flags: bit 0, the location is given, for it is not that of
-the order key; from bit 1 on, if the message has a rank, 1 + rank (then the location is given in any case).
+the order key; bits 1 to 4, if the message has a rank, 1 + rank; bit 5, the number of the user follows for whom the
+record counts (store.state.user_bytes). With a rank or a user the location is given in any case.
 
 A rank is 9 - priority, so that the highest priority comes first. As long as all messages of an owner have the default
 priority, none has a rank. When another one comes, all that come behind the end of that journal file have one, and
@@ -59,17 +62,23 @@ OWNER = b"O"
 RANK = b"P"
 RANKED = b"R"
 LATER_RECORD = b"S"
+USERS = b"U"
 TRANSACTIONS = b"X"
 
 # Set in a stored size: another owner of the same record counts its bytes.
 SHARED = 1 << 31
 SIZE_MASK = SHARED - 1
+# Above it, in memory: the number of the user for whom the record counts; 0: for nobody.
+MARK_SHIFT = 32
 
 PRIORITY_MAX = 9
 DEFAULT_RANK = PRIORITY_MAX - DEFAULT_PRIORITY
 RANKS = PRIORITY_MAX + 1
 
 _MOVED = 1
+_RANK_SHIFT = 1
+_RANK_BITS = 15
+_MARKED = 1 << 5
 
 _NUMBERED = struct.Struct(">cI")
 _FILE = struct.Struct(">cIH")
@@ -84,7 +93,9 @@ _U32 = struct.Struct(">I")
 
 
 class Entry(NamedTuple):
-    """Where a stored message is: ``location`` of its newest record, ``size`` of that record in bytes."""
+    """Where a stored message is: ``location`` of its newest record, ``size`` of that record in bytes.
+
+    Within the state the size has marks above its bits (``SHARED``, ``MARK_SHIFT``)."""
 
     location: int
     size: int
@@ -142,6 +153,10 @@ def order_in(key: bytes) -> int:
 
 def message_value(order_key: int, entry: tuple[int, int, str], rank: int | None = None) -> bytes:
     location, size, message_id = entry
+    if size >> MARK_SHIFT:
+        flags = _MARKED | _MOVED if rank is None else _MARKED | (rank + 1) << _RANK_SHIFT | _MOVED
+        head = _SIZE_FLAGS.pack(size & 0xFFFFFFFF, flags) + location.to_bytes(8, "big")
+        return head + (size >> MARK_SHIFT).to_bytes(4, "big") + message_id.encode()
     if rank is not None:
         flags = (rank + 1) << 1 | _MOVED
         return _SIZE_FLAGS.pack(size, flags) + location.to_bytes(8, "big") + message_id.encode()
@@ -152,6 +167,9 @@ def message_value(order_key: int, entry: tuple[int, int, str], rank: int | None 
 
 def entry_of(order_key: int, value: bytes) -> Entry:
     size, flags = _SIZE_FLAGS.unpack_from(value)
+    if flags & _MARKED:
+        marked = size | _U32.unpack_from(value, 13)[0] << MARK_SHIFT
+        return Entry(_U64.unpack_from(value, 5)[0], marked, value[17:].decode())
     if flags:
         return Entry(_U64.unpack_from(value, 5)[0], size, value[13:].decode())
     return Entry(order_key >> 32, size, value[5:].decode())
@@ -159,7 +177,8 @@ def entry_of(order_key: int, value: bytes) -> Entry:
 
 def rank_in(value: bytes) -> int | None:
     """The rank in a message's value."""
-    return (value[4] >> 1) - 1 if value[4] > _MOVED else None
+    rank = value[4] >> _RANK_SHIFT & _RANK_BITS
+    return rank - 1 if rank else None
 
 
 def rank_of(priority: int) -> int:

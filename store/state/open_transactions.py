@@ -29,6 +29,7 @@ class PendingOperation(NamedTuple):
     owner: int = 0
     order_key: int = 0
     priority: int = DEFAULT_PRIORITY  # of an added message
+    sender: str | None = None  # the user for whom an added message counts
 
 
 def operation_of(location: int, payload: bytes, command: AddMessage | RemoveMessage) -> PendingOperation:
@@ -41,6 +42,7 @@ def operation_of(location: int, payload: bytes, command: AddMessage | RemoveMess
         command.message_id,
         None if isinstance(command, AddMessage) else command.subscription_key,
         priority=command.priority if isinstance(command, AddMessage) else DEFAULT_PRIORITY,
+        sender=command.sender if isinstance(command, AddMessage) else None,
     )
 
 
@@ -48,12 +50,22 @@ def operation_of(location: int, payload: bytes, command: AddMessage | RemoveMess
 class Transaction:
     """An open transaction of the journal: Adds and Removes that wait for their Commit.
 
-    ``is_prepared``: XA, and its Prepare stands at ``prepared_at``.
+    ``is_prepared``: XA, and its Prepare stands at ``prepared_at``; ``counted``: what counts for which user
+    meanwhile.
     """
 
     operations: list[PendingOperation] = field(default_factory=list)
     is_prepared: bool = False
     prepared_at: int = 0
+    counted: dict[str, int] = field(default_factory=dict)
+
+    def senders(self) -> dict[str, int]:
+        """For each user, the bytes of what it adds."""
+        found: dict[str, int] = {}
+        for operation in self.operations:
+            if operation.sender is not None:
+                found[operation.sender] = found.get(operation.sender, 0) + operation.size
+        return found
 
 
 # (destination, subscription key, message id): what a Remove names
@@ -66,7 +78,8 @@ def _name(operation: PendingOperation) -> Named:
 
 @dataclass(slots=True, eq=False)
 class OpenTransactions:
-    """All that are open. ``pin(file, pinned)``: ``file`` must stay as long as ``pinned``.
+    """All that are open. ``pin(file, pinned)``: ``file`` must stay as long as ``pinned``. ``change(user, size)``: so
+    many bytes more, or fewer, count for ``user``.
 
     ``withheld``: owner -> order keys of messages whose removal is prepared; no consumer gets them until it is decided.
     ``unresolved``: prepared removals whose message a replay has not met yet: its copy may stand behind the Prepare.
@@ -74,6 +87,7 @@ class OpenTransactions:
     """
 
     _pin: Callable[[int, int], None]
+    _change: Callable[[str, int], None]
     by_key: dict[str, Transaction] = field(default_factory=dict)
     withheld: dict[int, set[int]] = field(default_factory=dict)
     unresolved: dict[Named, str] = field(default_factory=dict)
@@ -83,6 +97,7 @@ class OpenTransactions:
         self.by_key = decode_transactions(blob)
         for key, transaction in self.by_key.items():
             if transaction.is_prepared:
+                transaction.counted = transaction.senders()
                 self._withhold(key, transaction)
 
     def enlist(self, key: str, operation: PendingOperation, replaces: int = 0) -> None:
@@ -115,7 +130,16 @@ class OpenTransactions:
             for operation, place in zip(transaction.operations, places, strict=True)
         ]
         self.is_touched = True
+        self._count(transaction, transaction.senders())  # prove: prepared-messages-count
         self._withhold(key, transaction)
+
+    def _count(self, transaction: Transaction, counted: dict[str, int]) -> None:
+        """That counts for it from now on, in the place of what did."""
+        for user, size in counted.items():
+            self._change(user, size)
+        for user, size in transaction.counted.items():
+            self._change(user, -size)
+        transaction.counted = counted
 
     def _withhold(self, key: str, transaction: Transaction) -> None:
         for operation in transaction.operations:
@@ -162,6 +186,7 @@ class OpenTransactions:
         if transaction is None:
             return None
         self.is_touched = True
+        self._count(transaction, {})
         file = location >> 32
         for operation in transaction.operations:
             # Without this record the operation would be in doubt again, or forgotten.
@@ -209,8 +234,10 @@ def encode_transactions(transactions: dict[str, Transaction]) -> bytes:
 
 
 def _rest(operation: PendingOperation) -> tuple[object, ...]:
-    # A version that knows of no priorities reads it, too, unless there is one.
-    return operation[4:] if operation.priority != DEFAULT_PRIORITY else operation[4:-1]
+    # A version that knows of no senders, or priorities, reads it, too, unless there are some.
+    if operation.sender is not None:
+        return operation[4:]
+    return operation[4:-1] if operation.priority != DEFAULT_PRIORITY else operation[4:-2]
 
 
 def decode_transactions(blob: bytes) -> dict[str, Transaction]:

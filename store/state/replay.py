@@ -136,7 +136,8 @@ class Replay:
             return
         self._note(command.message_id)
         owners = self._owners(command.destination)
-        self._add_to(owners, location << 32, location, len(payload) + 5, command.message_id, command.priority)
+        size = len(payload) + 5
+        self._add_to(owners, location << 32, location, size, command.message_id, command.priority, command.sender)
 
     def _enlist(
         self, key: str, location: int, payload: bytes, command: commands.AddMessage | commands.RemoveMessage
@@ -175,7 +176,14 @@ class Replay:
             audit.note(message_id)
 
     def _add_to(
-        self, owners: tuple[int, ...], order_key: int, location: int, size: int, message_id: str, priority: int
+        self,
+        owners: tuple[int, ...],
+        order_key: int,
+        location: int,
+        size: int,
+        message_id: str,
+        priority: int,
+        user: str | None = None,
     ) -> None:
         is_shared = False
         for owner in owners:
@@ -183,7 +191,7 @@ class Replay:
             if known is not None and self._is_duplicate(owner, known, message_id, location >> 32):
                 self.duplicates += 1  # the first one counts (kahadb.md 3.2)
                 continue
-            self._state.add(owner, order_key, location, size, message_id, priority, is_shared=is_shared)
+            self._state.add(owner, order_key, location, size, message_id, priority, is_shared=is_shared, user=user)
             is_shared = True
             self._know(owner, message_id, order_key)
 
@@ -249,7 +257,9 @@ class Replay:
             order_key = self._place(owner, add.message_id)
             entry: Entry | None = None if order_key is None else self._state.entry(owner, order_key)
             if order_key is None or entry is None:
-                self._state.add(owner, at, location, size, add.message_id, add.priority, is_shared=is_shared)
+                self._state.add(
+                    owner, at, location, size, add.message_id, add.priority, is_shared=is_shared, user=add.sender
+                )
                 self._know(owner, add.message_id, at)
             elif entry.location != location:
                 if isinstance(hint, CopyHint) and hint.order_key != order_key:
@@ -324,6 +334,7 @@ class Replay:
                     operation.size,
                     operation.message_id,
                     operation.priority,
+                    operation.sender,
                 )
             else:
                 self._remove_from(

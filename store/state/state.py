@@ -26,11 +26,12 @@ from tandemmq.store.records.message import Destination
 from tandemmq.store.records.message_ids import numbered
 from tandemmq.store.state import keys
 from tandemmq.store.state.file_states import FileState, Snapshot, file_changes, reclaimable
-from tandemmq.store.state.keys import SHARED, SIZE_MASK, Entry
+from tandemmq.store.state.keys import MARK_SHIFT, SHARED, SIZE_MASK, Entry
 from tandemmq.store.state.known_ids import KnownIds
 from tandemmq.store.state.open_transactions import OpenTransactions, PendingOperation, Transaction
 from tandemmq.store.state.owners import OwnerState
 from tandemmq.store.state.tail import Frozen, Position, Tail, keys_after, ranked_after, unranked_after
+from tandemmq.store.state.user_bytes import UserBytes
 
 # Of owners that ended so many entries are reclaimed for each checkpoint: until then they take memory.
 RECLAIMED_MAX = 20_000
@@ -76,7 +77,9 @@ class State:
         self.subscriptions: dict[tuple[Destination, str], int] = {}
         self.topics: dict[Destination, tuple[int, ...]] = {}
         self.files: dict[int, FileState] = {}
-        self.open = OpenTransactions(self.pin)
+        self.users = UserBytes()
+        self._user_chunks = 0
+        self.open = OpenTransactions(self.pin, self.users.change)
         self.transaction_chunks = 0
         self.next_owner = first_owner + 1
         # Files from which something was moved: whoever remembers a place in them has to ask again.
@@ -146,6 +149,9 @@ class State:
             held.live += count
         if blob := self._chunks(keys.TRANSACTIONS, self.transaction_chunks):
             self.open.load(blob)
+        self._user_chunks = body.get("user_chunks", 0)
+        if blob := self._chunks(keys.USERS, self._user_chunks):
+            self.users.load(blob)
         self._connection_chunks = body.get("connection_chunks", 0)
         if blob := self._chunks(keys.CONNECTIONS, self._connection_chunks):
             self.connections.know(decode_pairs(blob.decode()))
@@ -303,11 +309,12 @@ class State:
     def _reclaim_entry(self, state: OwnerState, order_key: int, location: int, size: int, message_id: str) -> None:
         self.tail.added[state.id].pop(order_key, None)
         self._tombstone(state.id, order_key, location, message_id)
-        if state.subscription_name is not None and size < SHARED:
+        self.users.release(size)  # prove: who-ended-counts-until-reclaimed
+        if state.subscription_name is not None and not size & SHARED:
             held = self.files.get(location >> 32)
             if held is not None:
                 # A file that was lost and is there again counts from nothing.
-                held.live_bytes = max(0, held.live_bytes - size)
+                held.live_bytes = max(0, held.live_bytes - (size & SIZE_MASK))
                 self.tail.touched_files.add(location >> 32)
                 self._count_by_another(state, order_key, location, size)
         state.reclaimed_to = order_key
@@ -343,14 +350,19 @@ class State:
         priority: int = DEFAULT_PRIORITY,
         *,
         is_shared: bool = False,
+        user: str | None = None,
     ) -> None:
         """``owner`` holds one message more; its record of ``size`` bytes stands at ``location``.
 
-        ``is_shared``: another owner holds the same record, and counts its bytes.
+        ``is_shared``: another owner holds the same record, and counts its bytes. ``user``: for whom they count.
         """
         tail = self.tail
         file = location >> 32
-        tail.added[owner][order_key] = (location, size | SHARED if is_shared else size, message_id)
+        marked = size | SHARED if is_shared else size
+        if user is not None:
+            marked |= self.users.mark(user)
+            self.users.hold(marked)
+        tail.added[owner][order_key] = (location, marked, message_id)
         order = tail.order[owner]
         if order and order_key < order[-1]:
             insort(order, order_key)  # a copy, found without its original
@@ -388,11 +400,12 @@ class State:
         tail.operations += 1
         tail.touched_owners.add(owner)
         state = self.owners[owner]
-        if state.subscription_name is not None or location >> 32 in self.moved_from:
+        # prove: removal-finds-its-user " or self.users.is_counting"
+        if state.subscription_name is not None or location >> 32 in self.moved_from or self.users.is_counting:
             raw = self._raw(owner, order_key)
             assert raw is not None, "what is removed was there"
             location, size, _ = raw
-            if state.subscription_name is not None and size < SHARED:
+            if state.subscription_name is not None and not size & SHARED:
                 self._count_by_another(state, order_key, location, size)
         state.count -= 1
         state.bytes -= size & SIZE_MASK
@@ -412,7 +425,10 @@ class State:
         if order_key not in tail.added[owner]:
             insort(tail.order[owner], order_key)
             self._carry_rank(owner, order_key)
-        tail.added[owner][order_key] = (location, size | SHARED if is_shared else size, message_id)
+        marked = size | old_size >> MARK_SHIFT << MARK_SHIFT  # prove: moved-message-keeps-its-user "old_size" -> "0"
+        tail.added[owner][order_key] = (location, marked | SHARED if is_shared else marked, message_id)
+        if not is_shared:
+            self.users.hold(marked)
         tail.operations += 1
         tail.touched_owners.add(owner)
         self.owners[owner].bytes += size - (old_size & SIZE_MASK)
@@ -464,7 +480,8 @@ class State:
                 insort(tail.order[other], order_key)
                 self._carry_rank(other, order_key)
             tail.added[other][order_key] = (location, size, raw[2])
-            self.files[location >> 32].live_bytes += size
+            self.files[location >> 32].live_bytes += size & SIZE_MASK
+            self.users.hold(size)  # prove: another-counts-for-the-user
             return
 
     def _tombstone(self, owner: int, order_key: int, location: int, message_id: str) -> None:
@@ -584,8 +601,10 @@ class State:
         holder[1] -= size & SIZE_MASK
         holder[2] = True
         held.live -= 1
-        if size < SHARED:
-            held.live_bytes -= size
+        if not size & SHARED:
+            held.live_bytes -= size & SIZE_MASK
+            if size >> MARK_SHIFT:
+                self.users.release(size)
         self.tail.touched_files.add(file)
         if file != by_file:
             self.pin(by_file, file)  # prove: removal-pins-its-message
@@ -803,6 +822,8 @@ class State:
             blob = self.open.encode()
             self.transaction_chunks = _put_chunks(small, keys.TRANSACTIONS, blob, self.transaction_chunks)
             self.open.is_touched = False
+        if self.users.is_touched:
+            self._user_chunks = _put_chunks(small, keys.USERS, self.users.encode(), self._user_chunks)
         small.extend(self._ranked_changes())
         self._ids.freeze()
         if self.audit is not None and self.audit.revision != self.audit_saved:
@@ -826,6 +847,7 @@ class State:
                 "users": True,
                 "next_owner": self.next_owner,
                 "transaction_chunks": self.transaction_chunks,
+                "user_chunks": self._user_chunks,
                 "audit_chunks": self.audit_chunks,
                 "connection_chunks": self._connection_chunks,
                 "connections_record": [

@@ -113,7 +113,7 @@ def _behind(order: Sequence[int], after: int) -> Iterator[int]:
 
 
 def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
-    """Everything a checkpoint writes, in key order: A, C, E, F, G, H, I, L, M, O, P, R, S, X."""
+    """Everything a checkpoint writes, in key order: A, C, E, F, G, H, I, L, M, O, P, R, S, U, X."""
     tail = frozen.tail
     small = list(
         in_order(

@@ -266,6 +266,9 @@ def _compare(files: JournalFiles, index: Index, path: str, replayed: Follower, r
             report.damages.append(as_json(damage))
     _compare_messages(path, follower.state, replayed.state, report)
     _compare_transactions(path, follower.state, replayed.state, report)
+    mine, theirs = follower.state.users.counts(), replayed.state.users.counts()
+    for user in sorted(user for user in mine.keys() | theirs.keys() if mine.get(user) != theirs.get(user)):
+        report.problem(f"{path}: {mine.get(user, 0)} bytes count for user {user}, {theirs.get(user, 0)} by the journal")
     _compare_files(files, path, follower.state, replayed.state, report)
 
 

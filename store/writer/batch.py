@@ -70,13 +70,24 @@ def apply(state: State, operation: Part, file: int) -> None:
     if type(operation) is AddMessage:
         owners, order_key, location, size = operation.owners, operation.order_key, operation.location, operation.size
         message = operation.message
-        state.add(owners[0], order_key, location, size, message.message_id, message.priority)
+        user = message.sender
+        state.add(owners[0], order_key, location, size, message.message_id, message.priority, user=user)
         if len(owners) > 1:
             for owner in owners[1:]:
-                state.add(owner, order_key, location, size, message.message_id, message.priority, is_shared=True)
+                state.add(
+                    owner, order_key, location, size, message.message_id, message.priority, is_shared=True, user=user
+                )
+        if operation.charged:
+            _take(state, operation)
         return
     assert type(operation) is RemoveMessage, "the others are not plain"
     state.remove(operation.owner, operation.order_key, operation.location, operation.size, operation.message_id, file)
+
+
+def _take(state: State, add: AddMessage) -> None:
+    """The store counts for the sender of ``add`` what it should."""
+    if add.charged and add.message.sender is not None:
+        state.users.taken(add.message.sender, add.charged)  # prove: handed-over-counts-once
 
 
 class Batch:
@@ -234,9 +245,11 @@ class Batch:
         if isinstance(operation, Atomic):
             return self._apply_atomic(operation, locations, number, file)
         if isinstance(operation, PrepareTransaction):
-            if operation.is_refused:
-                return 0
-            return self._apply_prepare(operation, locations, number)
+            records = 0 if operation.is_refused else self._apply_prepare(operation, locations, number)
+            for part in operation.operations:
+                if isinstance(part, AddMessage):
+                    _take(state, part)
+            return records
         if isinstance(operation, EndTransaction):
             if operation.records:
                 end_transaction(state, self._pages, operation, locations[number])
@@ -254,7 +267,9 @@ class Batch:
         if isinstance(operation, AddConnection):
             state.know_connections([operation.pair], locations[number])
             return 1
-        return 0  # a duplicate
+        if type(operation) is AddMessage:  # a duplicate
+            _take(state, operation)
+        return 0
 
     def _apply_atomic(self, atomic: Atomic, locations: Sequence[int], start: int, file: int) -> int:
         state = self._state
@@ -271,6 +286,7 @@ class Batch:
         for part in atomic.operations:
             if isinstance(part, AddMessage):
                 if part.is_duplicate:
+                    _take(state, part)
                     continue
                 part.location = locations[at]
                 part.order_key = part.location << 32 if commit is None else commit << 32 | place
@@ -285,7 +301,9 @@ class Batch:
                         message.message_id,
                         message.priority,
                         is_shared=owner != part.owners[0],
+                        user=message.sender,
                     )
+                _take(state, part)
             else:
                 state.remove(part.owner, part.order_key, part.location, part.size, part.message_id, file)
             at += _records(part)

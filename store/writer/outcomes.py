@@ -64,6 +64,7 @@ class _Ending:
                 operation.message_id,
                 message.priority,
                 is_shared=number > 0,
+                user=operation.sender,
             )
             self.added[owner, operation.message_id] = order_key
             self.end.added.append((owner, PagedMessage(order_key, operation.location, operation.size, message)))

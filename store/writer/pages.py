@@ -18,7 +18,7 @@ from tandemmq.journal.checked import CheckedReader
 from tandemmq.journal.errors import JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.operations import Page, PagedMessage
-from tandemmq.store.records.commands import stored_message
+from tandemmq.store.records.commands import sender_in, stored_message
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.frames import open_message
 from tandemmq.store.records.headers import EpochHistory
@@ -106,15 +106,19 @@ class Pages:
     def _messages(self, found: Sequence[tuple[int, Entry]]) -> list[PagedMessage]:
         payloads = self.read([(entry.location, entry.size) for _, entry in found])
         return [
-            PagedMessage(
-                order_key, entry.location, entry.size, _message_in(payload, self.version_at(entry.location >> 32))
-            )
+            PagedMessage(order_key, entry.location, entry.size, self._message_in(payload, entry.location >> 32))
             for (order_key, entry), payload in zip(found, payloads, strict=True)
         ]
 
     def message_at(self, location: int, size: int) -> Message:
         """The message that the record at ``location`` stores."""
-        return _message_in(self._read_many([(location, size)])[0], self.version_at(location >> 32))
+        return self._message_in(self._read_many([(location, size)])[0], location >> 32)
+
+    def _message_in(self, payload: bytes, file: int) -> Message:
+        message = open_message(stored_message(payload), self.version_at(file))
+        if self._state.users.is_counting:
+            message.sender = sender_in(payload)
+        return message
 
     def tell_damage(self, entry: Entry) -> None:
         """It does not verify, and is given to nobody."""
@@ -168,7 +172,3 @@ class Pages:
 
     def close(self) -> None:
         self._reader.close()
-
-
-def _message_in(payload: bytes, version: int) -> Message:
-    return open_message(stored_message(payload), version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tandemmq.broker.core.access import Access
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.shared import Loop
@@ -18,10 +19,12 @@ class EngineTerm(Term):
     """A term whose operations come back to ``engine``."""
 
     engine: Any = None
+    engine_settings = EngineSettings()
+    access: Access | None = None
 
     def _begin(self, standby: Standby) -> None:
         super()._begin(standby)
-        self.engine = Engine(self.store, EngineSettings(), Loop(lambda: NOW))
+        self.engine = Engine(self.store, self.engine_settings, Loop(lambda: NOW), access=self.access)
 
     def durable(self, operations: list[Operation]) -> None:
         super().durable(operations)

@@ -8,6 +8,7 @@ tell an engine that is started on it later.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from sortedcontainers import SortedDict
@@ -80,6 +81,7 @@ class MemoryStore:
         self._subscriptions: dict[tuple[Destination, str], int] = {}
         self._prepared: dict[str, PrepareTransaction] = {}
         self._withheld: dict[int, set[int]] = {}  # owner -> order keys of what a prepared transaction removes
+        self.taken: Counter[str] = Counter()
         self._next_owner = 1
         self._connections = ConnectionUsers()
         self._audit = ProducerAudit(_DEFAULTS.failover_producers_audit_depth, _DEFAULTS.max_failover_producers_to_track)
@@ -88,6 +90,7 @@ class MemoryStore:
     def start(self, engine: Engine) -> None:
         """Begin to serve ``engine``; what another engine had under way is done first, and not reported."""
         self._apply_turn()
+        self.taken.clear()
         self._began_at = self._location
         self._engine = engine
 
@@ -129,6 +132,19 @@ class MemoryStore:
             removes_from = frozenset(known[part.owner] for part in removals if part.owner in known)
             found.append(PreparedTransaction(prepare.transaction, len(adds), len(removals), adds_to, removes_from))
         return found
+
+    def user_balance(self, user: str) -> int:
+        """As ``Store.user_balance``: counted anew each time."""
+        sizes = {
+            held.location: held.size
+            for messages in (*self._messages.values(), *self._ended)
+            for held in messages.values()
+            if held.message.sender == user
+        }
+        prepared = (part for each in self._prepared.values() for part in each.operations)
+        adds = (part for part in prepared if isinstance(part, AddMessage) and not part.is_duplicate)
+        sizes.update((add.location, add.size) for add in adds if add.message.sender == user)
+        return sum(sizes.values()) - self.taken[user]
 
     def may_speak(self) -> bool:
         """This memory is not shared."""
@@ -211,6 +227,9 @@ class MemoryStore:
         return operations
 
     def _apply(self, operation: Operation) -> None:
+        for part in (operation,) if isinstance(operation, AddMessage) else getattr(operation, "operations", ()):
+            if isinstance(part, AddMessage) and part.message.sender is not None:
+                self.taken[part.message.sender] += part.charged
         if isinstance(operation, AddMessage):
             if Copies(self._came_before, _is_never_forgotten).is_duplicate(operation):
                 return

@@ -11,7 +11,7 @@ from tandemmq.disk import Disk
 from tandemmq.journal.format import END_RECORD_SIZE, encode_batch, location
 from tandemmq.store.maintenance.compaction import Compaction
 from tandemmq.store.operations import AddMessage, Operation, Owner, Page, PagedMessage, RemoveMessage
-from tandemmq.store.records.commands import encode_add, encode_remove
+from tandemmq.store.records.commands import encode_add, encode_remove, with_sender
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.settings import StoreSettings
@@ -150,9 +150,12 @@ class Term:
         )
 
     def add(self, destination: Destination = Q, body: bytes | None = None, owners: tuple[int, ...] = ()) -> AddMessage:
+        """Every third message counts for nobody, the others for a user: ``check`` compares what counts."""
         message = self.message(destination, body)
+        message.sender = (None, "ann", "bob")[self.sequence % 3]
         held_by = owners or (self.store.queue(destination),)
-        operation = AddMessage(message, held_by, encode_add(message, encode_message(message)))
+        payload = with_sender(encode_add(message, encode_message(message)), message.sender)
+        operation = AddMessage(message, held_by, payload)
         self.store.append(operation)
         return operation
 

@@ -27,6 +27,7 @@ from tandemmq.store.records.commands import (
     encode_subscription,
     encode_trace,
     encode_update,
+    with_sender,
 )
 from tandemmq.store.records.hints import with_copy_hint, with_operation_hint
 from tandemmq.store.records.marks import encode_clock, encode_gone
@@ -89,6 +90,7 @@ IDS = st.one_of(
     st.sampled_from(["foreign", "a:b", "ID:ö:1:1:1", "::", "7", "ID:h:1:1:" + "9" * 30, "x" * 200, "ID:h:1:1:0"]),
 )
 DESTINATIONS = st.builds(Destination, st.sampled_from(DestinationKind), NAMES)
+SENDERS = st.sampled_from((None, None, None, "ann"))
 TRANSACTIONS = st.one_of(
     st.builds(LocalTransactionId, st.sampled_from(["ID:c-1", "", "ü", "c" * 140]), st.integers(-(2**63), 2**63 - 1)),
     st.builds(LocalTransactionId, st.just("ID:c-1"), st.integers(0, 2**29)),
@@ -138,14 +140,14 @@ def messages(draw: st.DrawFn) -> Message:
 def adds(draw: st.DrawFn) -> bytes:
     stored = draw(messages())
     frame = draw(st.sampled_from(sorted(FRAMES.values()))) if draw(st.integers(0, 3)) == 0 else encode_message(stored)
-    payload = encode_add(stored, frame, draw(st.none() | TRANSACTIONS))
+    payload = with_sender(encode_add(stored, frame, draw(st.none() | TRANSACTIONS)), draw(SENDERS))
     return with_operation_hint(payload, 7 << 32) if draw(st.integers(0, 9)) == 0 else payload
 
 
 @st.composite
 def updates(draw: st.DrawFn) -> bytes:
     stored = draw(messages())
-    payload = encode_update(stored, encode_message(stored))
+    payload = with_sender(encode_update(stored, encode_message(stored)), draw(SENDERS))
     return with_copy_hint(payload, 2**65, 7) if draw(st.booleans()) else payload
 
 

@@ -32,6 +32,7 @@ from tandemmq.store.records.commands import (
     encode_subscription,
     encode_unsubscribe,
     subscription_key,
+    with_sender,
 )
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
@@ -172,6 +173,28 @@ def test_what_is_prepared_waits_for_its_outcome(world: World, is_commit: bool, f
     term = world.fail_over()
     assert term.store.prepared() == []
     assert world.held(term.store.queue(A)) == expected
+
+
+@pytest.mark.parametrize("fails_over", [True, False])
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_what_it_adds_counts_for_its_user(world: World, is_commit: bool, fails_over: bool) -> None:
+    """``charged`` is what the user of the store counts until the store does."""
+    adds = [world.adding(A, b"a new"), world.adding(B, b"b new")]
+    for add in adds:
+        add.message.sender = "ann"
+        add.payload = with_sender(add.payload, "ann")
+        add.charged = len(add.payload) + 5
+    counted = charged = sum(add.charged for add in adds)
+    world.prepare(adds)
+    assert world.term.store.user_balance("ann") == 0
+    if fails_over:
+        world.fail_over()
+        charged = 0
+        assert world.term.store.user_balance("ann") == counted
+    world.end(is_commit)
+    assert world.term.store.user_balance("ann") == (counted if is_commit else 0) - charged
+    world.fail_over()
+    assert world.term.store.user_balance("ann") == (counted if is_commit else 0)
 
 
 def test_what_became_visible_can_be_removed(world: World) -> None:

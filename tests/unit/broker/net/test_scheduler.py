@@ -75,6 +75,8 @@ class Harness:
 
     def check_due(self, client: Client, message: Message) -> None: ...
 
+    def check_room(self, message: Message) -> None: ...
+
     def bury_due(self, user: str | None, message: Message, cause: str, parts: Sequence[Any]) -> None:
         raise AssertionError(cause)
 

@@ -39,6 +39,7 @@ from tandemmq.store.records.commands import (
     encode_unsubscribe,
     encode_update,
     stored_message,
+    trailing,
 )
 from tandemmq.store.records.errors import RecordDamaged, Unencodable
 from tandemmq.store.records.message import HEADER, BodyKind, Destination, DestinationKind, Message
@@ -292,7 +293,7 @@ COMMANDS = st.one_of(
 )
 
 
-@given(COMMANDS, st.binary(max_size=5))
+@given(COMMANDS, st.binary(max_size=5).filter(lambda stranger: stranger[:1] != b"\4"))
 def test_a_command_comes_back_as_it_was(command: Any, stranger: bytes) -> None:
     payload = encode(command)
 
@@ -305,7 +306,7 @@ def test_a_command_comes_back_as_it_was(command: Any, stranger: bytes) -> None:
 def test_a_command_cut_anywhere_is_damaged(command: Any) -> None:
     payload = encode(command)
 
-    for length in range(len(payload)):
+    for length in range(len(payload) - len(trailing(payload))):
         with pytest.raises(RecordDamaged):
             decode(payload[:length])
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -62,6 +62,7 @@ class EndingOwners(RuleBasedStateMachine):
     ``then`` what the last checkpoint that was finished says: that is what a crash leaves."""
 
     NAMES = ("A", "B", "s1", "s2", "s3")
+    USERS = st.sampled_from((None, None, "ann", "bob"))
 
     @initialize()
     def begin(self) -> None:
@@ -77,6 +78,7 @@ class EndingOwners(RuleBasedStateMachine):
         self.then: dict[str, dict[int, tuple[int, int]]] = {}
         self.in_frozen: dict[str, dict[int, tuple[int, int]]] = {}
         self.numbers: dict[str, int] = {}
+        self.users: dict[int, str | None] = {}  # of each record, by its order key
         self.finish_checkpoint_now()
 
     def teardown(self) -> None:
@@ -88,6 +90,7 @@ class EndingOwners(RuleBasedStateMachine):
         self.finish_checkpoint_now()
         self.finish_checkpoint_now()
         self.live_bytes_are_exact()
+        assert self.state.users.counts() == self.bytes_of_users()
         owners = set(self.numbers.values())
         for kind in (keys.ENDED, keys.ID, keys.MESSAGE, keys.OWNER, keys.RANK, keys.RANKED):
             found = {int.from_bytes(key[1:5], "big") for key, _ in self.index.scan(kind, bytes([kind[0] + 1]))}
@@ -116,19 +119,25 @@ class EndingOwners(RuleBasedStateMachine):
             self.now[name] = {}
         return self.numbers[name]
 
-    @rule(name=st.sampled_from(("A", "B")), priority=st.sampled_from((4, 4, 4, 7)))
-    def add(self, name: str, priority: int) -> None:
+    @rule(name=st.sampled_from(("A", "B")), priority=st.sampled_from((4, 4, 4, 7)), user=USERS)
+    def add(self, name: str, priority: int, user: str | None) -> None:
         owner, place = self.number(name), self.next_place()
-        self.state.add(owner, place << 32, place, SIZE, f"p:{place}", priority)
+        self.users[place << 32] = user
+        self.state.add(owner, place << 32, place, SIZE, f"p:{place}", priority, user=user)
         self.now[name][place << 32] = place, priority
 
-    @rule(names=st.sets(st.sampled_from(("s1", "s2", "s3")), min_size=1), priority=st.sampled_from((4, 4, 4, 7)))
-    def publish(self, names: set[str], priority: int) -> None:
+    @rule(
+        names=st.sets(st.sampled_from(("s1", "s2", "s3")), min_size=1),
+        priority=st.sampled_from((4, 4, 4, 7)),
+        user=USERS,
+    )
+    def publish(self, names: set[str], priority: int, user: str | None) -> None:
         owners = [self.number(name) for name in sorted(names)]
         place = self.next_place()
         for name, owner in zip(sorted(names), owners, strict=True):
             is_shared = owner != owners[0]
-            self.state.add(owner, place << 32, place, SIZE, f"p:{place}", priority, is_shared=is_shared)
+            self.users[place << 32] = user
+            self.state.add(owner, place << 32, place, SIZE, f"p:{place}", priority, is_shared=is_shared, user=user)
             self.now[name][place << 32] = place, priority
 
     @rule(name=st.sampled_from(NAMES), choice=st.integers(0, 1000))
@@ -220,9 +229,18 @@ class EndingOwners(RuleBasedStateMachine):
             for location, _ in self.now[name].values():
                 holders[location >> 32] = holders.get(location >> 32, 0) + 1
         assert {file: held.live for file, held in state.files.items() if held.live} == holders
+        counts, least = state.users.counts(), self.bytes_of_users()
+        assert counts == least or state.ended, "what ended counts until it is reclaimed"
+        assert all(counts[user] >= size for user, size in least.items())
         for owner in state.ended:
             assert not list(state.entries(owner, 0))
             assert not list(state.of_priority(owner, 7, 0))
+
+    def bytes_of_users(self) -> dict[str, int]:
+        """What each user's records take."""
+        records = {(key, location) for held in self.now.values() for key, (location, _) in held.items()}
+        found = Counter(user for key, _ in records if (user := self.users[key]) is not None)
+        return {user: count * SIZE for user, count in found.items()}
 
     def live_bytes_are_exact(self) -> None:
         places = {location for held in self.now.values() for location, _ in held.values()}

@@ -1,0 +1,94 @@
+"""How many bytes of the store count for which user: those of stored messages, and of what prepared transactions add.
+Pure.
+
+The size of an entry carries a *mark* above its 32 bits: the number by which this index knows the user for whom the
+record counts, 0 for nobody. A record that several owners hold counts once: the mark counts where the bit ``SHARED`` is
+not set, as the live bytes of a file do.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tandemmq.store.state.keys import MARK_SHIFT, SHARED, SIZE_MASK
+
+
+class UserBytes:
+    """The count of each user. The owner of the state changes it.
+
+    ``is_counting``: anything counts for a user. ``balances``, for any thread: by user, what is stored less what
+    ``taken`` was told since the state was loaded. With what the event loop handed over since then it is what is stored,
+    and what is on its way.
+    """
+
+    __slots__ = ("_bytes", "_names", "_next", "_numbers", "balances", "is_counting", "is_touched")
+
+    def __init__(self) -> None:
+        self.balances: dict[str, int] = {}
+        self.is_counting = False
+        self.is_touched = False
+        self._bytes: dict[int, int] = {}
+        self._names: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._next = 1
+
+    def mark(self, user: str) -> int:
+        """What is added to the size of a record that counts for ``user``."""
+        number = self._numbers.get(user)
+        if number is None:
+            number = self._numbers[user] = self._next
+            self._next += 1
+            self._names[number] = user
+            self._bytes[number] = 0
+            self.is_counting = True
+        return number << MARK_SHIFT
+
+    def hold(self, size: int) -> None:
+        """A record of that marked size counts from now on, unless another owner counts it, or nobody has to."""
+        if size >> MARK_SHIFT and not size & SHARED:
+            self._change(size >> MARK_SHIFT, size & SIZE_MASK)
+
+    def release(self, size: int) -> None:
+        """It counts no more."""
+        if size >> MARK_SHIFT and not size & SHARED:
+            self._change(size >> MARK_SHIFT, -(size & SIZE_MASK))
+
+    def change(self, user: str, size: int) -> None:
+        """``size`` bytes more, or fewer, count for ``user``: what prepared transactions add."""
+        self._change(self.mark(user) >> MARK_SHIFT, size)
+
+    def taken(self, user: str, size: int) -> None:
+        """What the event loop handed over as ``size`` bytes of ``user`` has become whatever became of it."""
+        self.balances[user] = self.balances.get(user, 0) - size
+
+    def _change(self, number: int, size: int) -> None:
+        user = self._names[number]
+        self._bytes[number] += size
+        self.balances[user] = self.balances.get(user, 0) + size
+        self.is_touched = True
+
+    def count(self, user: str) -> int:
+        """The bytes that count for ``user``."""
+        return self._bytes.get(self._numbers.get(user, 0), 0)
+
+    def counts(self) -> dict[str, int]:
+        """The bytes of all users who have any."""
+        return {user: size for user, number in self._numbers.items() if (size := self._bytes[number])}
+
+    def encode(self) -> bytes:
+        """What ``load`` reads; empty if nothing counts. Users for whom nothing counts are forgotten."""
+        for number in [number for number, size in self._bytes.items() if not size]:
+            del self._bytes[number]
+            del self._numbers[self._names.pop(number)]
+        self.is_touched = False
+        self.is_counting = bool(self._numbers)
+        table = [[user, number, self._bytes[number]] for user, number in self._numbers.items()]
+        return json.dumps([self._next, table], separators=(",", ":")).encode() if table else b""
+
+    def load(self, blob: bytes) -> None:
+        self._next, table = json.loads(blob)
+        for user, number, size in table:
+            self._numbers[user] = number
+            self._names[number] = user
+            self._bytes[number] = self.balances[user] = size
+        self.is_counting = True
