@@ -1,0 +1,65 @@
+"""Whether a broker syncs what it confirms: strace(1) counts its calls while a load runs."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from tandemmq.bench.connection import BenchError
+from tandemmq.bench.process import descendants
+
+#: The calls that a report shows. Those of _SYNCS return when data is on the disk.
+CALLS: Final = ("fsync", "fdatasync", "syncfs", "sync_file_range", "msync", "io_submit", "io_uring_enter")
+_SYNCS: Final = ("fsync", "fdatasync", "msync")
+END_SECONDS_MAX: Final = 20.0
+
+
+@contextmanager
+def counted(pid: int) -> Iterator[dict[str, int]]:
+    """Filled when the block ends, with how often all threads and processes of ``pid`` made each of CALLS meanwhile. The
+    broker is slower while strace(1) counts. Raises BenchError."""
+    if shutil.which("strace") is None:
+        raise BenchError("strace is not installed: nothing shows that the broker syncs")
+    found: dict[str, int] = {}
+    with tempfile.NamedTemporaryFile("r", prefix="bench-strace-") as table:
+        pids = [word for each in descendants(pid) for word in ("-p", str(each))]
+        calls = "trace=" + ",".join(f"?{call}" for call in CALLS)
+        tracer = subprocess.Popen(
+            ["strace", "-f", "-c", "-o", table.name, "-e", calls, *pids], stderr=subprocess.PIPE, text=True
+        )
+        assert tracer.stderr is not None
+        try:
+            line = tracer.stderr.readline()  # "strace: Process 7 attached"
+            if "attached" not in line:
+                raise BenchError(f"strace counts nothing: {line.strip()}")
+            yield found
+        finally:
+            tracer.send_signal(signal.SIGINT)
+            try:
+                tracer.communicate(timeout=END_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                tracer.kill()
+                tracer.communicate()
+        found |= calls_in(table.read())
+
+
+def calls_in(text: str) -> dict[str, int]:
+    """The table of ``strace -c``: how often each of CALLS was called."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 5 and words[-1] in CALLS:
+            found[words[-1]] = int(words[3])
+    return found
+
+
+def is_synced(calls: Mapping[str, int], confirmed: int, outstanding: int | None) -> bool:
+    """Whether so many calls can have synced ``confirmed`` messages before they were confirmed: at most ``outstanding``
+    of them share a sync. Without that number one sync is asked for."""
+    syncs = sum(calls.get(call, 0) for call in _SYNCS)
+    return syncs * outstanding >= confirmed if outstanding is not None else syncs > 0
