@@ -76,6 +76,7 @@ def installed(compile_: bool) -> str:
     commands = (
         f"{sys.executable} -m venv own",
         f"own/bin/python -m pip install --quiet --disable-pip-version-check {TREE}",
+        f"own/bin/python -c 'from tandemmq.compiled import is_compiled; assert is_compiled() is {compile_}'",
     )
     environment = {"TANDEMMQ_COMPILE": str(int(compile_)), "PYTHONPATH": ""}
     return str(_built(name, (), *commands, environment=environment, version=_product()) / "own/bin/python")
