@@ -22,7 +22,7 @@ _CONFIGURATION = Template("""\
        xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd
                            http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="bench" dataDirectory="$data" useJmx="false"
-          advisorySupport="false" schedulerSupport="false" useShutdownHook="true">
+          schedulerSupport="false" useShutdownHook="true">
     <destinationPolicy>
       <policyMap><policyEntries>
         <policyEntry queue=">" producerFlowControl="false" queuePrefetch="1000"/>

@@ -2,6 +2,8 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
 
@@ -60,6 +62,7 @@ public final class JmsLoad {
     private final List<Step> receivers = new ArrayList<>();
     private Kind kind = Kind.LIVE;
     private long copies = 1;
+    private long swept;
     private boolean isAsync;
     private boolean acknowledgesWait;
     private volatile boolean sends;
@@ -382,13 +385,16 @@ public final class JmsLoad {
 
     /** Remove what was sent. It does not count as received. */
     private void sweep() throws Exception {
+        CountDownLatch left = new CountDownLatch((int) (confirmed.get() - swept));
+        swept = confirmed.get();
         try (Connection connection = factory().createConnection()) {
-            connection.start();
             for (int number = 0; number < QUEUES; number++) {
-                Session session = connection.createSession(false, Session.DUPS_OK_ACKNOWLEDGE);
-                MessageConsumer consumer = session.createConsumer(session.createQueue("bench." + number));
-                while (consumer.receive(5 * RECEIVE_MILLIS) != null) {
-                }
+                Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+                session.createConsumer(session.createQueue("bench." + number)).setMessageListener(message -> left.countDown());
+            }
+            connection.start();
+            if (!left.await(2 * STALL_NANOS, TimeUnit.NANOSECONDS)) {
+                throw new IllegalStateException(left.getCount() + " messages that were sent are missing");
             }
         }
     }

@@ -160,9 +160,6 @@ def test_nobody_at_the_addresses_is_an_error_in_words() -> None:
 # ---- The MQTT load: all that is sent arrives and is confirmed
 
 
-PLAN = LoadPlan(Endpoint("", 0), 2, 2, 2, 100, 20, seconds=1.0, warmup_seconds=0.5, rate=100.0)
-
-
 @pytest.mark.parametrize(
     ("count", "encoded"), [(0, b"\0"), (127, b"\x7f"), (128, b"\x80\1"), (16_383, b"\xff\x7f"), (16_384, b"\x80\x80\1")]
 )
@@ -180,7 +177,7 @@ def test_packets_are_those_of_the_standard() -> None:
 @pytest.mark.parametrize("qos", range(3))
 def test_a_load_of_so_many_messages_ends_when_all_arrived(qos: int) -> None:
     with Measured() as server:
-        plan = replace(PLAN, endpoint=Endpoint(HOST, server.ports["mqtt"]), rate=None, count=101)
+        plan = LoadPlan(Endpoint(HOST, server.ports["mqtt"]), 2, 2, 2, 100, 20, count=101)
         result = run_mqtt_load(server.pid, plan, qos)
-    assert (result.sent, result.received, result.lost) == (101, 101, 0)
+    assert (result.sent, result.received) == (101, 101)
     assert result.confirmed == (101 if qos else 0)
