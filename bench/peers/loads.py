@@ -32,6 +32,7 @@ from tandemmq.bench.process import cost
 KIB: Final = 1024
 ANSWER_SECONDS_MAX: Final = 120.0
 FILL_MAX: Final = 300_000
+PROVED_FILL: Final = 5_000
 _FIRST_RATE: Final = 10_000.0
 _FILL: Final = 1.3
 _OWN_JMS_CLIENT: Final = "org.apache.activemq.artemis.jms.client"
@@ -40,7 +41,7 @@ _OWN_JMS_CLIENT: Final = "org.apache.activemq.artemis.jms.client"
 @dataclass(frozen=True, slots=True)
 class Workload:
     """``pattern``: of JmsLoad. ``outstanding``: so many messages are sent and not confirmed at most; None where a send
-    waits for no answer."""
+    waits for no answer. Unless ``is_stored``, the broker need not sync."""
 
     protocol: str
     senders: int = 0
@@ -50,6 +51,7 @@ class Workload:
     pattern: str = ""
     body_bytes: int = KIB
     outstanding: int | None = None
+    is_stored: bool = True
     rate: int = 0
     """So many messages a second, at fixed moments from which times count; 0: as many as the window allows."""
 
@@ -85,7 +87,7 @@ PATTERNS: Final[Mapping[str, Workload]] = {
     "commit-both": _jms("commit-both", 8),
     "xa": _jms("xa", 8),
     "request": _jms("request", 20),
-    "fan-out": _jms("fan-out"),
+    "fan-out": Workload("jms", pattern="fan-out", is_stored=False),
     "durable": _jms("durable", 1),
 }
 
@@ -165,6 +167,15 @@ class Load:
             for value in (spent.cpu_seconds * 1e6, spent.system_seconds * 1e6, spent.waits, spent.preemptions)
         )
         return Window(self._rate, sent / elapsed, *each, *times)
+
+    def run(self, seconds: float) -> int:
+        """Let it run, and rest: so many messages were sent and confirmed. Queues are filled with few messages, because
+        a broker that strace(1) watches is slow. Raises BenchError."""
+        before = self.sent
+        self.tell(f"go {PROVED_FILL}")
+        time.sleep(seconds)
+        self.tell("pause")
+        return self.sent - before
 
     def tell(self, line: str) -> dict[str, Any]:
         """What it answers. Raises BenchError, also for a problem that it has."""

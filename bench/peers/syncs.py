@@ -61,5 +61,10 @@ def calls_in(text: str) -> dict[str, int]:
 def is_synced(calls: Mapping[str, int], confirmed: int, outstanding: int | None) -> bool:
     """Whether so many calls can have synced ``confirmed`` messages before they were confirmed: at most ``outstanding``
     of them share a sync. Without that number one sync is asked for."""
-    syncs = sum(calls.get(call, 0) for call in _SYNCS)
-    return syncs * outstanding >= confirmed if outstanding is not None else syncs > 0
+    count = syncs(calls)
+    return count * outstanding >= confirmed if outstanding is not None else count > 0
+
+
+def syncs(calls: Mapping[str, int]) -> int:
+    """How many of the calls return when data is on the disk."""
+    return sum(calls.get(call, 0) for call in _SYNCS)

@@ -443,7 +443,9 @@ public final class JmsLoad {
     private void arrived(Message message) {
         try {
             long now = System.nanoTime();
-            receiveTimes.add(now - ((BytesMessage) message).readLong());
+            if (kind == Kind.LIVE) { // else the time says how long it lay in its queue
+                receiveTimes.add(now - ((BytesMessage) message).readLong());
+            }
             lastReceived = now;
             received.incrementAndGet();
         } catch (Exception problem) {
