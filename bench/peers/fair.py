@@ -95,7 +95,8 @@ QUICK: Final = Rule(1.0, 0.3, 0.15, 6, 2, 1.0, seconds_max=900.0)
 
 @dataclass(slots=True)
 class Result:
-    """One broker under one workload. ``problem``: it has no figures because of that."""
+    """One broker under one workload. ``unproved``: why strace(1) counted nothing; ``problem``: why there are no
+    figures."""
 
     windows: list[Window] = field(default_factory=list)
     is_warm: bool = False
@@ -103,6 +104,7 @@ class Result:
     calls: Mapping[str, int] = field(default_factory=dict)
     confirmed: int = 0
     is_synced: bool | None = None
+    unproved: str | None = None
     problem: str | None = None
 
     def median(self, figure: str) -> float | None:
@@ -209,11 +211,16 @@ def measure(names: Sequence[str], workload: Workload, rule: Rule, say: Say) -> d
             say(f"{name:<18} {_line(results[name].rounds[-1])}")
 
         def prove(name: str) -> None:
-            with counted(servers[name].pid) as calls:
-                confirmed = loads[name].run(rule.proof_seconds)
-            results[name].calls, results[name].confirmed = calls, confirmed
+            result = results[name]
+            try:
+                with counted(servers[name].pid) as calls:
+                    result.confirmed = loads[name].run(rule.proof_seconds)
+            except BenchError as problem:
+                result.unproved = str(problem)
+                return
+            result.calls = calls
             if workload.is_stored:
-                results[name].is_synced = is_synced(calls, confirmed, workload.outstanding)
+                result.is_synced = is_synced(calls, result.confirmed, workload.outstanding)
 
         for name in names:
             attempt(begin, name)
@@ -239,7 +246,12 @@ def _figures(result: Result) -> dict[str, Any]:
         "problem": result.problem,
         "is_warm": result.is_warm,
         "medians": {name: result.median(name) for name in Window.__slots__},
-        "syncs": {"is_synced": result.is_synced, "confirmed": result.confirmed, "calls": dict(result.calls)},
+        "syncs": {
+            "is_synced": result.is_synced,
+            "unproved": result.unproved,
+            "confirmed": result.confirmed,
+            "calls": dict(result.calls),
+        },
         "windows": [asdict(each) for each in result.windows],
         "rounds": [asdict(each) for each in result.rounds],
     }
@@ -285,4 +297,4 @@ def table(figures: Mapping[str, Any]) -> list[str]:
 def _syncs_of(proof: Mapping[str, Any]) -> str:
     count = syncs(proof["calls"])
     a_sync = f"{proof['confirmed'] / count:,.1f}" if count else "–"
-    return a_sync if proof["is_synced"] is not False else f"NOT PROVED {a_sync}"
+    return a_sync if proof["unproved"] is None and proof["is_synced"] is not False else f"NOT PROVED {a_sync}"
