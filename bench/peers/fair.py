@@ -276,16 +276,16 @@ _COLUMNS: Final = {
 
 def table(figures: Mapping[str, Any]) -> list[str]:
     """The medians of each broker, and what ours are to it in rate and CPU."""
-    rows = [
-        ["workload", "broker", *_COLUMNS.values(), "warm", "messages a sync", *(f"{ours}: rate, CPU" for ours in OURS)]
-    ]
+    ours = [name for name in OURS if any(name in each["ratios"] for each in figures["workloads"].values())]
+    heads = ["workload", "broker", *_COLUMNS.values(), "warm", "messages a sync"]
+    rows = [[*heads, *(f"{name}: rate, CPU" for name in ours)]]
     for case, each in figures["workloads"].items():
         for name, broker in each["brokers"].items():
             if broker["problem"] is not None:
                 rows.append([case, name, broker["problem"].splitlines()[0][:80]])
                 continue
             cells = [broker["medians"][figure] for figure in _COLUMNS]
-            own = [each["ratios"].get(ours, {}).get(name) for ours in OURS]
+            own = [each["ratios"].get(one, {}).get(name) for one in ours]
             rows.append([
                 case, name, *("–" if cell is None else f"{cell:,.1f}" for cell in cells),
                 "yes" if broker["is_warm"] else "NO", _syncs_of(broker["syncs"]),
