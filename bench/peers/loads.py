@@ -169,13 +169,14 @@ class Load:
         return Window(self._rate, sent / elapsed, *each, *times)
 
     def run(self, seconds: float) -> int:
-        """Let it run, and rest: so many messages were sent and confirmed. Queues are filled with few messages, because
-        a broker that strace(1) watches is slow. Raises BenchError."""
-        before = self.sent
+        """Let it run, and rest: so many messages were sent and confirmed; received, where none were sent. Queues are
+        filled with few messages, because a broker that strace(1) watches is slow. Raises BenchError."""
+        before = self.tell("mark")
         self.tell(f"go {PROVED_FILL}")
         time.sleep(seconds)
-        self.tell("pause")
-        return self.sent - before
+        after = self.tell("pause")
+        sent, received = (int(after[name] - before[name]) for name in ("sent", "received"))
+        return sent or received
 
     def tell(self, line: str) -> dict[str, Any]:
         """What it answers. Raises BenchError, also for a problem that it has."""
