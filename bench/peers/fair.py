@@ -8,8 +8,8 @@ For each workload every broker is started on an empty directory, with a load pro
 3. Proof: strace(1) counts the calls that sync under the same load (bench.peers.syncs).
 
 CPU is that of all threads and processes of a broker. A ratio is of the medians of the rounds, and above 1 is for ours.
-A full run of ``fair`` takes two to five hours, one of ``jms-patterns`` for two brokers one to two hours. A quick one
-takes at most 20 minutes, without the time in which programs are built: for development, not for figures to publish.
+A full run of ``fair`` takes two to five hours, ``jms-patterns`` for two brokers one to three hours. A quick run takes at
+most 20 minutes, without the time in which programs are built: it is for development, not for figures to publish.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OURS: Final = ("plain", "compiled", "tree")
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """How it is started, and which workloads it takes, by protocol. ``default``: in a run that names no brokers."""
+    """How it starts, and the protocols of the workloads that it takes. ``is_default``: it runs if none is named."""
 
     make: Callable[[], Server]
     protocols: tuple[str, ...]
@@ -72,7 +72,8 @@ BROKERS: Final[Mapping[str, Broker]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How long is measured. ``tolerance``: by so much of the fastest may the windows of a warm broker differ."""
+    """The lengths and numbers of a run. ``tolerance``: the windows of a warm broker differ by less than this part of
+    the largest."""
 
     window_seconds: float = 10.0
     settle_seconds: float = 1.0
@@ -81,10 +82,10 @@ class Rule:
     rounds: int = 5
     proof_seconds: float = 5.0
     seconds_max: float | None = None
-    """No workload is begun later than that."""
+    """After this time no further workload begins. None: all are measured."""
 
     def is_warm(self, figures: Sequence[float]) -> bool:
-        """``figures``: of all windows, the rates, or where the rate is given the CPU of a message."""
+        """``figures``: the rates of all windows; the CPU of a message, where the rate is given."""
         last = figures[-ALIKE:]
         return len(last) == ALIKE and max(last) - min(last) < self.tolerance * max(last)
 
@@ -117,21 +118,21 @@ class Result:
 
 
 def warm_up(result: Result, rule: Rule, window: Callable[[], Window], figure: str = "rate") -> None:
-    """Load until it is warm, or until ``rule.windows_max``."""
+    """Take windows until the broker is warm, at most ``rule.windows_max``."""
     while not result.is_warm and len(result.windows) < rule.windows_max:
         result.windows.append(window())
         result.is_warm = rule.is_warm([getattr(each, figure) for each in result.windows])
 
 
 def turns(names: Sequence[str], rounds: int) -> Iterator[str]:
-    """A B A B."""
+    """The names again and again in the same order: A B A B."""
     for _ in range(rounds):
         yield from names
 
 
 def ratios(results: Mapping[str, Result]) -> dict[str, dict[str, Ratios | None]]:
-    """Of each of ours to each peer; None where one of both was not warm, or has a problem. The 99th percentile is of
-    the same times on both sides: from a send to its answer where sends wait, else from a send to its receipt."""
+    """The ratios of each of our brokers to each peer; None if one of the two is not warm or has a problem. Above 1 the
+    figure is better for ours."""
 
     def ratio(ours: Result, peer: Result) -> Ratios | None:
         if not ours.has_ratio or not peer.has_ratio:
@@ -157,8 +158,8 @@ def fair(
     say: Say,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """All workloads ``cases``, of WORKLOADS, LATENCIES or PATTERNS. A broker that cannot take one has a problem there.
-    ``left_out``: what there was no time for."""
+    """Measure the workloads ``cases``, of WORKLOADS, LATENCIES or PATTERNS. ``left_out`` in the result: the workloads
+    for which there was no time."""
     told: dict[str, Any] = {}
     begin = clock()
     for case in cases:
@@ -181,7 +182,7 @@ def fair(
 
 
 def measure(names: Sequence[str], workload: Workload, rule: Rule, say: Say) -> dict[str, Result]:
-    """One workload: all brokers at the same time, one of them loaded."""
+    """Measure one workload. All brokers run; one of them is loaded at a time."""
     results = {name: Result() for name in names}
     with ExitStack() as running:
         servers: dict[str, Server] = {}
@@ -275,7 +276,7 @@ _COLUMNS: Final = {
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
-    """The medians of each broker, and what ours are to it in rate and CPU."""
+    """The medians of each broker, and the ratios of our brokers to it, as aligned columns."""
     ours = [name for name in OURS if any(name in each["ratios"] for each in figures["workloads"].values())]
     heads = ["workload", "broker", *_COLUMNS.values(), "warm", "messages a sync"]
     rows = [[*heads, *(f"{name}: rate, CPU" for name in ours)]]

@@ -124,7 +124,7 @@ class Load:
         )
         self._text = b""
         self.sent = 0
-        """So many messages were sent and confirmed."""
+        """Messages that were sent and confirmed since the start."""
 
     def __enter__(self) -> Self:
         try:
@@ -142,8 +142,8 @@ class Load:
             pipe.close()
 
     def window(self, seconds: float, settle: float) -> Window:
-        """Let it run for ``settle`` seconds, and then measure; it rests before and behind. Queues that it is to empty
-        are filled with what it takes in that time by its last rate, at most FILL_MAX. Raises BenchError."""
+        """Start the load, wait for ``settle`` seconds, measure, and stop the load. Filled queues get as many messages as
+        that takes at the last rate, at most FILL_MAX. Raises BenchError."""
         fill = min(FILL_MAX, int(self._rate * (settle + seconds) * _FILL))
         begin = self.tell(f"go {fill}")
         time.sleep(settle)
@@ -169,8 +169,8 @@ class Load:
         return Window(self._rate, sent / elapsed, *each, *times)
 
     def run(self, seconds: float) -> int:
-        """Let it run, and rest: so many messages were sent and confirmed; received, where none were sent. Queues are
-        filled with few messages, because a broker that strace(1) watches is slow. Raises BenchError."""
+        """Start the load, and stop it: the number of messages that were sent and confirmed, or received if none were
+        sent. Filled queues get few messages, because a broker is slow while strace(1) traces it. Raises BenchError."""
         before = self.tell("mark")
         self.tell(f"go {PROVED_FILL}")
         time.sleep(seconds)
@@ -179,7 +179,7 @@ class Load:
         return sent or received
 
     def tell(self, line: str) -> dict[str, Any]:
-        """What it answers. Raises BenchError, also for a problem that it has."""
+        """The answer of the program. Raises BenchError, also for a problem that the program reports."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{line}\n".encode())
@@ -211,8 +211,8 @@ class Load:
 
 
 def command(workload: Workload, server: Server, *, uses_own_client: bool = False) -> list[str]:
-    """The program of a workload with its arguments. ``uses_own_client``: that of Artemis in place of ActiveMQ's.
-    Raises PeerMissing."""
+    """The program of a workload with its arguments. ``uses_own_client``: the JMS client of Artemis in place of
+    ActiveMQ's. Raises PeerMissing."""
     protocol = workload.protocol if workload.protocol in server.ports else "nats"
     address = HOST, str(server.ports[protocol])
     numbers = map(str, (workload.senders, workload.consumers, workload.window, workload.body_bytes, workload.qos))

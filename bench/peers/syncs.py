@@ -21,8 +21,8 @@ END_SECONDS_MAX: Final = 20.0
 
 @contextmanager
 def counted(pid: int) -> Iterator[dict[str, int]]:
-    """Filled when the block ends, with how often all threads and processes of ``pid`` made each of CALLS meanwhile. The
-    broker is slower while strace(1) counts. Raises BenchError."""
+    """Count the CALLS of all threads and processes of ``pid`` in the block; the mapping is filled when the block ends.
+    The broker is slow meanwhile. Raises BenchError."""
     if shutil.which("strace") is None:
         raise BenchError("strace is not installed: nothing shows that the broker syncs")
     found: dict[str, int] = {}
@@ -59,8 +59,8 @@ def calls_in(text: str) -> dict[str, int]:
 
 
 def is_synced(calls: Mapping[str, int], confirmed: int, outstanding: int | None) -> bool:
-    """Whether so many calls can have synced ``confirmed`` messages before they were confirmed: at most ``outstanding``
-    of them share a sync. Without that number one sync is asked for."""
+    """Whether the calls can have synced ``confirmed`` messages before their confirmation: at most ``outstanding`` of
+    them share a sync. Without that number one sync is enough."""
     count = syncs(calls)
     return count * outstanding >= confirmed if outstanding is not None else count > 0
 
