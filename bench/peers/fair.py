@@ -8,8 +8,8 @@ For each workload every broker is started on an empty directory, with a load pro
 3. Proof: strace(1) counts the calls that sync under the same load (bench.peers.syncs).
 
 CPU is that of all threads and processes of a broker. A ratio is of the medians of the rounds, and above 1 is for ours.
-A full run of ``fair`` takes two to five hours, ``jms-patterns`` for two brokers one to three hours. A quick run takes at
-most 20 minutes, without the time in which programs are built: it is for development, not for figures to publish.
+A full run of ``fair`` takes two to five hours, ``jms-patterns`` for two brokers one to three hours. A quick run takes
+at most 20 minutes, without the time in which programs are built: it is for development, not for figures to publish.
 """
 
 from __future__ import annotations

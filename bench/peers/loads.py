@@ -142,8 +142,8 @@ class Load:
             pipe.close()
 
     def window(self, seconds: float, settle: float) -> Window:
-        """Start the load, wait for ``settle`` seconds, measure, and stop the load. Filled queues get as many messages as
-        that takes at the last rate, at most FILL_MAX. Raises BenchError."""
+        """Start the load, wait for ``settle`` seconds, measure, and stop the load. Filled queues get as many messages
+        as that takes at the last rate, at most FILL_MAX. Raises BenchError."""
         fill = min(FILL_MAX, int(self._rate * (settle + seconds) * _FILL))
         begin = self.tell(f"go {fill}")
         time.sleep(settle)
