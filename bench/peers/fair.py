@@ -91,7 +91,7 @@ class Rule:
 
 
 FULL: Final = Rule()
-QUICK: Final = Rule(1.0, 0.3, 0.15, 6, 2, 1.0, seconds_max=900.0)
+QUICK: Final = Rule(1.0, 0.3, 0.15, windows_max=10, rounds=2, proof_seconds=1.0, seconds_max=900.0)
 
 
 @dataclass(slots=True)
