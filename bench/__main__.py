@@ -20,53 +20,50 @@ from tandemmq.bench.growth import SIZES as GROWTH_SIZES
 from tandemmq.bench.growth import SUBJECTS
 from tandemmq.bench.instructions import CASES as COUNTED_CASES
 from tandemmq.bench.instructions import ROUNDS as COUNTED_ROUNDS
-from tandemmq.bench.jms import CASES as JMS_CASES
-from tandemmq.bench.mqtt import CASES as MQTT_CASES
+from tandemmq.bench.peers.fair import BROKERS
 from tandemmq.bench.port_attacks import CASES as PORT_CASES
 from tandemmq.bench.process import end_in_order_at_sigterm
 from tandemmq.bench.replicated import CASES as REPLICATED_CASES
 from tandemmq.bench.replicated import GROUPS
 from tandemmq.bench.report import as_json
-from tandemmq.bench.scenarios import BACKLOG, CPU_ROUNDS, REPLICATED_BACKLOG, ROUNDS, SCENARIOS
+from tandemmq.bench.scenarios import CPU_ROUNDS, FAIR_CASES, REPLICATED_BACKLOG, ROUNDS, SCENARIOS
 
 EXIT_FAILED = 1
 
 
 @click.command()
-@click.option("--scenario", type=click.Choice(list(SCENARIOS)), default="windowed", show_default=True)
+@click.option("--scenario", type=click.Choice(list(SCENARIOS)), default="fair", show_default=True)
 @click.option(
     "--peers",
-    help="Comma-separated; empty for none. Default: activemq,rabbitmq; jms: activemq,activemq-stored; "
-    "mqtt: activemq,mosquitto; "
-    f"replicated: {','.join(GROUPS)}.",
+    help=f"Brokers, ours included, separated by commas. fair, latency, jms-patterns: of {','.join(BROKERS)}. "
+    f"replicated: of {','.join(GROUPS)}.",
 )
-@click.option("--without-ours", is_flag=True, help="The peers alone.")
+@click.option(
+    "--quick", is_flag=True, help="fair, latency, jms-patterns: at most 20 minutes, for development. Not to publish."
+)
 @click.option(
     "--compiled",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A tree of ours with its compiled libraries, which runs beside this one; beside: in its place.",
+    help="A tree of ours with its compiled libraries, in place of this one.",
 )
 @click.option(
     "--rounds", type=click.IntRange(1), help=f"Default: {ROUNDS}; cpu: {CPU_ROUNDS}; instructions: {COUNTED_ROUNDS}."
 )
 @click.option("--seconds", type=click.FloatRange(0.1), default=10.0, show_default=True)
 @click.option("--warmup", type=click.FloatRange(0), default=4.0, show_default=True, help="A Java broker needs some.")
-@click.option("--producers", type=click.IntRange(1), help="Default: 4; waiting: 16; jms: 8.")
-@click.option("--consumers", type=click.IntRange(0), default=4, show_default=True)
-@click.option("--queues", type=click.IntRange(1), help="Default: 4; backlog: 1.")
 @click.option("--size", type=click.IntRange(40), default=1024, show_default=True)
-@click.option("--window", type=click.IntRange(1), help="Default: 200; waiting: 1.")
 @click.option(
     "--backlog",
     type=click.IntRange(0),
-    help=f"Messages. Default: {BACKLOG:,}; before an outage 0; replicated: {REPLICATED_BACKLOG:,}.",
+    help=f"replicated: messages. Default: {REPLICATED_BACKLOG:,}.",
 )
 @click.option(
     "--cases",
     help=f"Which. attacks: {','.join(ATTACKS)}; beside: {','.join(BESIDE_CASES)}; cpu: {','.join(CPU_CASES)}; "
     f"instructions: {','.join(COUNTED_CASES)}; "
-    f"failover: {','.join(FAILOVER_CASES)}; growth: {','.join(SUBJECTS)}; jms: {','.join(JMS_CASES)}; "
-    f"mqtt: {','.join(MQTT_CASES)}; admin-port: {','.join(PORT_CASES)}; "
+    f"failover: {','.join(FAILOVER_CASES)}; growth: {','.join(SUBJECTS)}; "
+    + "".join(f"{name}: {','.join(known)}; " for name, known in FAIR_CASES.items())
+    + f"admin-port: {','.join(PORT_CASES)}; "
     f"replicated: {','.join(REPLICATED_CASES)}. "
     "Default: all.",
 )
@@ -103,9 +100,7 @@ EXIT_FAILED = 1
     help="replicated: messages a second beside a catch-up.",
 )
 @click.option("--outages", type=click.IntRange(1), default=3, show_default=True, help="replicated: rounds of outage.")
-@click.option(
-    "--rate", type=click.FloatRange(1), default=1_000.0, show_default=True, help="latency, beside: messages a second."
-)
+@click.option("--rate", type=click.FloatRange(1), default=1_000.0, show_default=True, help="beside: messages a second.")
 @click.option(
     "--baseline",
     help="cpu, instructions: a commit. Default: where the branch left the main one; on the main one HEAD~.",

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tandemmq.bench.attackers import ATTACKS
-from tandemmq.bench.compare import aligned, machine
 from tandemmq.bench.connection import BenchError, connect, request
 from tandemmq.bench.frames import command_frame
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
-from tandemmq.bench.replicated import commit
+from tandemmq.bench.report import aligned, commit, machine
 from tandemmq.bench.statistics import percentile
 from tandemmq.bench.witness import Stream
 

@@ -22,13 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.compare import aligned, machine
 from tandemmq.bench.connection import BenchError
 from tandemmq.bench.journals import FILE_BYTES, write_journal
 from tandemmq.bench.load import run_load
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
 from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.replicated import commit
+from tandemmq.bench.report import aligned, commit, machine
 
 BODY_BYTES = 1024
 RECORD_BYTES = 1_290  # of such a message in the journal

@@ -20,10 +20,9 @@ from typing import Any
 
 import click
 
-from tandemmq.bench.compare import machine
 from tandemmq.bench.interpreters import ask
 from tandemmq.bench.reading import read
-from tandemmq.bench.report import as_json
+from tandemmq.bench.report import as_json, machine
 from tandemmq.compiled import is_compiled
 
 INTERPRETERS = ("_interpreters", "_xxsubinterpreters")

@@ -19,23 +19,22 @@ from typing import Any
 
 from tandemmq.bench.allocations import counter
 from tandemmq.bench.baseline import checked_out, default_baseline, described
-from tandemmq.bench.compare import aligned, machine
 from tandemmq.bench.connection import BenchError, Endpoint
 from tandemmq.bench.interpreters import ask, name
-from tandemmq.bench.jms import CASES as JMS_CASES
-from tandemmq.bench.jms import JmsTandemMQ, drive, driver
 from tandemmq.bench.load import run_load
 from tandemmq.bench.mqtt_load import run_mqtt_load
+from tandemmq.bench.peers.loads import WORKLOADS, Load
 from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.peers.tandemmq import TREE
+from tandemmq.bench.peers.tandemmq import TREE, Measured
 from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.replicated import commit
+from tandemmq.bench.report import aligned, commit, machine
 from tandemmq.bench.syscalls import counted
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 # Two processes of the same code differ by some percent for as long as they live.
 ROUNDS_OF_A_BROKER = 4
 BATCH = 100
+JMS_SECONDS, JMS_SETTLE_SECONDS = 3.0, 1.0
 
 Say = Callable[[str], None]
 Figures = Mapping[str, float]
@@ -43,8 +42,8 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """So many messages, sent and received as a LoadPlan with these fields; or those of so many seconds of the Java
-    program (``jms``: a case of bench.jms). ``qos``: they are MQTT's."""
+    """So many messages, sent and received as a LoadPlan with these fields; or those of JMS_SECONDS of the Java program
+    (``jms``: one of bench.peers.loads). ``qos``: they are MQTT's."""
 
     messages: int
     load: Mapping[str, Any]
@@ -58,16 +57,8 @@ CASES: Mapping[str, Case] = {
     "stomp-transacted": Case(5_000, {"transaction": BATCH}),
     "stomp-not-persistent": Case(5_000, {"is_persistent": False}),
     **{f"mqtt-qos{qos}": Case(5_000, {}, qos=qos) for qos in range(3)},
-    **{f"jms-{case}": Case(0, {"seconds": 3.0, "warmup_seconds": 1.0}, jms=case) for case in JMS_CASES},
+    **{case: Case(0, {}, jms=case) for case, workload in WORKLOADS.items() if workload.protocol == "jms"},
 }
-
-
-class MeasuredTandemMQ(JmsTandemMQ):
-    """It speaks all protocols."""
-
-    def __init__(self, tree: Path, python: str) -> None:
-        super().__init__(tree, python)
-        self.mqtt_port = self.listen_to_mqtt()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +89,6 @@ def cpu(
     With ``python`` that runs the candidate, and the baseline is the same tree by the Python that runs this.
     """
     with ExitStack() as trees:
-        driver_path = trees.enter_context(driver()) if any(CASES[case].jms for case in cases) else ""
         if python is not None:
             sides = {CANDIDATE: Side(TREE, python), BASELINE: Side(TREE)}
             against: str | None = f"this tree by Python {name()}"
@@ -109,12 +99,12 @@ def cpu(
             if baseline is not None:
                 sides[BASELINE] = Side(trees.enter_context(checked_out(baseline)))
         say(f"the baseline is {against}" if against else "there is no other commit here: nothing to compare with")
-        runs = measure(sides, cases, rounds, scale, say, driver_path)
+        runs = measure(sides, cases, rounds, scale, say)
         told = {case: summary(runs, case) for case in cases}
         # A Python without the lock knows no allocator but its own: nothing could be counted.
         for each, side in sides.items() if python is None else ():
             say(f"counting allocations: {each}")
-            for case, count in allocations(side, cases, scale, driver_path).items():
+            for case, count in allocations(side, cases, scale).items():
                 told[case][each]["allocations"] = round(count, 1)
     return {
         "scenario": "cpu",
@@ -127,51 +117,46 @@ def cpu(
     }
 
 
-def measure(
-    sides: Mapping[str, Side], cases: Sequence[str], rounds: int, scale: float, say: Say, driver_path: str = ""
-) -> list[Run]:
-    """A broker of each side is started for a few rounds, then another; one that is not measured has nothing to do.
-    ``driver_path``: of the Java program, for cases that need it."""
+def measure(sides: Mapping[str, Side], cases: Sequence[str], rounds: int, scale: float, say: Say) -> list[Run]:
+    """A broker of each side is started for a few rounds, then another; one that is not measured has nothing to do."""
     runs: list[Run] = []
     for first in range(1, rounds + 1, ROUNDS_OF_A_BROKER):
         with ExitStack() as running:
-            servers = {side: running.enter_context(MeasuredTandemMQ(of.tree, of.python)) for side, of in sides.items()}
+            servers = {side: running.enter_context(Measured(of.tree, of.python)) for side, of in sides.items()}
             for case in cases:
                 for server in servers.values():
-                    load_figures(server, case, scale, driver_path)
+                    load_figures(server, case, scale)
             for number in range(first, min(first + ROUNDS_OF_A_BROKER, rounds + 1)):
                 order = list(sides) if number % 2 else list(sides)[::-1]
                 for case in cases:
-                    done = [
-                        Run(case, side, number, load_figures(servers[side], case, scale, driver_path)) for side in order
-                    ]
+                    done = [Run(case, side, number, load_figures(servers[side], case, scale)) for side in order]
                     say(round_line(done))
                     runs += done
     return runs
 
 
-def allocations(side: Side, cases: Sequence[str], scale: float, driver_path: str) -> dict[str, float]:
+def allocations(side: Side, cases: Sequence[str], scale: float) -> dict[str, float]:
     """How often each case asks for memory, for a message: by a broker of its own, whose CPU is not measured. Nothing
     where there is no compiler."""
     found: dict[str, float] = {}
     with counter() as counted_by:
         if counted_by is None:
             return found
-        server = MeasuredTandemMQ(side.tree, side.python)
+        server = Measured(side.tree, side.python)
         server.environment = counted_by.environment
         with server:
             for case in cases:
-                load_figures(server, case, scale, driver_path)
+                load_figures(server, case, scale)
                 before = counted_by.count()
-                figures = load_figures(server, case, scale, driver_path)
+                figures = load_figures(server, case, scale)
                 found[case] = (counted_by.count() - before) / figures["messages"]
     return found
 
 
-def load_figures(server: MeasuredTandemMQ, case: str, scale: float, driver_path: str = "") -> Figures:
+def load_figures(server: Measured, case: str, scale: float) -> Figures:
     """One load of a case on a broker that runs."""
     if CASES[case].jms:
-        return _jms_figures(server, CASES[case], scale, driver_path)
+        return _jms_figures(server, CASES[case], scale)
     messages = max(1, round(CASES[case].messages * scale))
     plan = LoadPlan(
         server.endpoint,
@@ -182,7 +167,7 @@ def load_figures(server: MeasuredTandemMQ, case: str, scale: float, driver_path:
         **CASES[case].load,
     )
     if CASES[case].qos is not None:
-        return _mqtt_figures(server, case, replace(plan, endpoint=Endpoint(HOST, server.mqtt_port)))
+        return _mqtt_figures(server, case, replace(plan, endpoint=Endpoint(HOST, server.ports["mqtt"])))
     with counted(server.pid) as calls:
         result = run_load(plan)
     if result.received != messages:
@@ -201,7 +186,7 @@ def load_figures(server: MeasuredTandemMQ, case: str, scale: float, driver_path:
     return figures
 
 
-def _mqtt_figures(server: MeasuredTandemMQ, case: str, plan: LoadPlan) -> Figures:
+def _mqtt_figures(server: Measured, case: str, plan: LoadPlan) -> Figures:
     qos, messages = CASES[case].qos, plan.count
     assert qos is not None
     assert messages is not None
@@ -212,19 +197,20 @@ def _mqtt_figures(server: MeasuredTandemMQ, case: str, plan: LoadPlan) -> Figure
     return figures | {"rate": result.received / result.seconds}
 
 
-def _jms_figures(server: MeasuredTandemMQ, case: Case, scale: float, driver_path: str) -> Figures:
-    seconds = case.load["seconds"] * scale
-    plan = LoadPlan(server.endpoint, **{**case.load, "seconds": seconds})
-    with counted(server.pid) as calls:
-        told, spent = drive(driver_path, server, case.jms, plan)
-    messages = told["sent_per_second"] * seconds
-    figures = _of_each(messages, spent.cpu_seconds, spent.system_seconds, spent.waits, spent.preemptions, {})
-    # Counted while it warms up, too.
-    return (
-        figures
-        | {"rate": told["received_per_second"], "messages": told["sent"]}
-        | {name: count / told["sent"] for name, count in calls.items()}
-    )
+def _jms_figures(server: Measured, case: Case, scale: float) -> Figures:
+    with counted(server.pid) as calls, Load(WORKLOADS[case.jms], server) as load:
+        window = load.window(JMS_SECONDS * scale, JMS_SETTLE_SECONDS)
+    # Calls are counted while it settles, too.
+    return {
+        "messages": load.sent,
+        "cpu_us": window.cpu_us,
+        "user_us": max(0.0, window.cpu_us - window.system_us),
+        "system_us": window.system_us,
+        "waits": window.waits,
+        "preemptions": window.preemptions,
+        "rate": window.rate,
+        **{name: count / load.sent for name, count in calls.items()},
+    }
 
 
 def _of_each(

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.compare import machine
 from tandemmq.bench.connection import BenchError
 from tandemmq.bench.journals import write_journal
 from tandemmq.bench.load import run_load
@@ -31,6 +30,7 @@ from tandemmq.bench.peers.postgres import Postgres
 from tandemmq.bench.peers.server import PeerMissing, Server, running_pair
 from tandemmq.bench.peers.tandemmq import TandemMQ
 from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.report import machine
 from tandemmq.bench.witness import Acknowledger, drain, fill
 
 BODY_BYTES = 1024

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.compare import machine
 from tandemmq.bench.connection import BenchError, Endpoint, connect, error_text, read_frame
 from tandemmq.bench.frames import command_frame
 from tandemmq.bench.load import run_load
 from tandemmq.bench.peers.tandemmq import TandemMQ
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.process import status_number
-from tandemmq.bench.replicated import commit
+from tandemmq.bench.report import commit, machine
 
 # A connector takes 10,000 connections, of which the load needs some.
 SIZES = (1, 10, 100, 1_000, 9_000)

@@ -21,7 +21,6 @@ from typing import Any
 
 from tandemmq.bench.baseline import checked_out, default_baseline, described
 from tandemmq.bench.budget import Budget
-from tandemmq.bench.compare import aligned, machine
 from tandemmq.bench.connection import BenchError, Endpoint
 from tandemmq.bench.cpu import BASELINE, CANDIDATE
 from tandemmq.bench.load import run_load
@@ -29,7 +28,7 @@ from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
 from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.replicated import commit
+from tandemmq.bench.report import aligned, commit, machine
 
 PROGRAMS = ("valgrind", "callgrind_control")
 MESSAGES = 500

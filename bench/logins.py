@@ -18,11 +18,10 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Any, Final
 
-from tandemmq.bench.compare import aligned, machine
 from tandemmq.bench.frames import command_frame
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
-from tandemmq.bench.replicated import commit
+from tandemmq.bench.report import aligned, commit, machine
 from tandemmq.broker.security import passwords
 from tandemmq.broker.security.known_logins import LOOK_SECONDS
 

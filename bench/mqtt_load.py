@@ -1,7 +1,5 @@
-"""A load of MQTT: one process that publishes, one that is subscribed, and what that cost the broker.
-
-Subscribers have sessions that are kept (clean session 0). Every message must arrive but those of QoS 0.
-"""
+"""A load of ``plan.count`` messages of MQTT: one process that publishes, one that is subscribed, and what that cost the
+broker. Subscribers have sessions that are kept (clean session 0). Every message must arrive."""
 
 from __future__ import annotations
 
@@ -31,58 +29,40 @@ from tandemmq.bench.mqtt_connection import (
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.process import Cost, cost
 
-# The clock is read for one message in so many, but at a rate.
-SAMPLE = 8
-_STAMP = struct.Struct(">d")
-
 
 @dataclass(frozen=True, slots=True)
 class MqttResult:
-    """What was counted while it was measured. Latencies in seconds, in order. ``lost``: of all."""
+    """``seconds``: until the last message was received or confirmed."""
 
     sent: int
     confirmed: int
     received: int
-    lost: int
     seconds: float
     spent: Cost
-    confirm: list[float]
-    receive: list[float]
 
 
 def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> MqttResult:
-    """To its end. ``pid``: the broker's. With ``plan.count`` all of it is measured. Raises BenchError where not all
-    arrives, but of QoS 0."""
+    """To its end. ``pid``: the broker's. Raises BenchError where not all arrives."""
     context = multiprocessing.get_context("fork")
     counts = RawArray("Q", 3)  # sent, confirmed, received
-    is_over, is_all_sent = context.Event(), context.Event()
+    is_over = context.Event()
     ready = context.Barrier(3)
     pipes: list[Pipe] = []
     workers = []
     for work in (_subscribe, _publish):
         ours, theirs = context.Pipe(duplex=False)
-        arguments = (plan, qos, topic, counts, ready, is_all_sent, is_over, theirs)
+        arguments = (plan, qos, topic, counts, ready, is_over, theirs)
         worker = context.Process(target=_worker, args=(work, *arguments), daemon=True)
         worker.start()
         theirs.close()
         workers.append(worker)
         pipes.append(ours)
     try:
-        before, counted = cost(pid), [0, 0, 0]
+        before = cost(pid)
         ready.wait(plan.stall_seconds)
         begin = time.monotonic()
-        if plan.count is not None:
-            first, last = begin, _await(counts, qos, plan)
-        else:
-            time.sleep(plan.warmup_seconds)
-            before, counted = cost(pid), list(counts)
-            time.sleep(plan.seconds)
-            first = begin + plan.warmup_seconds
-            last = first + plan.seconds
+        seconds = _await(counts, qos, plan) - begin
         spent = cost(pid).since(before)
-        sent, confirmed, received = (now - then for now, then in zip(counts, counted, strict=True))
-        is_all_sent.set()
-        _await(counts, qos, plan)
         is_over.set()
         told = [pipe.recv() for pipe in pipes if pipe.poll(plan.stall_seconds)]
     finally:
@@ -95,24 +75,22 @@ def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> M
     problems = [each for each in told if isinstance(each, str)]
     if problems or len(told) < len(workers):
         raise BenchError("; ".join(problems) or "the load ended without a word")
-    receive, confirm = (sorted(seconds for at, seconds in each if first <= at <= last) for each in told)
-    return MqttResult(sent, confirmed, received, counts[0] - counts[2], last - first, spent, confirm, receive)
+    sent, confirmed, received = counts
+    return MqttResult(sent, confirmed, received, seconds, spent)
 
 
 def _await(counts: Any, qos: int, plan: LoadPlan) -> float:
     """Until all that was sent is confirmed and received, or nothing moves any more: when the last of it was seen."""
     moved_at, last = time.monotonic(), tuple(counts)
-    while time.monotonic() - moved_at < (plan.stall_seconds if qos or plan.count is not None else 1.0):
+    while time.monotonic() - moved_at < plan.stall_seconds:
         time.sleep(0.05)
         now = tuple(counts)
         if now != last:
             moved_at, last = time.monotonic(), now
-        is_sent = plan.count is None or now[0] == plan.count
-        if is_sent and now[0] == now[2] and (not qos or now[0] == now[1]) and time.monotonic() - moved_at > 0.2:
+        is_done = plan.count == now[0] == now[2] and (not qos or now[0] == now[1])
+        if is_done and time.monotonic() - moved_at > 0.2:
             return moved_at
-    if qos or plan.count is not None:
-        raise BenchError(f"{counts[0]} sent, {counts[1]} confirmed, {counts[2]} received: the rest does not come")
-    return moved_at
+    raise BenchError(f"{counts[0]} sent, {counts[1]} confirmed, {counts[2]} received: the rest does not come")
 
 
 def _worker(work: Callable[..., Any], *arguments: Any) -> None:
@@ -123,10 +101,8 @@ def _worker(work: Callable[..., Any], *arguments: Any) -> None:
         pipe.send(f"{work.__name__.strip('_')}: {type(problem).__name__}: {problem}")
 
 
-def _subscribe(
-    plan: LoadPlan, qos: int, topic: str, counts: Any, ready: Any, _: Any, is_over: Any
-) -> list[tuple[float, float]]:
-    """Take and confirm everything. When each message of the sample came, and how long after it was sent or due."""
+def _subscribe(plan: LoadPlan, qos: int, topic: str, counts: Any, ready: Any, is_over: Any) -> None:
+    """Take and confirm everything."""
     peers: dict[int, MqttConnection] = {}
     poll = select.poll()
     for number in range(plan.consumers):
@@ -135,7 +111,6 @@ def _subscribe(
         peers[peer.sock.fileno()] = peer
         poll.register(peer.sock, select.POLLIN)
     ready.wait(plan.stall_seconds)
-    latencies: list[tuple[float, float]] = []
     received = 0
     turn = plan.least_turn_seconds
     while not is_over.is_set():
@@ -147,39 +122,33 @@ def _subscribe(
             if not data:
                 raise BenchError("the broker hung up on a subscriber")
             peer.feed(data)
-            now = time.monotonic()
             answers = []
             for first, content in peer.packets():
                 if first >> 4 == PUBLISH:
                     start = 2 + (content[0] << 8 | content[1])
                     if qos:
                         answers.append(answer(PUBACK if qos == 1 else PUBREC, content[start : start + 2]))
-                        start += 2
                     received += 1
-                    if plan.rate or received % SAMPLE == 0:
-                        latencies.append((now, now - _STAMP.unpack_from(content, start)[0]))
                 elif first >> 4 == PUBREL:
                     answers.append(answer(PUBCOMP, content[:2]))
             if answers:
                 peer.sock.sendall(b"".join(answers))
             counts[2] = received
-    return latencies
 
 
 class _Publisher:
-    """One connection, and what of it is not confirmed: when each was sent or due, by packet id."""
+    """One connection, and how many of its messages are not confirmed."""
 
     def __init__(self, peer: MqttConnection, start: bytes) -> None:
         self.peer = peer
         self.start = start
-        self.open: dict[bytes, float] = {}
+        self.open = 0
         self.free = deque(struct.pack(">H", number) for number in range(1, 0x10000))
 
 
-def _publish(
-    plan: LoadPlan, qos: int, topic: str, counts: Any, ready: Any, is_all_sent: Any, is_over: Any
-) -> list[tuple[float, float]]:
-    """Send, and see to what is confirmed. When that came of each message of the sample, and after how long."""
+def _publish(plan: LoadPlan, qos: int, topic: str, counts: Any, ready: Any, is_over: Any) -> None:
+    """Send, and see to what is confirmed."""
+    assert plan.count is not None
     publishers: dict[int, _Publisher] = {}
     poll = select.poll()
     for number in range(plan.producers):
@@ -187,58 +156,39 @@ def _publish(
         start = publish_start(f"{topic}/{number % plan.queues}", qos, plan.body_bytes)
         publishers[peer.sock.fileno()] = _Publisher(peer, start)
         poll.register(peer.sock, select.POLLIN)
-    rest = bytes(plan.body_bytes - _STAMP.size)
-    everyone = list(publishers.values())
+    body = bytes(plan.body_bytes)
     ready.wait(plan.stall_seconds)
-    begin = time.monotonic()
-    latencies: list[tuple[float, float]] = []
     sent = confirmed = 0
-    rate, turn = plan.rate, plan.least_turn_seconds
+    turn = plan.least_turn_seconds
     while not is_over.is_set():
-        now = time.monotonic()
-        if not is_all_sent.is_set():
-            for number, each in enumerate(everyone):
-                if rate is not None:
-                    due = int((now - begin) * rate) - sent if number == sent % len(everyone) else 0
-                    count = min(due, 1)
+        for each in publishers.values():
+            parts: list[bytes] = []
+            for _ in range(min(plan.window - each.open, plan.count - sent)):
+                sent += 1
+                if qos:
+                    each.open += 1
+                    parts += (each.start, each.free.popleft(), body)
                 else:
-                    count = plan.window - len(each.open)
-                if plan.count is not None:
-                    count = min(count, plan.count - sent)
-                parts: list[bytes] = []
-                for _ in range(count):
-                    stamp = begin + sent / rate if rate is not None else now
-                    sent += 1
-                    if qos:
-                        packet_id = each.free.popleft()
-                        each.open[packet_id] = stamp
-                        parts += (each.start, packet_id, _STAMP.pack(stamp), rest)
-                    else:
-                        parts += (each.start, _STAMP.pack(stamp), rest)
-                if parts:
-                    each.peer.sock.sendall(b"".join(parts))
-            counts[0] = sent
+                    parts += (each.start, body)
+            if parts:
+                each.peer.sock.sendall(b"".join(parts))
+        counts[0] = sent
         if turn:
             time.sleep(turn)
-        for descriptor, _event in poll.poll(1 if rate else 0 if not qos else 100):
+        for descriptor, _event in poll.poll(100 if qos else 0):
             each = publishers[descriptor]
             data = each.peer.sock.recv(READ_BYTES)
             if not data:
                 raise BenchError("the broker hung up on a publisher")
             each.peer.feed(data)
-            now = time.monotonic()
             answers = []
             for first, content in each.peer.packets():
                 if first >> 4 == PUBREC:
                     answers.append(answer(PUBREL, content[:2]))
                 elif first >> 4 in (PUBACK, PUBCOMP):
-                    packet_id = content[:2]
-                    stamp = each.open.pop(packet_id)
-                    each.free.append(packet_id)
+                    each.free.append(content[:2])
+                    each.open -= 1
                     confirmed += 1
-                    if rate or confirmed % SAMPLE == 0:
-                        latencies.append((now, now - stamp))
             if answers:
                 each.peer.sock.sendall(b"".join(answers))
             counts[1] = confirmed
-    return latencies

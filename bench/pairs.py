@@ -17,12 +17,11 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tandemmq.bench.compare import aligned, machine
 from tandemmq.bench.connection import connect
 from tandemmq.bench.frames import command_frame
 from tandemmq.bench.growth import SETTLE_SECONDS, Field, resident, send_frames
 from tandemmq.bench.peers.tandemmq import TandemMQ
-from tandemmq.bench.replicated import commit
+from tandemmq.bench.report import aligned, commit, machine
 
 APART_BYTES: Final = 8 << 20
 APART_PART: Final = 0.2

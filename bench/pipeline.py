@@ -16,10 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.compare import machine
 from tandemmq.bench.journals import FILE_BYTES
 from tandemmq.bench.mixed_journal import write_mixed_journal
 from tandemmq.bench.pipeline_decode import MESSAGES, RECORDS, Decoded, chosen, in_processes
+from tandemmq.bench.report import machine
 from tandemmq.pipeline.walk import JournalFile
 
 BIG_FILE_BYTES = 1 << 30

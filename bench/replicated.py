@@ -8,14 +8,12 @@ catch-up    how fast an empty node gets what the others have, under load (bench.
 from __future__ import annotations
 
 import statistics
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tandemmq.bench.catch_up import PACE_PER_SECOND, catch_up
-from tandemmq.bench.compare import machine
 from tandemmq.bench.connection import BenchError
 from tandemmq.bench.load import run_load
 from tandemmq.bench.peers.replicated import Alone, Group, RabbitMQCluster, ReplicatedSet
@@ -23,6 +21,7 @@ from tandemmq.bench.peers.server import PeerMissing
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.process import cost
 from tandemmq.bench.replicated_outage import outages
+from tandemmq.bench.report import commit, machine
 
 THROUGHPUT = "throughput"
 OUTAGE = "outage"
@@ -159,21 +158,6 @@ def ratios(runs: Sequence[Run], load: str) -> dict[str, dict[str, float | None]]
         for ours in SETS
         if (rate := rates[ours]) is not None
     }
-
-
-def commit() -> str | None:
-    """Of this tree; None where it is no checkout."""
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--exclude=*"],
-            cwd=Path(__file__).resolve().parent,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except OSError:
-        return None
-    return done.stdout.strip() or None
 
 
 def has_failed(figures: Mapping[str, Any]) -> bool:

@@ -1,7 +1,10 @@
-"""Figures as lines for people."""
+"""Figures as lines for people, and what a report says about where they were measured."""
 
 import json
-from collections.abc import Mapping
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tandemmq.bench.backlog import BacklogResult
@@ -17,6 +20,38 @@ def as_json(figures: Mapping[str, object], report: Path | None) -> str:
     if report is not None:
         report.write_text(text + "\n")
     return text
+
+
+def machine() -> dict[str, object]:
+    """What the figures depend on."""
+    return {
+        "cpus": os.cpu_count(),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> str | None:
+    """Of this tree; None where it is no checkout."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--exclude=*"],
+            cwd=Path(__file__).resolve().parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return None
+    return done.stdout.strip() or None
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """As columns. A row that is shorter than the first one, for it ends in a sentence, widens none."""
+    heads = rows[0]
+    widths = [max(len(row[place]) for row in rows if len(row) == len(heads)) for place in range(len(heads))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
 
 
 def load_lines(result: LoadResult) -> list[str]:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +16,6 @@ from tandemmq.bench.attacks import table as attacks_table
 from tandemmq.bench.beside import CASES as BESIDE_CASES
 from tandemmq.bench.beside import beside
 from tandemmq.bench.beside import table as beside_table
-from tandemmq.bench.compare import OURS, PEERS, compare
-from tandemmq.bench.compare import table as compare_table
 from tandemmq.bench.connection import Endpoint
 from tandemmq.bench.cpu import CASES as CPU_CASES
 from tandemmq.bench.cpu import cpu
@@ -31,17 +29,15 @@ from tandemmq.bench.instructions import CASES as COUNTED_CASES
 from tandemmq.bench.instructions import ROUNDS as COUNTED_ROUNDS
 from tandemmq.bench.instructions import instructions
 from tandemmq.bench.instructions import table as counted_table
-from tandemmq.bench.jms import BROKERS as JMS_BROKERS
-from tandemmq.bench.jms import CASES as JMS_CASES
-from tandemmq.bench.jms import jms
 from tandemmq.bench.logins import logins
 from tandemmq.bench.logins import table as logins_table
-from tandemmq.bench.mqtt import BROKERS as MQTT_BROKERS
-from tandemmq.bench.mqtt import CASES as MQTT_CASES
-from tandemmq.bench.mqtt import mqtt
 from tandemmq.bench.pairs import ATTACKS as PAIRS_CASES
 from tandemmq.bench.pairs import pairs
 from tandemmq.bench.pairs import table as pairs_table
+from tandemmq.bench.peers.fair import BROKERS, FULL, QUICK, fair
+from tandemmq.bench.peers.fair import has_failed as fair_has_failed
+from tandemmq.bench.peers.fair import table as fair_table
+from tandemmq.bench.peers.loads import LATENCIES, PATTERNS, WORKLOADS
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.port_attacks import CASES as PORT_CASES
@@ -56,9 +52,10 @@ from tandemmq.bench.scrape import table as scrape_table
 
 ROUNDS: Final = 2
 CPU_ROUNDS: Final = 12
-BACKLOG: Final = 1_000_000
 REPLICATED_BACKLOG: Final = 20_000
 _GIB: Final = 1 << 30
+FAIR_CASES: Final = {"fair": WORKLOADS, "latency": LATENCIES, "jms-patterns": PATTERNS}
+PATTERN_BROKERS: Final = ("compiled", "activemq")
 _NOBODY: Final = Endpoint(HOST, 0)  # each server's own takes its place
 
 
@@ -85,104 +82,19 @@ def _chosen(text: str | None, known: Iterable[str], option: str = "--cases") -> 
     return names
 
 
-# ---- STOMP beside peers
+# ---- brokers side by side
 
 
-def _messages(
-    scenario: str,
-    peers: str | None,
-    without_ours: bool,
-    compiled: Path | None,
-    rounds: int | None,
-    seconds: float,
-    warmup: float,
-    producers: int | None,
-    consumers: int,
-    queues: int | None,
-    size: int,
-    window: int | None,
-    backlog: int | None,
-    rate: float,
-) -> Outcome:
-    names = _chosen("activemq,rabbitmq" if peers is None else peers, PEERS, "--peers")
-    if without_ours and not names and compiled is None:
-        raise click.UsageError("nothing to do: no peers and not ours")
-    waits, is_backlog, is_latency = scenario == "waiting", scenario == "backlog", scenario == "latency"
-    count = (BACKLOG if is_backlog else 0) if backlog is None else backlog
-    if is_backlog and count == 0:
-        raise click.UsageError("a backlog has at least one message")
-    plan = LoadPlan(
-        _NOBODY,
-        producers=producers or (16 if waits else 4),
-        consumers=consumers,
-        queues=queues or (1 if is_backlog else 4),
-        body_bytes=size,
-        window=window or (1 if waits else 200),
-        count=count if is_backlog else None,
-        seconds=seconds,
-        warmup_seconds=warmup,
-        processes=2 if is_latency else 1,
-        rate=rate if is_latency else None,
-    )
-    comparison = compare(scenario, names, plan, rounds or ROUNDS, count, _say, not without_ours, compiled)
-    is_broken = any(run.problem is not None and run.broker == OURS for run in comparison.runs)
-    return Outcome(comparison.figures(), compare_table(comparison), is_broken)
-
-
-# ---- other protocols beside peers
-
-
-def _jms(
-    peers: str | None,
-    without_ours: bool,
-    compiled: Path | None,
-    rounds: int | None,
-    cases: str | None,
-    seconds: float,
-    warmup: float,
-    producers: int | None,
-    consumers: int,
-    queues: int | None,
-    size: int,
-) -> Outcome:
-    others = [name for name in JMS_BROKERS if name != OURS]
-    chosen = _chosen("activemq,activemq-stored" if peers is None else peers, others, "--peers")
-    plan = LoadPlan(_NOBODY, producers or 8, consumers, queues or 4, size, seconds=seconds, warmup_seconds=warmup)
-    own = [] if without_ours else [OURS]
-    figures = jms(_chosen(cases, JMS_CASES), own + chosen, rounds or ROUNDS, plan, _say, compiled)
-    return Outcome(figures, has_failed=any(run["problem"] for run in figures["runs"]))
-
-
-def _mqtt(
-    peers: str | None,
-    without_ours: bool,
-    compiled: Path | None,
-    rounds: int | None,
-    cases: str | None,
-    seconds: float,
-    warmup: float,
-    producers: int | None,
-    consumers: int,
-    queues: int | None,
-    size: int,
-    window: int | None,
-    rate: float,
-) -> Outcome:
-    chosen = _chosen(peers, [name for name in MQTT_BROKERS if name != OURS], "--peers")
-    plan = LoadPlan(
-        _NOBODY,
-        producers or 4,
-        consumers,
-        queues or 4,
-        size,
-        window or 200,
-        seconds=seconds,
-        warmup_seconds=warmup,
-        rate=rate,
-    )
-    own = [] if without_ours else [OURS]
-    figures = mqtt(_chosen(cases, MQTT_CASES), own + chosen, rounds or ROUNDS, plan, _say, compiled)
-    return Outcome(figures, has_failed=any(run["problem"] for run in figures["runs"]))
+def _fair(scenario: str, peers: str | None, cases: str | None, quick: bool, rounds: int | None) -> Outcome:
+    known = FAIR_CASES[scenario]
+    chosen = _chosen(cases, known)
+    offered = {known[case].protocol for case in chosen}
+    brokers = [name for name, broker in BROKERS.items() if offered.intersection(broker.protocols)]
+    default = PATTERN_BROKERS if scenario == "jms-patterns" else [name for name in brokers if BROKERS[name].is_default]
+    names = default if peers is None else _chosen(peers, brokers, "--peers")
+    rule = QUICK if quick else FULL
+    figures = fair(names, chosen, replace(rule, rounds=rounds or rule.rounds), _say)
+    return Outcome({"scenario": scenario, "quick": quick, **figures}, fair_table(figures), fair_has_failed(figures))
 
 
 # ---- what a message costs, and waits
@@ -283,16 +195,14 @@ def _pipeline(journal_gib: float, composition_gib: float, rounds: int | None, di
 
 
 SCENARIOS: Final[Mapping[str, Callable[..., Outcome]]] = {
-    **{name: functools.partial(_messages, name) for name in ("windowed", "waiting", "backlog", "outage", "latency")},
+    **{name: functools.partial(_fair, name) for name in FAIR_CASES},
     "attacks": _attacks,
     "beside": _beside,
     "cpu": _cpu,
     "failover": _failover,
     "growth": _growth,
     "instructions": _instructions,
-    "jms": _jms,
     "logins": _logins,
-    "mqtt": _mqtt,
     "pairs": _pairs,
     "pipeline": _pipeline,
     "replicated": _replicated,

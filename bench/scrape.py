@@ -13,12 +13,11 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tandemmq.bench.compare import aligned, machine
 from tandemmq.bench.connection import connect, request
 from tandemmq.bench.frames import command_frame
 from tandemmq.bench.growth import send_frames
 from tandemmq.bench.peers.tandemmq import TandemMQ
-from tandemmq.bench.replicated import commit
+from tandemmq.bench.report import aligned, commit, machine
 
 SIZES = (100, 1_000, 10_000)
 SCRAPES = 20

@@ -21,7 +21,6 @@ from typing import Any
 
 import click
 
-from tandemmq.bench.compare import machine
 from tandemmq.bench.journals import write_journal
 from tandemmq.bench.load import run_load
 from tandemmq.bench.peers.activemq import ActiveMQ
@@ -29,7 +28,7 @@ from tandemmq.bench.peers.server import Server
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.process import end_in_order_at_sigterm, peak_bytes
-from tandemmq.bench.report import as_json
+from tandemmq.bench.report import as_json, machine
 
 Figures = dict[str, Any]
 

@@ -8,16 +8,22 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tandemmq.bench.peers.server import PeerMissing, Server
+from tandemmq.bench.peers.server import Connected, PeerMissing
+from tandemmq.broker.protocols.openwire.handshake import Greeting
 
 _SOURCES = Path(__file__).parent
 
 
-class Floor(Server):
+class Floor(Connected):
     """One thread, one file; compiled when it starts."""
 
     name = "floor"
     source = "floor.c"
+    protocol = "stomp"
+
+    def __init__(self, directory: Path | None = None) -> None:
+        super().__init__(directory)
+        self.ports = {self.protocol: self.port}
 
     def arguments(self) -> list[str]:
         """What its program wants to know beside port and file."""
@@ -30,3 +36,15 @@ class Floor(Server):
         program = self.directory / "floor"
         subprocess.run([compiler, "-O2", "-o", str(program), str(_SOURCES / self.source)], check=True)
         self.spawn([str(program), str(self.port), str(self.directory / "file"), *self.arguments()])
+
+
+class JmsFloor(Floor):
+    """The same for OpenWire without transactions."""
+
+    source = "jms_floor.c"
+    protocol = "jms"
+
+    def arguments(self) -> list[str]:
+        greeting = self.directory / "greeting"
+        greeting.write_bytes(Greeting("floor", "ID:floor", "").wire_format_info)
+        return [str(greeting)]

@@ -2,14 +2,14 @@
 
    Frames of OpenWire, loose and without a cache, as the greeting asks for them (the file GREETING, sent first).
    Messages and acknowledgements go into a file as they are; the Response and the MessageDispatch come behind the sync.
-   Nothing checked: for bench/jms.py alone.
+   Nothing checked: for bench/peers/loads.py alone.
 
    jms_floor PORT FILE GREETING */
 
 #include "floor_loop.h"
 #include <endian.h>
 
-enum { CONSUMER_INFO = 5, MESSAGE_DISPATCH = 21, MESSAGE_ACK = 22, MESSAGE_FIRST = 23, MESSAGE_LAST = 29, RESPONSE = 30 };
+enum { CONSUMER_INFO = 5, KEEP_ALIVE = 10, MESSAGE_DISPATCH = 21, MESSAGE_ACK = 22, MESSAGE_FIRST = 23, MESSAGE_LAST = 29, RESPONSE = 30 };
 /* A frame: size (4), type (1), command id (4), response required (1), and what the command says. */
 enum { SIZE = 4, HEAD = SIZE + 1 + 4 + 1 };
 
@@ -63,6 +63,8 @@ static size_t take(int from, const char *at, size_t length)
     int type = at[SIZE];
     if (type >= MESSAGE_FIRST && type <= MESSAGE_LAST) {
         note_sent(from, at, whole);
+    } else if (type == KEEP_ALIVE) { /* a client that hears nothing for 30 s gives up */
+        append(&clients[from].out, at, whole);
     } else if (type == MESSAGE_ACK) {
         append(&batch, at, whole);
     } else {

@@ -3,15 +3,19 @@ then; nothing is on the disk when it confirms a message."""
 
 import shutil
 
-from tandemmq.bench.peers.server import HOST, PeerMissing, Server
+from tandemmq.bench.peers.server import HOST, Connected, PeerMissing
 
 SECONDS_BETWEEN_IMAGES = 30
 
 
-class Mosquitto(Server):
+class Mosquitto(Connected):
     """One broker."""
 
     name = "mosquitto"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ports = {"mqtt": self.port}
 
     def start(self) -> None:
         program = shutil.which("mosquitto", path="/usr/sbin:/usr/bin")

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +25,7 @@ from tandemmq.bench.peers.ports import free_port
 START_TIMEOUT_SECONDS = 60.0
 CATCH_UP_SECONDS_MAX = 300.0
 STOP_TIMEOUT_SECONDS = 20.0
+ANSWER_SECONDS_MAX = 2.0
 # How long a Java broker takes to start and find the lock taken.
 STANDBY_SECONDS = 4.0
 HOST = "127.0.0.1"
@@ -44,6 +46,8 @@ class Server(ABC):
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-")) if directory is None else directory
         self._owns_directory = directory is None
         self.port = free_port()
+        self.ports: Mapping[str, int] = {"stomp": self.port}
+        """By protocol: jms (OpenWire), stomp, mqtt, nats."""
         self.admin_url: str | None = None
         self.start_timeout_seconds = START_TIMEOUT_SECONDS
         self._process: subprocess.Popen[bytes] | None = None
@@ -179,7 +183,15 @@ class Server(ABC):
 
     def ask(self) -> None:
         """Whether it serves. OSError or BenchError: not yet."""
-        connect(self.endpoint, timeout_seconds=2.0).close()
+        connect(self.endpoint, timeout_seconds=ANSWER_SECONDS_MAX).close()
+
+
+class Connected(Server):
+    """It serves when each of its ports accepts a connection."""
+
+    def ask(self) -> None:
+        for port in self.ports.values():
+            socket.create_connection((HOST, port), ANSWER_SECONDS_MAX).close()
 
 
 @contextmanager

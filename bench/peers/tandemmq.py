@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.bench.peers.server import HOST, Server
+from tandemmq.bench.peers.server import HOST, Connected, Server
 
 TREE = Path(__file__).resolve().parents[2]
 
 
 class TandemMQ(Server):
-    """One broker, of this tree and by this Python or by others; two over one ``data`` directory are a pair."""
+    """One broker, of this tree and by this Python or by others; two over one ``data`` directory are a pair.
+
+    ``tree``: None for the package that ``python`` has installed."""
 
     name = "tandemmq"
 
@@ -21,7 +23,7 @@ class TandemMQ(Server):
         data: Path | None = None,
         broker: str = "bench",
         settings: Sequence[str] = (),
-        tree: Path = TREE,
+        tree: Path | None = TREE,
         python: str = sys.executable,
     ) -> None:
         super().__init__(directory)
@@ -51,4 +53,13 @@ class TandemMQ(Server):
             "--admin": self._admin,
         }
         command = [self._python, "-m", "tandemmq", "run", *(word for each in options.items() for word in each)]
-        self.spawn([*command, *self._settings], {"PYTHONPATH": str(self._tree), **self.environment})
+        self.spawn([*command, *self._settings], {"PYTHONPATH": str(self._tree or ""), **self.environment})
+
+
+class Measured(Connected, TandemMQ):
+    """It speaks every protocol."""
+
+    def __init__(self, tree: Path | None = TREE, python: str = sys.executable) -> None:
+        super().__init__(tree=tree, python=python)
+        self.ports = {"stomp": self.port, "jms": free_port(), "mqtt": self.listen_to_mqtt()}
+        self.openwire = f"{HOST}:{self.ports['jms']}"

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.bench.jms import JmsFloor
 from tandemmq.bench.load import run_load
-from tandemmq.bench.peers.floor import Floor
+from tandemmq.bench.peers.floor import Floor, JmsFloor
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.plan import LoadPlan
 
@@ -43,7 +42,7 @@ def test_a_message_of_openwire_is_stored_answered_and_given_out() -> None:
     message = frame(24, message_body + queue + b"hello")
     dispatch = frame(21, consumer + queue + b"\1" + message[4:] + bytes(4)).replace(b"\0\0\0\7\1", bytes(5), 1)
     response = struct.pack(">IBIBI", 10, 30, 0, 0, 7)
-    with JmsFloor() as server, socket.create_connection((HOST, server.openwire_port), 10) as client:
+    with JmsFloor() as server, socket.create_connection((HOST, server.port), 10) as client:
         said = client.makefile("rb")
         said.read(struct.unpack(">I", said.read(4))[0])  # the greeting
         client.sendall(frame(5, consumer + b"\0" + queue))

@@ -5,24 +5,21 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tandemmq.bench.backlog import run_backlog
-from tandemmq.bench.compare import OURS
 from tandemmq.bench.connection import BenchError, Endpoint
-from tandemmq.bench.jms import is_there, jms
-from tandemmq.bench.jms import run_line as jms_line
 from tandemmq.bench.load import run_load
-from tandemmq.bench.mqtt import QOS, MqttTandemMQ, mqtt, run_line
 from tandemmq.bench.mqtt_connection import answer, length, publish_start
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.outage import run_outage
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, Server
+from tandemmq.bench.peers.tandemmq import Measured
 from tandemmq.bench.plan import LoadPlan
 from tests.support import forked
 from tests.support.services.pairs import TandemMQ
@@ -163,9 +160,6 @@ def test_nobody_at_the_addresses_is_an_error_in_words() -> None:
 # ---- The MQTT load: all that is sent arrives and is confirmed
 
 
-PLAN = LoadPlan(Endpoint("", 0), 2, 2, 2, 100, 20, seconds=1.0, warmup_seconds=0.5, rate=100.0)
-
-
 @pytest.mark.parametrize(
     ("count", "encoded"), [(0, b"\0"), (127, b"\x7f"), (128, b"\x80\1"), (16_383, b"\xff\x7f"), (16_384, b"\x80\x80\1")]
 )
@@ -180,42 +174,10 @@ def test_packets_are_those_of_the_standard() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("case", QOS)
-def test_all_that_is_sent_arrives(case: str) -> None:
-    (run,) = mqtt([case], [OURS], 1, PLAN, lambda line: None)["runs"]
-    assert run["problem"] is None
-    assert run["sent_per_second"] > 0
-    assert run["received_per_second"] > 0
-    assert QOS[case] == 0 or run["lost"] == 0
-    assert run["receive_p50_ms"] <= run["receive_p99_ms"] <= run["receive_max_ms"]
-    assert case in run_line(run)
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("qos", range(3))
 def test_a_load_of_so_many_messages_ends_when_all_arrived(qos: int) -> None:
-    with MqttTandemMQ() as server:
-        result = run_mqtt_load(server.pid, replace(PLAN, endpoint=server.endpoint, rate=None, count=101), qos)
-    assert (result.sent, result.received, result.lost) == (101, 101, 0)
+    with Measured() as server:
+        plan = LoadPlan(Endpoint(HOST, server.ports["mqtt"]), 2, 2, 2, 100, 20, count=101)
+        result = run_mqtt_load(server.pid, plan, qos)
+    assert (result.sent, result.received) == (101, 101)
     assert result.confirmed == (101 if qos else 0)
-
-
-# ---- The JMS load, and how its runs are told
-
-
-def test_a_run_that_failed_is_told() -> None:
-    failed = {"case": "sync", "broker": "tandemmq", "round": 2, "problem": "sent 10, received 9\nand more"}
-
-    assert jms_line(failed).endswith("– sent 10, received 9")
-
-
-@pytest.mark.service
-@pytest.mark.parametrize("case", ["sync", "async"])
-def test_the_bare_program_takes_the_load_as_a_broker_does(
-    case: str, require_service: Callable[[object, str], None]
-) -> None:
-    require_service(is_there(), "no JMS client, or no JDK")
-    plan = LoadPlan(Endpoint("", 0), 2, 2, 2, 100, seconds=1.0, warmup_seconds=1.0)
-    (run,) = jms([case], ["floor"], 1, plan, lambda line: None)["runs"]
-    assert run["problem"] is None
-    assert run["sent"] == run["received"] > 0
