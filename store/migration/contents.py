@@ -91,12 +91,13 @@ class Contents:
         return command
 
     def subscription_of(self, owner: OwnerState) -> tuple[Subscription, str | None]:
-        """The same, and whose it is."""
+        """The same, and whose it is. What a record older than OpenWire 11 leaves open, noLocal, is false."""
         payload = self.reader.read(owner.latest_record)
         command = decode(payload)
         if not isinstance(command, Subscription) or command.info is None:
             raise NotTransferable(f"{owner}: another record stands at its place")
-        return command, user_in(payload)
+        info = command.info._replace(no_local=bool(command.info.no_local))
+        return command._replace(info=info), user_in(payload)
 
     def messages(self, owner: int) -> Iterator[Stored]:
         """All that ``owner`` holds, in order of delivery, read page by page."""

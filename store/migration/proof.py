@@ -89,7 +89,7 @@ def begin(contents: Contents, owner: OwnerState) -> Summing:
     info = contents.subscription(owner).info
     assert info is not None, "a live subscription says what it is"
     subscribed = info.subscribed_destination or info.destination
-    asked = (str(info.destination), str(subscribed), info.client_id, info.name, info.selector, bool(info.no_local))
+    asked = (str(info.destination), str(subscribed), info.client_id, info.name, info.selector, info.no_local)
     return Summing(repr(asked).encode("utf-8", "surrogatepass"))
 
 

@@ -29,7 +29,7 @@ class AckType(IntEnum):
 
 class SubscriptionInfo(NamedTuple):
     """Who asked for a durable subscription, and to what. ``subscribed_destination`` may hold wildcards. ``no_local``
-    None: it is not known, for the version of OpenWire is older than 11; what is written says false then."""
+    None: it is not known, for the version of OpenWire is older than 11."""
 
     client_id: str
     destination: Destination
@@ -61,7 +61,7 @@ def encode_subscription_info(info: SubscriptionInfo) -> bytes:
         loose.string(info.selector),
         loose.string(info.name),
         loose.destination(info.subscribed_destination or info.destination),
-        b"\1" if info.no_local else b"\0",
+        b"" if info.no_local is None else b"\1" if info.no_local else b"\0",
     )
 
 

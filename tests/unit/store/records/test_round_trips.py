@@ -275,7 +275,7 @@ ADDS = st.builds(
     st.integers(0, 9),
     st.booleans(),
 )
-INFOS = st.builds(SubscriptionInfo, TEXT, DESTINATIONS, TEXT, st.none() | TEXT, DESTINATIONS, st.booleans())
+INFOS = st.builds(SubscriptionInfo, TEXT, DESTINATIONS, TEXT, st.none() | TEXT, DESTINATIONS, st.none() | st.booleans())
 COMMANDS = st.one_of(
     ADDS,
     st.builds(UpdateMessage, ADDS),
