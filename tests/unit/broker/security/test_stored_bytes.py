@@ -321,11 +321,11 @@ def away(harness: Secured) -> Any:
     return Client(harness, harness.connection_id(), lambda it: harness.engine.opened_for(it, principal, STATE))
 
 
-@pytest.mark.parametrize("client", [by_mqtt, away])
+@pytest.mark.parametrize(("client", "limits"), [(by_mqtt, 1), (away, 2)])
 def test_a_session_without_room_keeps_its_state_and_may_end_what_it_retained(
-    harness: Secured, client: Callable[[Secured], Any]
+    harness: Secured, client: Callable[[Secured], Any], limits: int
 ) -> None:
-    """Its will waits for room."""
+    """Wills may have as much again; the next one waits for room."""
     ann = harness.user("ann", "ID:ann:1")
     harness.turn()
     while not is_refused(ann):
@@ -337,8 +337,10 @@ def test_a_session_without_room_keeps_its_state_and_may_end_what_it_retained(
     assert used(harness) == before, "it counts for nobody"
     session.send("", MQTT_RETAINED).turn()
     assert session.session.errors == []
-    session.send(BODY).turn()
+    for _ in range(FIT * 4):
+        session.send(BODY[:500]).turn()
     assert is_refused(session)
+    assert -500 < used(harness) - limits * LIMIT < 500
 
 
 def test_whatever_is_done_the_count_is_what_the_store_holds(harness: Secured) -> None:
