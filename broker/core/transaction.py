@@ -55,11 +55,17 @@ class Transaction:
         self._charged += size
         usage.in_transactions += size
 
-    def release(self) -> None:
-        """What it adds is counted elsewhere from now on, or not at all."""
+    def release(self) -> int:
+        """What it adds is counted elsewhere from now on, or not at all. Return how many bytes counted."""
+        size, self._charged = self._charged, 0
         if self._usage is not None:
-            self._usage.in_transactions -= self._charged  # prove: ended-transaction-counts-no-more
-            self._charged = 0
+            self._usage.in_transactions -= size  # prove: ended-transaction-counts-no-more
+        return size
+
+    def charge_again(self, size: int) -> None:
+        """What ``release`` returned counts again: it did not end."""
+        if self._usage is not None:
+            self.charge(self._usage, size)
 
     def send(self, message: Message) -> None:
         """``message`` is to be sent at COMMIT. ClientError, which dooms the transaction, beyond a bound."""

@@ -55,6 +55,7 @@ class Branch:
     is_preparing: bool = False  # asked for, and not durable yet
     adds_to: frozenset[Destination] = frozenset()
     removes_from: frozenset[Destination] = frozenset()
+    released: int = 0  # bytes that counted for its user before it was to be prepared
     routed: list[tuple[Message, Target]] = field(default_factory=list)  # what only memory holds of it
     # What durable subscriptions will get is for those who listen at that moment, too. ``origin``: who sent it.
     published: list[Message] = field(default_factory=list)
@@ -165,7 +166,7 @@ class Branches(Part):
                 Then(client, lambda operation: self._has_prepared(operation, branch, client, command.receipt)),
             )
         )
-        transaction.release()
+        branch.released = transaction.release()
 
     def _has_prepared(
         self, operation: PrepareTransaction, branch: Branch, client: Client, receipt: Receipt | None
@@ -196,6 +197,7 @@ class Branches(Part):
         branch.client = owner
         branch.routed = []
         branch.published = []
+        transaction.charge_again(branch.released)
         if not owner.is_open:
             del self.by_key[branch.xa.key]
             self._ending.undo(transaction)

@@ -227,7 +227,7 @@ class Sender(Part):
 
     def check_room(self, message: Message) -> None:
         """As ports.DueSender says it."""
-        if self._stored is not None and message.sender is not None and message.persistent:
+        if self._stored is not None and message.sender is not None:
             self._stored.check(message.sender, message.size)
 
     def send_due(

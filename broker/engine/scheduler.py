@@ -347,7 +347,8 @@ class Scheduler:
             client = acting.get(due.user)
             if client is None:
                 client = acting[due.user] = self._sender.acting_for(due.user)
-            if run is not None or following is not None:
+            # A run waits in the store beside its cron entry, whatever it sends.
+            if run is not None or (following is not None and message.persistent):
                 self._sender.check_room(message)  # prove: repeated-messages-wait-for-room
             if run is not None:
                 self._sender.check_due(client, message)

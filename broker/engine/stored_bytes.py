@@ -81,14 +81,14 @@ class StoredBytes:
             message.sender = user
         return user
 
-    def has_room(self, user: str, size: int) -> bool:
-        """Whether a message of ``size`` bytes may be stored for ``user``."""
+    def has_room(self, user: str, size: int, limits: int = 1) -> bool:
+        """Whether a message of ``size`` bytes may be stored for ``user``, who may have so many times the limit."""
         # prove: stored-bytes-of-a-user "<= self._most" -> "<= 1 << 62"
-        return self.used(user) + size <= self._most
+        return self.used(user) + size <= self._most * limits
 
-    def check(self, user: str, size: int) -> None:
+    def check(self, user: str, size: int, limits: int = 1) -> None:
         """ClientError when a message of ``size`` bytes is too much for ``user``."""
-        if not self.has_room(user, size):
+        if not self.has_room(user, size, limits):
             raise refusal(
                 f"Messages of user {user} take {self.used(user)} bytes in the store",
                 f"user_stored_bytes_max is {self._most}: a message of {size} bytes has no room. Send it when consumers "

@@ -19,6 +19,7 @@ from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.ports import Waits
 from tandemmq.broker.engine.publish import Sender, store_full
 from tandemmq.broker.engine.refusals import Line, MustWait
+from tandemmq.broker.engine.scheduler import may_be_scheduled
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.transaction_end import TransactionEnd
 from tandemmq.store.records.message import Destination, Message
@@ -61,7 +62,11 @@ class Transactions(Part):
             transaction.rollback_reason = transaction.rollback_reason or error.message
             raise
         transaction.send(message)
-        if self._stored is not None and message.sender is not None and message.persistent:
+        if (
+            self._stored is not None
+            and message.sender is not None
+            and (message.persistent or may_be_scheduled(message))
+        ):
             size = message.size * names.count(message.destination)
             transaction.charge(self._stored.usage(message.sender), size)  # prove: open-transactions-count
         client.send_receipt(command.receipt)

@@ -114,8 +114,18 @@ class OpenTransactions:
                 ):
                     self._pin(operation.location >> 32, known.location >> 32)  # prove: copied-operation-pins-the-old
                     transaction.operations[number] = operation._replace(owner=known.owner, order_key=known.order_key)
+                    self._count_more(transaction, operation, 0 if known.sender is None else known.size)
                     return
         transaction.operations.append(operation)
+        self._count_more(transaction, operation, 0)
+
+    def _count_more(self, transaction: Transaction, operation: PendingOperation, replaced: int) -> None:
+        """``operation`` takes the place of one of which so many bytes counted. It counts at once: a checkpoint may come
+        before the Prepare that follows it."""
+        user = operation.sender
+        if transaction.is_prepared and user is not None:
+            self._change(user, operation.size - replaced)
+            transaction.counted[user] = transaction.counted.get(user, 0) + operation.size - replaced
 
     def prepare(self, key: str, location: int, places: Iterable[tuple[int, int] | None]) -> None:
         """The transaction's outcome is somebody else's from here on. ``places`` gives (owner, order key) for each of

@@ -62,7 +62,9 @@ class UserBytes:
         self.balances[user] = self.balances.get(user, 0) - size
 
     def _change(self, number: int, size: int) -> None:
-        user = self._names[number]
+        user = self._names.get(number)
+        if user is None:  # of an index that an older version has written since: it keeps the entry, and not the user
+            return
         self._bytes[number] += size
         self.balances[user] = self.balances.get(user, 0) + size
         self.is_touched = True

@@ -160,11 +160,17 @@ class Driver:
     # what counts
 
     def judge(self) -> None:
-        self.term.wait(lambda: self.term.store.ask(lambda state: not state.ended).result(30))
-        counts, wanted = self.term.store.ask(lambda state: (state.users.counts(), self.wanted(state))).result(30)
+        store = self.term.store
+        self.term.wait(lambda: store.ask(lambda state: not state.ended).result(30))
+
+        def look(state: State) -> tuple[dict[str, int], ...]:
+            """All of one moment: what is compacted in the background changes its size."""
+            return state.users.counts(), self.wanted(state), {user: store.user_balance(user) for user in ("ann", "bob")}
+
+        counts, wanted, balances = store.ask(look).result(30)
         assert counts == wanted
-        for user in ("ann", "bob"):
-            assert self.handed[user] + self.term.store.user_balance(user) == counts.get(user, 0)
+        for user, balance in balances.items():
+            assert self.handed[user] + balance == counts.get(user, 0)
 
     def wanted(self, state: State) -> dict[str, int]:
         """Of each record that is needed, once, its size."""

@@ -23,13 +23,17 @@ from tandemmq.broker.core.commands import (
     Nack,
     RemoveDestination,
 )
+from tandemmq.broker.core.names import MQTT_RETAINED
 from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.store.operations import PrepareTransaction
 from tandemmq.store.records.altered import altered
+from tandemmq.store.records.commands import encode_prepare
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.tools.check import check
 from tests.support.broker.engine_term import EngineTerm
 from tests.support.prove import SEED, rounds
 from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, XA, Client
+from tests.unit.broker.engine.test_branches import unheard
 from tests.unit.broker.security.test_connection_ids import Everybody, Secured
 
 LIMIT = 4000
@@ -37,6 +41,7 @@ BODY = "x" * 1000
 FIT = 3  # messages of that body
 BOTH = Destination(DestinationKind.QUEUE, "orders,others")
 OTHERS = Destination(DestinationKind.QUEUE, "others")
+STATE = Destination(DestinationKind.QUEUE, "ActiveMQ.MQTT.Session.ann")
 TEMPORARY = Destination(DestinationKind.TEMP_QUEUE, "ID:ann:1:1")
 
 
@@ -244,12 +249,13 @@ def test_what_is_sent_in_a_transaction_counts_until_its_end(harness: Secured, en
     assert is_refused(beside) == (end == "commit")
 
 
-def test_a_refusal_dooms_its_transaction(harness: Secured) -> None:
+@pytest.mark.parametrize("fields", [{}, {"persistent": False, "properties": {"AMQ_SCHEDULED_DELAY": 60_000}}])
+def test_a_refusal_dooms_its_transaction(harness: Secured, fields: dict[str, Any]) -> None:
     ann = harness.user("ann", "ID:ann:1")
     harness.turn()
     ann.begin()
     for _ in range(FIT + 2):
-        ann.send(BODY, transaction="t")
+        ann.send(BODY, transaction="t", **fields)
     assert "can only be aborted: Messages of user ann take" in ann.errors[0]
     ann.commit(receipt="c").turn()
     assert ann.receipts == []
@@ -276,18 +282,65 @@ def test_a_branch_counts_over_a_failover(harness: Secured, is_commit: bool) -> N
     assert bool(used(harness)) == is_commit
 
 
-def test_what_the_broker_sends_for_one_that_is_away_is_not_refused(harness: Secured) -> None:
-    """A will: its user is at the limit by now."""
+def test_a_branch_whose_prepare_is_refused_counts_again(harness: Secured) -> None:
     ann = harness.user("ann", "ID:ann:1")
     harness.turn()
-    ann.store(*[BODY] * FIT)
-    state = Destination(DestinationKind.QUEUE, "ActiveMQ.MQTT.Session.ann")
-    principal = ann.client.principal
-    stand_in = Client(harness, harness.connection_id(), lambda it: harness.engine.opened_for(it, principal, state))
+    ann.begin_branch()
+    for _ in range(FIT):
+        ann.send(BODY, transaction=XA.key)
     before = used(harness)
-    stand_in.send(BODY).send("a record", state).turn()
-    assert stand_in.session.errors == []
-    assert before + len(BODY) < used(harness) < before + 1300, "the record counts for nobody"
+    unheard(harness, PrepareTransaction(XA, (), encode_prepare(XA)))
+    ann.prepare().turn()
+    assert used(harness) == before
+    ann.abort_branch().turn()
+    assert used(harness) == 0
+
+
+def test_a_cron_entry_begins_no_run_while_its_user_has_no_room(harness: Secured) -> None:
+    """A run waits in the store, although what it sends is not stored."""
+    ann = harness.user("ann", "ID:ann:1")
+    harness.turn()
+    run = {"AMQ_SCHEDULED_DELAY": 3_600_000, "AMQ_SCHEDULED_PERIOD": 3_600_000, "AMQ_SCHEDULED_REPEAT": 5}
+    ann.store(BODY, persistent=False, properties={"AMQ_SCHEDULED_CRON": "* * * * *", **run})
+    for _ in range(FIT + 3):
+        harness.wait(61)
+    assert LIMIT - 2 * len(BODY) < used(harness) < LIMIT + len(BODY)
+    check_counts(harness, "ann")
+
+
+def by_mqtt(harness: Secured) -> Any:
+    client: Any = Client(harness, harness.connection_id())
+    return client.handle(Connect("ann", "ann", state=STATE))
+
+
+def away(harness: Secured) -> Any:
+    """The broker acts for it."""
+    known = harness.user("ann", "ID:ann:2")
+    harness.turn()
+    principal = known.client.principal
+    return Client(harness, harness.connection_id(), lambda it: harness.engine.opened_for(it, principal, STATE))
+
+
+@pytest.mark.parametrize(("client", "limits"), [(by_mqtt, 1), (away, 2)])
+def test_a_session_without_room_keeps_its_state_and_may_end_what_it_retained(
+    harness: Secured, client: Callable[[Secured], Any], limits: int
+) -> None:
+    """Wills may have as much again; the next one waits for room."""
+    ann = harness.user("ann", "ID:ann:1")
+    harness.turn()
+    while not is_refused(ann):
+        ann.store(BODY[:1])
+    session = client(harness)
+    before = used(harness)
+    assert before > LIMIT
+    session.turn().send("a record", STATE).turn()
+    assert used(harness) == before, "it counts for nobody"
+    session.send("", MQTT_RETAINED).turn()
+    assert session.session.errors == []
+    for _ in range(FIT * 4):
+        session.send(BODY[:500]).turn()
+    assert is_refused(session)
+    assert -500 < used(harness) - limits * LIMIT < 500
 
 
 def test_whatever_is_done_the_count_is_what_the_store_holds(harness: Secured) -> None:

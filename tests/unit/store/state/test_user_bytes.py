@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,9 @@ def checkpointed(state: State, index: Index) -> State:
     return State(index, index.meta)
 
 
-def test_what_a_transaction_adds_counts_while_it_is_prepared(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_between", [False, True])
+def test_what_a_transaction_adds_counts_while_it_is_prepared(tmp_path: Path, is_between: bool) -> None:
+    """``is_between``: a checkpoint comes between the copies of its operations and that of its Prepare."""
     with Index.open(str(tmp_path)) as index:
         state = State(index, b"")
         prepared(state)
@@ -71,6 +74,8 @@ def test_what_a_transaction_adds_counts_while_it_is_prepared(tmp_path: Path) -> 
         state = checkpointed(state, index)
         assert state.users.counts() == {"ann": 120}
         state.enlist("x", state.transactions["x"].operations[0]._replace(location=2 << 32, size=150), 1 << 32)
+        if is_between:
+            state = checkpointed(state, index)
         state.prepare("x", 2 << 32 | 900, [None, None])
         assert state.users.counts() == {"ann": 170}, "its copies take its place"
         state.end_transaction("x", 2 << 32 | 950)
@@ -103,6 +108,21 @@ def test_a_record_counts_once_until_nobody_holds_it(tmp_path: Path, is_checkpoin
         assert state.users.counts() == {"ann": 40}
         state.reclaim(9)
         assert state.users.counts() == {}
+
+
+def test_an_entry_whose_user_an_older_version_forgot_counts_for_nobody(tmp_path: Path) -> None:
+    with Index.open(str(tmp_path)) as index:
+        state = State(index, b"")
+        queue = state.queue(Q)
+        for number, user in ((1, "ann"), (2, "bob")):
+            state.add(queue, number << 64, number << 32, 100, f"m{number}", user=user)
+        checkpointed(state, index)
+        meta = json.loads(index.meta)
+        del meta["user_chunks"]
+        state = State(index, json.dumps(meta).encode())
+        state.add(queue, 3 << 64, 3 << 32, 50, "m3", user="eve")
+        state.remove(queue, 2 << 64, 2 << 32, 100, "m2", 3)
+        assert state.users.counts() == {"eve": 50}
 
 
 def test_a_transaction_that_counts_for_nobody_is_written_as_before() -> None:
