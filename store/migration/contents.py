@@ -91,7 +91,8 @@ class Contents:
         return command
 
     def subscription_of(self, owner: OwnerState) -> tuple[Subscription, str | None]:
-        """The same, and whose it is. What a record older than OpenWire 11 leaves open, noLocal, is false."""
+        """The same, and whose it is. noLocal, which a record older than OpenWire 11 does not have, is false: ActiveMQ
+        would look for it in a store of version 11, and not start."""
         payload = self.reader.read(owner.latest_record)
         command = decode(payload)
         if not isinstance(command, Subscription) or command.info is None:

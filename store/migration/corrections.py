@@ -81,9 +81,6 @@ class Corrections:
     def _repeat_subscription(self, owner: OwnerState) -> None:
         """A subscription that ActiveMQ would not know just so; ours, too, if its record is of another OpenWire."""
         command = self._contents.subscription(owner)
-        info = command.info
-        if info is not None and info.no_local is None:  # ActiveMQ would look for it, and not start
-            command = command._replace(info=info._replace(no_local=False))
         there = self._rehearsal.owner(owner)
         is_known = there is not None and self._rehearsal.contents.subscription(there).info == command.info
         if is_known and self._contents.reader.read(owner.latest_record).startswith(encode(command)):
