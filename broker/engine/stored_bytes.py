@@ -69,7 +69,7 @@ class StoredBytes:
 
     def note_sender(self, client: Client, command: Send) -> str | None:
         """Say in the message for whom it counts: for the user of ``client``, if that has proved its name. What the
-        broker keeps for itself counts for nobody."""
+        broker keeps for itself counts for no user."""
         destination = command.message.destination
         user = client.principal.owner
         if client.owns(destination) or (names.is_private(destination) and destination != names.MQTT_RETAINED):

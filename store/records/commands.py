@@ -337,7 +337,7 @@ SENDER_BYTES_MAX = (1 << 16) - 1
 
 
 def with_sender(payload: bytes, sender: str | None) -> bytes:
-    """``payload``, which stores a message, with the user for whom its bytes count; None: they count for nobody. A name
+    """``payload``, which stores a message, with the user for whom its bytes count; None: they count for no user. A name
     that is too long is left out."""
     if sender is None:
         return payload
@@ -356,7 +356,7 @@ def sender_end(rest: bytes) -> int:
 
 
 def sender_in(payload: bytes) -> str | None:
-    """The user for whom the bytes of a record with that payload count; None: for nobody."""
+    """The user for whom the bytes of a record with that payload count; None: for no user."""
     rest = trailing(payload)
     end = sender_end(rest)
     try:

@@ -68,7 +68,7 @@ TRANSACTIONS = b"X"
 # Set in a stored size: another owner of the same record counts its bytes.
 SHARED = 1 << 31
 SIZE_MASK = SHARED - 1
-# Above it, in memory: the number of the user for whom the record counts; 0: for nobody.
+# Above it, in memory: the number of the user for whom the record counts; 0: for no user.
 MARK_SHIFT = 32
 
 PRIORITY_MAX = 9

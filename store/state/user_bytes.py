@@ -2,7 +2,7 @@
 Pure.
 
 The size of an entry carries a *mark* above its 32 bits: the number by which this index knows the user for whom the
-record counts, 0 for nobody. A record that several owners hold counts once: the mark counts where the bit ``SHARED`` is
+record counts, 0 for no user. A record that several owners hold counts once: the mark counts where the bit ``SHARED`` is
 not set, as the live bytes of a file do.
 """
 

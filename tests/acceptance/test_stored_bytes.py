@@ -1,4 +1,4 @@
-"""A user has as much in the store as ``broker.user_stored_bytes_max`` says, whoever is master: by all protocols."""
+"""The bytes that a user has in the store end at ``broker.user_stored_bytes_max``, by all protocols, over failovers."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Term:
         )
 
     def add(self, destination: Destination = Q, body: bytes | None = None, owners: tuple[int, ...] = ()) -> AddMessage:
-        """Every third message counts for nobody, the others for a user: ``check`` compares what counts."""
+        """Every third message counts for no user, the others for a user: ``check`` compares what counts."""
         message = self.message(destination, body)
         message.sender = (None, "ann", "bob")[self.sequence % 3]
         held_by = owners or (self.store.queue(destination),)

@@ -334,7 +334,7 @@ def test_a_session_without_room_keeps_its_state_and_may_end_what_it_retained(
     before = used(harness)
     assert before > LIMIT
     session.turn().send("a record", STATE).turn()
-    assert used(harness) == before, "it counts for nobody"
+    assert used(harness) == before, "it counts for no user"
     session.send("", MQTT_RETAINED).turn()
     assert session.session.errors == []
     for _ in range(FIT * 4):
