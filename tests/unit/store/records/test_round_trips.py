@@ -274,6 +274,7 @@ ADDS = st.builds(
     st.none() | TRANSACTIONS,
     st.integers(0, 9),
     st.booleans(),
+    st.none() | TEXT,
 )
 INFOS = st.builds(SubscriptionInfo, TEXT, DESTINATIONS, TEXT, st.none() | TEXT, DESTINATIONS, st.none() | st.booleans())
 COMMANDS = st.one_of(
