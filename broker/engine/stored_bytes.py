@@ -50,12 +50,13 @@ class StoredBytes:
     def _charge(self, add: AddMessage) -> Usage | None:
         if add.message.sender is None:
             return None
-        usage = self._usage(add.message.sender)
+        usage = self.usage(add.message.sender)
         add.charged = len(add.payload) + RECORD_HEADER_BYTES
         usage.handed_over += add.charged
         return usage
 
-    def _usage(self, user: str) -> Usage:
+    def usage(self, user: str) -> Usage:
+        """What is on its way into the store for ``user``. A transaction counts there what is sent in it."""
         usage = self._usages.get(user)
         if usage is None:
             usage = self._usages[user] = Usage()
@@ -82,7 +83,7 @@ class StoredBytes:
         return user
 
     def has_room(self, user: str, size: int, limits: int = 1) -> bool:
-        """Whether a message of ``size`` bytes may be stored for ``user``, who may have so many times the limit."""
+        """Whether a message of ``size`` bytes may be stored for ``user``, whose limit is multiplied by ``limits``."""
         # prove: stored-bytes-of-a-user "<= self._most" -> "<= 1 << 62"
         return self.used(user) + size <= self._most * limits
 
@@ -95,7 +96,3 @@ class StoredBytes:
                 "have taken some, or delete some.",
                 ErrorKind.RESOURCE,
             )
-
-    def usage(self, user: str) -> Usage:
-        """What is on its way for ``user``: a transaction counts there what is sent in it."""
-        return self._usage(user)
