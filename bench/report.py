@@ -48,7 +48,7 @@ def commit() -> str | None:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """As columns. A row that is shorter than the first one, for it ends in a sentence, widens none."""
+    """The rows as aligned columns. A row that is shorter than the first one is a sentence, and widens no column."""
     heads = rows[0]
     widths = [max(len(row[place]) for row in rows if len(row) == len(heads)) for place in range(len(heads))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]

@@ -40,7 +40,7 @@ class AddMessage:
 
     ``unmatched_acks``: a Remove for each durable subscription of the topic that is not to have it, for whoever replays
     the journal gives it to all. ``is_audited``: the client made the message's id, and may send it again. ``charged``:
-    the bytes that whoever hands it over counts for the message's sender (0: none), until the store counts them.
+    the bytes that the event loop counts for the message's sender (0: none), until the store counts them.
 
     Filled in by the store before it comes back: ``order_key``, ``location``, ``size`` (bytes in the journal);
     ``is_duplicate``: a message of that id was stored before, nothing was stored now, and the client gets its receipt

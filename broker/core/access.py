@@ -96,9 +96,9 @@ class Access(Protocol):
         """
 
     def holds(self, principal: Principal) -> bool:
-        """Whether the user is still there, with the groups that it had at its login, as far as is known. A directory is
-        asked for it beside the loop, once a minute at most; until it answers, the user is there. A user of the users
-        file always is: its changes are reported when the file is read."""
+        """Whether the user still exists, with the groups that it had at its login. A thread asks the directory of the
+        user, once a minute at most; until the directory answers, the result is True. For a user of the users file it
+        always is: the broker acts on changes when it reads that file."""
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         """Raises ClientError of kind SECURITY, not fatal, when ``principal`` may not. Of a composite or a pattern each

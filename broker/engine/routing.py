@@ -334,7 +334,7 @@ class Router(Part):
 
 
 def _bytes_of(destination: Destination) -> int:
-    """What it takes to remember it for a client."""
+    """The memory that one remembered destination takes for a client, in bytes."""
     return SENDER_BYTES + TEXT_BYTES * len(destination.name)
 
 

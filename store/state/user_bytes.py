@@ -44,7 +44,7 @@ class UserBytes:
         return number << MARK_SHIFT
 
     def hold(self, size: int) -> None:
-        """A record of that marked size counts from now on, unless another owner counts it, or nobody has to."""
+        """A record of that marked size counts from now on, unless another owner counts it, or it counts for no user."""
         if size >> MARK_SHIFT and not size & SHARED:
             self._change(size >> MARK_SHIFT, size & SIZE_MASK)
 
@@ -58,7 +58,7 @@ class UserBytes:
         self._change(self.mark(user) >> MARK_SHIFT, size)
 
     def taken(self, user: str, size: int) -> None:
-        """What the event loop handed over as ``size`` bytes of ``user`` has become whatever became of it."""
+        """The store has dealt with ``size`` bytes of ``user`` that the event loop handed over: stored or not."""
         self.balances[user] = self.balances.get(user, 0) - size
 
     def _change(self, number: int, size: int) -> None:

@@ -98,9 +98,9 @@ class Watching:
     # ---- audiences
 
     def audience(self, topic: Destination, former: Audience, named: Collection[Subscription]) -> Audience:
-        """Who takes part in ``topic`` now, but for those ``named``, who do so anyway. ``former``: who did when it was
-        last asked, which ``topic`` gives up, unless there is no memory to keep what is returned: those need not be
-        asked again whether they may read."""
+        """The subscriptions of patterns that match ``topic`` now, without those in ``named``, which take part by their
+        name. ``former`` is the last result: its members may read ``topic``, and are not checked again. ``topic`` gives
+        ``former`` up, unless there is no memory to keep the new result."""
         members = dict.fromkeys(each for each in former.members if each.is_open)
         stayed = len(members)
         for watch in self.of(topic.name):

@@ -234,7 +234,7 @@ def set_of_three(directory: Path) -> Iterator[World]:
 def run(
     seed: int, ports: Sequence[str] = PORTS, seconds: float = 1800, first: int = 0, part_seconds: float = PART_SECONDS
 ) -> Counter[str]:
-    """What the walks did, from part ``first`` on. AssertionError when the broker did not do as it should."""
+    """Walk from part ``first`` on. Return what the walks did, as counts. AssertionError when the broker fails."""
     done: Counter[str] = Counter()
     for make_world, names in ((broker_alone, PORTS[:-1]), (set_of_three, PORTS[-1:])):
         if chosen := [port for port in ports if port in names]:
