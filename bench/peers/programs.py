@@ -33,26 +33,26 @@ _NOT_PRODUCT: Final = ("bench", "docs", "tests", "CHANGELOG.md")
 def activemq_6() -> Path:
     """The jars of ActiveMQ 6.3.1: its broker and its JMS client."""
     return (
-        _built("bench-activemq-6", ("pom.xml",), "mvn -q -B dependency:copy-dependencies -DoutputDirectory=lib") / "lib"
+        built("bench-activemq-6", ("pom.xml",), "mvn -q -B dependency:copy-dependencies -DoutputDirectory=lib") / "lib"
     )
 
 
 def artemis() -> Path:
     """The distribution of Artemis."""
     command = f"{_UNPACK} -Dartifact=org.apache.activemq:apache-artemis:{ARTEMIS}:zip:bin"
-    return _built("bench-artemis", (), command) / f"apache-artemis-{ARTEMIS}"
+    return built("bench-artemis", (), command) / f"apache-artemis-{ARTEMIS}"
 
 
 def nats_server() -> Path:
     """The program nats-server."""
     command = f"go install github.com/nats-io/nats-server/v2@v{NATS}"
-    return _built("bench-nats", (), command, environment={"GOBIN": "."}) / "nats-server"
+    return built("bench-nats", (), command, environment={"GOBIN": "."}) / "nats-server"
 
 
 def jms_load(jars: Path, package: str = "jakarta.jms") -> str:
     """The class path of JmsLoad with the JMS client that ``jars`` has; ``package`` of its interfaces."""
     name = f"bench-jms-{package.partition('.')[0]}"
-    directory = _built(
+    directory = built(
         name, ("JmsLoad.java",), f"javac -nowarn -cp {jars}/* -d . JmsLoad.java", replaced=("jakarta.jms", package)
     )
     return f"{directory}:{jars}/*"
@@ -60,14 +60,14 @@ def jms_load(jars: Path, package: str = "jakarta.jms") -> str:
 
 def stomp_load() -> Path:
     compiler = "gcc" if which("gcc") else "cc"
-    return _built("bench-stomp", ("stomp_load.c",), f"{compiler} -O2 -o stomp_load stomp_load.c") / "stomp_load"
+    return built("bench-stomp", ("stomp_load.c",), f"{compiler} -O2 -o stomp_load stomp_load.c") / "stomp_load"
 
 
 def go_load() -> Path:
     """The load of MQTT and of JetStream."""
     packages = "github.com/eclipse/paho.mqtt.golang@v1.5.1 github.com/nats-io/nats.go@v1.55.0"
     commands = ("go mod init load", f"go get {packages}", "go build -mod=mod -o load .")
-    return _built("bench-go", ("load.go",), *commands) / "load"
+    return built("bench-go", ("load.go",), *commands) / "load"
 
 
 def installed(compile_: bool) -> str:
@@ -79,7 +79,7 @@ def installed(compile_: bool) -> str:
         f"own/bin/python -c 'from tandemmq.compiled import is_compiled; assert is_compiled() is {compile_}'",
     )
     environment = {"TANDEMMQ_COMPILE": str(int(compile_)), "PYTHONPATH": ""}
-    return str(_built(name, (), *commands, environment=environment, version=_product()) / "own/bin/python")
+    return str(built(name, (), *commands, environment=environment, version=_product()) / "own/bin/python")
 
 
 def _product() -> str:
@@ -92,20 +92,23 @@ def _product() -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def _built(
+def built(
     name: str,
     sources: tuple[str, ...],
     *commands: str,
+    beside: Path = SOURCES,
     environment: Mapping[str, str] | None = None,
     replaced: tuple[str, str] = ("", ""),
     version: str = "",
 ) -> Path:
-    """The directory where ``commands`` ran beside copies of the ``sources``. Raises PeerMissing where one fails; the
-    message is what it printed."""
+    """Run ``commands`` in a directory that has copies of the ``sources``, files of the directory ``beside``; return it.
+
+    Nothing runs where the same was built before. Raises PeerMissing where a program is not installed or a command
+    fails; the message is what it printed."""
     root = Path(os.environ.get(DIRECTORY) or Path(tempfile.gettempdir(), "tandemmq-clients"))
     root.mkdir(parents=True, exist_ok=True)
     directory = root / name
-    texts = {source: (SOURCES / source).read_text().replace(*replaced) for source in sources}
+    texts = {source: (beside / source).read_text().replace(*replaced) for source in sources}
     recipe = repr((commands, texts, version))
     with (root / f"{name}.lock").open("w") as lock:  # another run may want the same
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -25,7 +25,7 @@ def client(request: pytest.FixtureRequest, require_service: Callable[[object, st
 @pytest.mark.promise("clients-go-on")
 @pytest.mark.timeout(600)  # where it is not built yet, its packages are downloaded
 def test_a_real_client_loses_nothing_when_the_master_is_killed(client: real_clients.Client, tmp_path: Path) -> None:
-    build = real_clients.built(client, real_clients.directory_of_builds())
+    build = real_clients.built(client)
     books = real_clients.play(client, build, tmp_path, kills=1)
     assert not books.problems(is_once=client.is_once)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.support.interop import real_clients
+from tandemmq.bench.peers import programs
 from tests.support.interop.jms.jvm import LIBRARIES
 
 SOURCES = Path(__file__).parent / "java"
@@ -34,8 +34,7 @@ DEBIAN: Final = Release(f"{LIBRARIES}/*", "javax.jms")
 def activemq_6(require_service: Callable[[object, str], None]) -> Release:
     """6.3.1, from Maven. Without Maven the test is skipped, or fails."""
     require_service(shutil.which("mvn"), "mvn is not installed: Debian's package maven")
-    directory = real_clients.built(real_clients.ACTIVEMQ_6, real_clients.directory_of_builds())
-    return Release(f"{directory}/lib/*", "jakarta.jms")
+    return Release(f"{programs.activemq_6()}/*", "jakarta.jms")
 
 
 def compiled(

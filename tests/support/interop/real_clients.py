@@ -14,9 +14,7 @@ What is installed and compiled stays in the directory that TANDEMMQ_CLIENTS name
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -27,16 +25,17 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import rmtree, which
+from shutil import which
 from typing import Final
 
+from tandemmq.bench.peers import programs
 from tandemmq.bench.peers.ports import free_port
+from tandemmq.bench.peers.server import PeerMissing
 from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.interop.books import Books
 from tests.support.security.authority import Authority
 
 PROGRAMS: Final = Path(__file__).with_name("clients")
-DIRECTORY: Final = "TANDEMMQ_CLIENTS"
 KILLS: Final = 3
 #: So many messages are confirmed and received before each kill and after the last one.
 MESSAGES: Final = 300
@@ -169,54 +168,13 @@ CLIENTS: Final[Mapping[str, Client]] = {
     )
 }  # fmt: skip
 IN_CI: Final = ("stompjs-ws", "mqttjs-5", "autopaho", "activemq-6.3")
-#: Not a client: the libraries of the broker, for tests/interop.
-ACTIVEMQ_6: Final = Client(
-    "activemq-6.3-broker", "6.3.1", "", ("pom.xml",),
-    ("mvn -q -B -P broker dependency:copy-dependencies -DoutputDirectory=lib",), "",
-)  # fmt: skip
 
 
-class BuildFailed(Exception):
-    """The command, and what it printed; or the programs that are not installed."""
-
-
-def directory_of_builds() -> Path:
-    return Path(os.environ.get(DIRECTORY) or Path(tempfile.gettempdir(), "tandemmq-clients"))
-
-
-def built(client: Client, root: Path) -> Path:
-    """The directory below ``root`` where the program of ``client`` is installed. Raises BuildFailed."""
+def built(client: Client) -> Path:
+    """The directory where the program of ``client`` is installed. Raises PeerMissing."""
     if client.missing:
-        raise BuildFailed(f"not installed: {', '.join(client.missing)}")
-    root.mkdir(parents=True, exist_ok=True)
-    with open(root / f"{client.name}.lock", "w") as lock:  # tests beside this one may want the same
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return _built(client, root / client.name)
-
-
-def _built(client: Client, directory: Path) -> Path:
-    texts = {name: (PROGRAMS / name).read_text().replace(*client.replaced) for name in client.sources}
-    recipe = repr((client.build, texts))
-    stamp = directory / "built"
-    if stamp.exists() and stamp.read_text() == recipe:
-        return directory
-    rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    for name, text in texts.items():
-        (directory / name).write_text(text)
-    for command in client.build:
-        done = subprocess.run(
-            shlex.split(command),
-            cwd=directory,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise BuildFailed(f"{command}\n{done.stdout[-4000:]}")
-    stamp.write_text(recipe)
-    return directory
+        raise PeerMissing(f"not installed: {', '.join(client.missing)}")
+    return programs.built(client.name, client.sources, *client.build, beside=PROGRAMS, replaced=client.replaced)
 
 
 class Program:
@@ -345,13 +303,13 @@ def main(arguments: Sequence[str]) -> int:
     in_ci = [name for name in IN_CI if not CLIENTS[name].missing] if options.ci else []
     chosen = [CLIENTS[name] for name in (*options.names, *in_ci) or CLIENTS]
     if options.ci and options.build:
-        chosen.append(ACTIVEMQ_6)
+        programs.activemq_6()  # for tests/interop
     is_good = True
     print(f"{'client':16} {'version':18} {'kills':>5} {' '.join(f'{name:>9}' for name in COLUMNS)}")
     for client in chosen:
         said = f"{client.name:16} {client.version:18}"
         try:
-            build = built(client, directory_of_builds())
+            build = built(client)
             if options.build:
                 print(said, "is built", flush=True)
                 continue
@@ -359,7 +317,7 @@ def main(arguments: Sequence[str]) -> int:
                 books = play(client, build, Path(directory), options.kills)
             problems = books.problems(is_once=client.is_once)
             print(said, f"{options.kills:>5}", line_of(books), *problems, flush=True)
-        except (AssertionError, BuildFailed) as error:
+        except (AssertionError, PeerMissing) as error:
             problems = [str(error)]
             print(said, f"FAILED: {error}", flush=True)
         is_good = is_good and not problems
