@@ -62,6 +62,8 @@ Status = dict[str, Any]
 #: Between two looks for connections whose time is over.
 LOOK_SECONDS = 1.0
 STOP_SECONDS_MAX = 1.0
+#: For what all peers send, of each turn of the loop. To read it from aiohttp takes as long again.
+TURN_SECONDS = 0.001
 #: Connections that wait until they are accepted, and those that are accepted in one turn of the loop: fewer than there
 #: are places for health checks, so that a request that came with its connection is read before others take its place.
 BACKLOG = 1_024
@@ -234,7 +236,7 @@ class AdminServer:
         self._runner = runner
         await runner.setup()
         loop = asyncio.get_running_loop()
-        accept = partial(self._accept, Turns(loop))
+        accept = partial(self._accept, Turns(loop, turn_seconds=TURN_SECONDS))
         if self._tls is None:
             self._listening = await loop.create_server(accept, sock=self._socket, backlog=ACCEPTED_MAX)
             self._socket.listen(BACKLOG)
