@@ -22,6 +22,7 @@ from aiohttp.web_protocol import RequestHandler
 from tandemmq import log_events
 from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.places import IDLE_SECONDS_MAX, Place, Places, State
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.net.turns import Turns
 from tandemmq.broker.process.limited_log import LimitedLog
 
@@ -190,7 +191,11 @@ class AdminConnection(RequestHandler):
     def go_on(self, until: float) -> None:
         """As Turns says it."""
         self._is_in_line = False
-        self._feed(until)
+        try:
+            self._feed(until)
+        except Exception as error:
+            self.log_exception("hung up, for what a peer sent %s", ERROR_OF_BROKER, exc_info=error)
+            self.hang_up()
 
     def want(self, is_wanted: bool) -> None:
         """aiohttp wants to have it read, or not."""

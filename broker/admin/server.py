@@ -236,7 +236,8 @@ class AdminServer:
         self._runner = runner
         await runner.setup()
         loop = asyncio.get_running_loop()
-        accept = partial(self._accept, Turns(loop, turn_seconds=TURN_SECONDS))
+        turns = Turns(loop, turn_seconds=TURN_SECONDS)
+        accept = partial(self._accept, turns)
         if self._tls is None:
             self._listening = await loop.create_server(accept, sock=self._socket, backlog=ACCEPTED_MAX)
             self._socket.listen(BACKLOG)
@@ -249,6 +250,7 @@ class AdminServer:
                 self._connections.places.most,
                 accept,
                 lambda protocol: None,  # it has a place only when it is connected
+                turns,
             )
             secured.listen(BACKLOG)
             self._listening = secured
