@@ -1,5 +1,8 @@
 """The connections of the admin server: each takes a place (``broker.admin.places``) and is closed when it loses it.
 
+aiohttp parses all that it gets at once: a chunk of one byte takes it 10 microseconds. So it gets what a peer sends in
+pieces, in turns with other connections (``broker.net.turns``), and nothing more while requests wait for their answers.
+
 What a stranger can cause here is logged once a minute and kind (``broker.process.limited_log``).
 """
 
@@ -19,6 +22,8 @@ from aiohttp.web_protocol import RequestHandler
 from tandemmq import log_events
 from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.places import IDLE_SECONDS_MAX, Place, Places, State
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.net.turns import Turns
 from tandemmq.broker.process.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
@@ -28,6 +33,8 @@ REQUEST_LINE_BYTES_MAX = 8_190
 HEADER_BYTES_MAX = 4_096
 #: A body that nobody wants is read for so long, for the peer to see the answer.
 UNWANTED_BODY_SECONDS_MAX = 1.0
+#: aiohttp parses so much between two looks at the clock: 85 chunks of one byte, or 20 short requests.
+PIECE_BYTES_MAX = 512
 PORT = "admin server"
 
 
@@ -40,9 +47,9 @@ class Connections:
         self.log = LimitedLog(log, clock)
         self._of: dict[Place, AdminConnection] = {}
 
-    def make(self, server: web.Server, loop: asyncio.AbstractEventLoop) -> AdminConnection:
+    def make(self, server: web.Server, turns: Turns, loop: asyncio.AbstractEventLoop) -> AdminConnection:
         """For the loop, when a peer connects."""
-        return AdminConnection(self, server, loop)
+        return AdminConnection(self, server, turns, loop)
 
     def take(self, connection: AdminConnection, host: str) -> Place | None:
         """A place, for which another connection may be closed; None: there is none."""
@@ -102,7 +109,9 @@ class Connections:
 class AdminConnection(RequestHandler):
     """One of them. ``place`` is None before it is connected, and where it was refused."""
 
-    def __init__(self, connections: Connections, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, connections: Connections, server: web.Server, turns: Turns, loop: asyncio.AbstractEventLoop
+    ) -> None:
         super().__init__(
             server,
             loop=loop,
@@ -115,18 +124,28 @@ class AdminConnection(RequestHandler):
         )
         self.place: Place | None = None
         self._connections = connections
+        self._turns = turns
+        self._socket: asyncio.Transport | None = None
+        self._is_read = True
+        self._is_wanted = True  # by aiohttp, to be read
+        self._is_in_line = False  # for its turn
+        self._rest = b""  # was read; aiohttp has what is before ``_offset``
+        self._offset = 0
         self._work: asyncio.Task[Any] | None = None
         self._is_reading = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         address = transport.get_extra_info("peername")
         self.place = self._connections.take(self, str(address[0]) if isinstance(address, tuple) else "")
+        self._socket = cast("asyncio.Transport", transport)
         if self.place is None:
-            cast("asyncio.Transport", transport).abort()
+            self._socket.abort()
         else:
-            super().connection_made(transport)
+            super().connection_made(cast("asyncio.Transport", _Socket(self._socket, self.want)))
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        self._socket = None
+        self._rest = b""
         if self.place is not None:
             self._connections.give(self.place)
             if self._work is not None and (self._is_reading or self.place.state is State.LOGIN):
@@ -142,6 +161,7 @@ class AdminConnection(RequestHandler):
         """It waits for that from now on."""
         if self.place is not None:
             self.place.enter(state, self._connections.clock())
+        self._settle()
 
     @contextmanager
     def working(self, *, is_reading: bool) -> Iterator[None]:
@@ -155,9 +175,66 @@ class AdminConnection(RequestHandler):
             self._work = None
 
     def data_received(self, data: bytes) -> None:
+        if not data:  # aiohttp goes on with what it has
+            super().data_received(data)
+            return
         if self.place is not None and self.place.state is State.IDLE:
             self.enter(State.HEAD)
-        super().data_received(data)
+        self._rest = self._rest[self._offset :] + data
+        self._offset = 0
+        until = 0.0 if self._is_in_line else self._turns.begin()
+        if until:
+            self._feed(until)
+        else:
+            self._settle(has_spent=False)
+
+    def go_on(self, until: float) -> None:
+        """As Turns says it."""
+        self._is_in_line = False
+        try:
+            self._feed(until)
+        except Exception as error:
+            self.log_exception("hung up, for what a peer sent %s", ERROR_OF_BROKER, exc_info=error)
+            self.hang_up()
+
+    def want(self, is_wanted: bool) -> None:
+        """aiohttp wants to have it read, or not."""
+        self._is_wanted = is_wanted
+        self._settle()
+
+    @property
+    def _has_rest(self) -> bool:
+        return self._offset < len(self._rest)
+
+    @property
+    def _takes_more(self) -> bool:
+        """Whether aiohttp is to get the next piece: no request waits for the one before it."""
+        return self._is_wanted and not self._messages and self._socket is not None
+
+    def _feed(self, until: float) -> None:
+        """A piece, and more of them until the clock shows ``until``."""
+        while self._has_rest and self._takes_more:
+            piece = self._rest[self._offset : self._offset + PIECE_BYTES_MAX]
+            self._offset += len(piece)
+            super().data_received(piece)
+            if self._turns.clock() >= until:
+                break
+        self._settle()
+
+    def _settle(self, *, has_spent: bool = True) -> None:
+        """Wait for a turn if there is a rest, and be read if there is none."""
+        has_rest = self._has_rest
+        if has_rest and self._takes_more and not self._is_in_line:
+            self._is_in_line = True
+            self._turns.wait(self, has_spent=has_spent)
+        is_to_be_read = self._is_wanted and not has_rest
+        if self._socket is None or is_to_be_read is self._is_read:
+            return
+        self._is_read = is_to_be_read
+        if is_to_be_read:
+            self._socket.resume_reading()
+        else:
+            self._socket.pause_reading()
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -190,6 +267,23 @@ class AdminConnection(RequestHandler):
         error = kw.get("exc_info")
         text = str(args[0]) % args[1:]
         self._connections.log.warning(PORT, type(error).__name__, f"{PORT}: {text}: {error!r}", error=error)
+
+
+class _Socket:
+    """What aiohttp takes for the transport: whether the socket is read is not for it alone to say."""
+
+    def __init__(self, transport: asyncio.Transport, want: Callable[[bool], None]) -> None:
+        self._transport = transport
+        self._want = want
+
+    def pause_reading(self) -> None:
+        self._want(False)
+
+    def resume_reading(self) -> None:
+        self._want(True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def address_of(host: str) -> str:

@@ -53,6 +53,7 @@ from tandemmq.broker.admin.metrics import StatusCollector
 from tandemmq.broker.admin.places import Places, State
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.net.tls_handshake import TlsServer
+from tandemmq.broker.net.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ Status = dict[str, Any]
 #: Between two looks for connections whose time is over.
 LOOK_SECONDS = 1.0
 STOP_SECONDS_MAX = 1.0
+#: For what all peers send, of each turn of the loop. To read it from aiohttp takes as long again.
+TURN_SECONDS = 0.001
 #: Connections that wait until they are accepted, and those that are accepted in one turn of the loop: fewer than there
 #: are places for health checks, so that a request that came with its connection is read before others take its place.
 BACKLOG = 1_024
@@ -233,8 +236,10 @@ class AdminServer:
         self._runner = runner
         await runner.setup()
         loop = asyncio.get_running_loop()
+        turns = Turns(loop, turn_seconds=TURN_SECONDS)
+        accept = partial(self._accept, turns)
         if self._tls is None:
-            self._listening = await loop.create_server(self._accept, sock=self._socket, backlog=ACCEPTED_MAX)
+            self._listening = await loop.create_server(accept, sock=self._socket, backlog=ACCEPTED_MAX)
             self._socket.listen(BACKLOG)
         else:
             secured = TlsServer(
@@ -243,8 +248,9 @@ class AdminServer:
                 self._tls,
                 self._tls_handshake_seconds_max,
                 self._connections.places.most,
-                self._accept,
+                accept,
                 lambda protocol: None,  # it has a place only when it is connected
+                turns,
             )
             secured.listen(BACKLOG)
             self._listening = secured
@@ -266,10 +272,10 @@ class AdminServer:
 
     # ---- who connects
 
-    def _accept(self) -> asyncio.Protocol:
+    def _accept(self, turns: Turns) -> asyncio.Protocol:
         assert self._runner is not None, "it listens only after it was set up"
         assert self._runner.server is not None, "a runner that was set up has its server"
-        return self._connections.make(self._runner.server, asyncio.get_running_loop())
+        return self._connections.make(self._runner.server, turns, asyncio.get_running_loop())
 
     async def _look(self) -> None:
         while True:

@@ -79,6 +79,15 @@ class Send(Command):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class Translate(Command):
+    """``send``, once ``translate`` has set the body of its message: that takes long, so a thread calls it. It raises
+    nothing."""
+
+    send: Send
+    translate: Callable[[], None]
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Subscribe(Command):
     """Open a subscription named ``id`` (unique within the connection) on ``destination``, which may be composite or
     have wildcards.

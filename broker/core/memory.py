@@ -34,6 +34,8 @@ CONNECTION_BYTES = 16_000  # of MQTT 12,600, of STOMP and OpenWire 7,000 to 8,00
 # What TLS takes for a connection, and how many buffers it keeps that are as long as the longest that it read at once.
 TLS_BYTES = 42_000
 TLS_BUFFERS = 2
+# A handshake that is under way, with the keys of it and the connection that is to be.
+HANDSHAKE_BYTES = 100_000
 SUBSCRIPTION_BYTES = 2_000
 DESTINATION_BYTES = 4_600
 TOPIC_BYTES = 1_500

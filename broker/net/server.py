@@ -18,6 +18,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from itertools import islice
 from typing import Any, NamedTuple, cast
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple, cast
 from tandemmq import log_events
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.net.tls_handshake import TlsServer
 from tandemmq.broker.net.transport import DEFAULT_LIMITS, Connection, Engine, Outbox, TransportLimits
 from tandemmq.broker.net.turns import Turns
@@ -276,6 +278,8 @@ class Server:
                         connector.connections_max,
                         make_connection,
                         self._forget,
+                        turns,
+                        partial(engine.memory.add, Kind.STATE),
                     )
                     secured.listen(BACKLOG)
                     self._servers.append(secured)

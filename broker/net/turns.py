@@ -39,10 +39,11 @@ class Waiting(Protocol):
 @dataclass(slots=True, eq=False, repr=False)
 class Turns:
     """Of the connections of one server. For the loop's thread. ``clock``: seconds, which go on within a turn; every
-    ``until`` is by it."""
+    ``until`` is by it. ``turn_seconds``: for all connections together, of each turn."""
 
     _loop: asyncio.AbstractEventLoop
     clock: Callable[[], float] = time.monotonic
+    turn_seconds: float = TURN_SECONDS
     _ends: float = field(default=0.0, init=False)  # of this turn's time; 0: none has begun
     _is_called: bool = field(default=False, init=False)
     _fresh: deque[Waiting] = field(default_factory=deque, init=False)
@@ -60,7 +61,7 @@ class Turns:
         """Until when the caller may go on in this turn, by the clock; 0: its time is used up."""
         now = self.clock()
         if not self._ends:
-            self._ends = now + TURN_SECONDS
+            self._ends = now + self.turn_seconds
             self._call()
         return min(now + SLICE_SECONDS, self._ends) if now < self._ends else 0.0
 

@@ -3,6 +3,9 @@ of the memory (broker.core.memory).
 
 Beyond that only the connection that began first is read, for a while; the others wait until its frame is whole or it is
 hung up on. So what is held stays below the bound and one frame of full length, and every frame gets its turn.
+
+Who has only a little of a frame is read on beyond it, until all have LITTLE_PART of the memory more: most frames are
+short, and a peer that stops in the middle of a long one is not to hold them up.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ from typing import Protocol
 
 from tandemmq.broker.core.memory import Holder, Kind, Memory
 
-#: Less of a frame is not counted: what a socket gives at once.
-COUNTED_BYTES_MIN = 64 * 1024
+#: Less of a frame is not counted.
+COUNTED_BYTES_MIN = 4 * 1024
+#: Less is a little: what a socket gives at once.
+LONG_BYTES_MIN = 64 * 1024
+LITTLE_PART = 8
 #: So long others wait for one frame.
 FRAME_SECONDS_MAX = 10.0
 
@@ -40,6 +46,7 @@ class UnfinishedInput:
     _memory: Memory
     _held: dict[Reader, int] = field(default_factory=dict, init=False)  # who began first comes first
     _first: Reader | None = field(default=None, init=False)  # for whom the others wait; None: there is room
+    _held_from: int = field(default=LONG_BYTES_MIN, init=False)  # who has so much of a frame waits
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     bytes: int = field(default=0, init=False)
 
@@ -52,7 +59,7 @@ class UnfinishedInput:
         self.bytes += more
         self._held[reader] = count
         reader.holder.add(Kind.INPUT, more)
-        self._settle()
+        self._settle(reader)
 
     def forget(self, reader: Reader) -> None:
         """It holds nothing any more."""
@@ -63,14 +70,22 @@ class UnfinishedInput:
             reader.hold_input(False)
             self._settle()
 
-    def _settle(self) -> None:
-        first = next(iter(self._held)) if self.bytes > self._memory.free else None
+    def _settle(self, reader: Reader | None = None) -> None:
+        """``reader`` alone has another number of bytes than before, or is there no more (None)."""
+        excess = self.bytes - self._memory.free
+        held_from = COUNTED_BYTES_MIN if excess > self._memory.limit // LITTLE_PART else LONG_BYTES_MIN
+        first = None
+        if excess > 0:
+            first = next((each for each, count in self._held.items() if count >= held_from), None)
         if first is None and self._first is None:
             return
+        is_new = first is not self._first or held_from != self._held_from
         if first is not self._first:
             self._first = first
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = None if first is None else self._loop.call_later(FRAME_SECONDS_MAX, first.end_input)
-        for reader in list(self._held):
-            reader.hold_input(first is not None and reader is not first)
+        self._held_from = held_from
+        for each in list(self._held) if is_new else () if reader is None else (reader,):
+            is_held = first is not None and each is not first and self._held[each] >= held_from
+            each.hold_input(is_held)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 
 from tandemmq import log_events
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.core.memory import CONNECTION_BYTES, Kind
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.transport import LONG_BYTES_MIN, Connection, TransportLimits
 from tandemmq.broker.net.turns import Turns
@@ -137,6 +137,7 @@ class WebSocket(asyncio.Protocol):
         self._below = cast("asyncio.Transport", transport)
         self._last_received = self._loop.time()
         self._timer = self._loop.call_later(self._options.handshake_seconds_max, self._too_late)
+        self._count()
 
     def data_received(self, data: bytes) -> None:
         if self._is_over or self._has_failed:
@@ -168,6 +169,7 @@ class WebSocket(asyncio.Protocol):
             self.connection.connection_lost(error)
         else:
             self.connection.session.set_wake(asleep)
+            self._count()
             self._forget(self)
 
     def pause_writing(self) -> None:
@@ -187,6 +189,7 @@ class WebSocket(asyncio.Protocol):
         try:
             request = parser.feed(data)
             if request is None:
+                self._count()
                 return
             protocol, chosen = self._choose(request)
         except Refusal as refusal:
@@ -196,6 +199,7 @@ class WebSocket(asyncio.Protocol):
         self._request = None
         self._frames = FrameParser(self._options.message_bytes_max, accepts_text=chosen.accepts_text)
         self._cut = chosen.cut
+        self._count()
         below = self._below
         assert below is not None, "who sends something is connected"
         below.write(accepted(request, protocol))
@@ -234,6 +238,8 @@ class WebSocket(asyncio.Protocol):
 
     def _hang_up(self, answer: bytes) -> None:
         self._is_over = True
+        self._request = None
+        self._count()
         below = self._below
         if below is not None:
             below.write(answer)
@@ -289,8 +295,13 @@ class WebSocket(asyncio.Protocol):
         self._turns.wait(self, has_spent=has_spent)
 
     def _count(self) -> None:
-        """What waits for its turn is held for the connection; once that is over, it counts nothing any more."""
-        waiting = self._frames.waiting_bytes if self._is_in_line else 0
+        """What waits for its turn is held for the connection, and before it begins, what that is to be and what there
+        is of the request. Once the connection is over, it counts nothing any more."""
+        waiting = 0
+        if self._request is not None:
+            waiting = 0 if self._below is None else CONNECTION_BYTES + self._request.waiting_bytes
+        elif self._is_in_line:
+            waiting = self._frames.waiting_bytes
         if waiting != self._counted and not self.connection.is_closing:
             self.connection.holder.add(Kind.INPUT, waiting - self._counted)
             self._counted = waiting

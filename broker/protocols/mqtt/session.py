@@ -135,12 +135,19 @@ class MqttSession(Conversation):
                 self._early_bytes = 0
             if taken >= COMMANDS_MAX or parser.offset >= ends:
                 return True
+            if self._subscribing.is_under_way:
+                self._subscribing.go_on(commands)
+                taken += COMMANDS_MAX
+                continue
             packet = parser.next_packet()
             if packet is None:
                 return False
             taken += len(packet.filters) if isinstance(packet, _OF_FILTERS) else 1
             now = now or self.clock()
             self._take(packet, commands, now)
+        if len(commands) > COMMANDS_MAX:  # of one packet with very many filters
+            self.queued.extendleft(reversed(commands[COMMANDS_MAX:]))
+            del commands[COMMANDS_MAX:]
         return bool(self.queued)
 
     def _take(self, packet: Packet, commands: list[Command], now: int) -> None:

@@ -21,6 +21,7 @@ from tandemmq.broker.protocols.mqtt.retained_sending import RetainedSending
 from tandemmq.broker.protocols.mqtt.session_records import SubscriptionRecord
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
 from tandemmq.broker.protocols.mqtt.topics import destination_of, share_of
+from tandemmq.broker.protocols.session import COMMANDS_MAX
 
 #: Of one client, as of all (subscriptions_max of the engine).
 SUBSCRIPTIONS_MAX: Final = 1_000
@@ -53,6 +54,8 @@ class Subscribing:
         self._is_unsure = False
         # Of those that the engine was asked for and has not answered: what waits for that.
         self._asking: dict[str, list[Waiting]] = {}
+        # A SUBSCRIBE of which only the first filters were looked at, and how many.
+        self._under_way: tuple[packets.Subscribe, _Answer, int] | None = None
 
     def of_id(self, id: str) -> Subscription | None:
         """None: it is being closed."""
@@ -61,6 +64,7 @@ class Subscribing:
     def cut(self) -> None:
         """The connection is over."""
         self._asking.clear()
+        self._under_way = None
 
     # ---- a session that is resumed
 
@@ -122,14 +126,30 @@ class Subscribing:
     # ---- SUBSCRIBE
 
     def subscribe(self, packet: packets.Subscribe, commands: list[Command]) -> None:
-        """SUBSCRIBE."""
+        """SUBSCRIBE, or the beginning of one that has very many filters: ``go_on`` is to be called for the rest."""
+        self._under_way = packet, _Answer(packet.packet_id, len(packet.filters)), 0
+        self.go_on(commands)
+
+    @property
+    def is_under_way(self) -> bool:
+        """There is a SUBSCRIBE of which only a part was looked at."""
+        return self._under_way is not None
+
+    def go_on(self, commands: list[Command]) -> None:
+        """COMMANDS_MAX filters more of the SUBSCRIBE that is under way."""
+        assert self._under_way is not None, "it is asked first whether one is"
+        packet, answer, first = self._under_way
         ids = packet.properties.subscription_ids
-        answer = _Answer(packet.packet_id, len(packet.filters))
-        for number, asked in enumerate(packet.filters):
+        last = first + COMMANDS_MAX
+        for number, asked in enumerate(packet.filters[first:last], first):
             if len(self._by_filter) >= SUBSCRIPTIONS_MAX and asked.topic_filter not in self._by_filter:
                 answer.codes[number] = self._conversation.refusal_code(Reason.QUOTA_EXCEEDED)
             else:
                 self._replace(asked, ids[0] if ids else None, answer, number, commands)
+        if last < len(packet.filters):
+            self._under_way = packet, answer, last
+            return
+        self._under_way = None
         self._know(answer)
 
     def _replace(

@@ -57,10 +57,13 @@ _RESERVED = frozenset(
 )
 
 
-def apply_headers(message: Message, headers: Headers, names: DestinationNames, user: str | None) -> None:
+def apply_headers(
+    message: Message, headers: Headers, names: DestinationNames, user: str | None
+) -> Callable[[], None] | None:
     """Set what the headers of a SEND by ``user`` say about ``message`` beyond destination, persistent and body.
 
-    Raises a ClientError that is not fatal when a value is not what its header needs: the SEND is refused.
+    Return what sets its body, where that takes longer than a millisecond or two. Raises a ClientError that is not fatal
+    when a value is not what its header needs: the SEND is refused.
     """
     properties: dict[str, PropertyValue] = {}
     for name, value in headers.items():
@@ -81,14 +84,17 @@ def apply_headers(message: Message, headers: Headers, names: DestinationNames, u
             properties[name] = value
         elif name != "content-length" or "amq-msg-type" in headers:
             properties[name] = value
+    later = None
     if "transformation" in properties and "content-length" not in headers:
-        _transform(message, properties)
+        later = _transform(message, properties)
     if properties:
         message.properties = properties
+    return later
 
 
-def _transform(message: Message, properties: dict[str, PropertyValue]) -> None:
-    """A body that the header transformation calls a map becomes one (JmsFrameTranslator.convertFrame).
+def _transform(message: Message, properties: dict[str, PropertyValue]) -> Callable[[], None] | None:
+    """A body that the header transformation calls a map becomes one (JmsFrameTranslator.convertFrame), at once or when
+    what is returned is called.
 
     What cannot be read stays the text it is, with the reason in the property transformation-error, as there. Objects
     are refused: to make one is to run what another client wrote.
@@ -100,14 +106,28 @@ def _transform(message: Message, properties: dict[str, PropertyValue]) -> None:
             "No Java objects are made here. Send a map (jms-map-json, jms-map-xml) or a text.",
         )
     read = _READ_AS_MAP.get(name)
+    if read is not None and len(message.body) > QUICK_READ_BYTES_MAX:
+        return lambda: _become_map(message, properties, read)
+    if read is not None:
+        _become_map(message, properties, read)
+    elif name in _ONLY_WRITTEN:
+        properties[TRANSFORMATION_ERROR] = f"Unknown transformation: {name}"
+    return None
+
+
+def _become_map(
+    message: Message, properties: dict[str, PropertyValue], read: Callable[[bytes], dict[str, PropertyValue]]
+) -> None:
     try:
-        if read is not None:
-            message.body = encode_properties(read(message.body))
-            message.body_kind = BodyKind.MAP
-        elif name in _ONLY_WRITTEN:
-            properties[TRANSFORMATION_ERROR] = f"Unknown transformation: {name}"
+        message.body = encode_properties(read(message.body))
+        message.body_kind = BodyKind.MAP
     except (ValueError, Unencodable) as error:
         properties[TRANSFORMATION_ERROR] = str(error)
+        message.properties = properties
+
+
+#: A longer map is not read on the event loop: this takes a millisecond.
+QUICK_READ_BYTES_MAX = 8 * 1024
 
 
 TRANSFORMATION_ERROR = "transformation-error"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
+from functools import partial
 
 from tandemmq.broker.core.commands import (
     Abort,
@@ -27,6 +28,7 @@ from tandemmq.broker.core.commands import (
     ProtocolFailure,
     Send,
     Subscribe,
+    Translate,
     Undeliverable,
     Unsubscribe,
     refusal,
@@ -276,7 +278,7 @@ class StompSession(Output):
         self.receive_interval_ms = can_send
         self.send_interval_ms = max(wants, self.heart_beat_ms_min) if wants else 0
 
-    def _send(self, headers: Headers, body: bytes) -> Send:
+    def _send(self, headers: Headers, body: bytes) -> Send | Translate:
         get = headers.get
         name = get("destination")
         if name is None:
@@ -308,7 +310,9 @@ class StompSession(Output):
             timestamp=self._now,
         )
         if len(headers) != known:
-            apply_headers(message, headers, names, self._user)
+            later = apply_headers(message, headers, names, self._user)
+            if later is not None:
+                return Translate(Send(message, transaction, receipt), partial(_translate, message, later))
         if message.body_kind is BodyKind.TEXT and not body.isascii():
             _keep_undecodable(message)
         return Send(message, transaction, receipt)
@@ -578,6 +582,12 @@ def _transaction(command: str, headers: Headers) -> str:
     if transaction is None:
         raise missing(command, "transaction")
     return transaction
+
+
+def _translate(message: Message, become_map: Callable[[], None]) -> None:
+    become_map()
+    if message.body_kind is BodyKind.TEXT:
+        _keep_undecodable(message)
 
 
 def _keep_undecodable(message: Message) -> None:

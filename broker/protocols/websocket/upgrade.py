@@ -73,6 +73,11 @@ class RequestParser:
         self._data = bytearray()
         self.rest = b""
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What there is of it."""
+        return len(self._data)
+
     def feed(self, data: bytes) -> Request | None:
         """None: more is needed. Raises Refusal, and is of no use after that."""
         searched = max(0, len(self._data) - len(_END) + 1)

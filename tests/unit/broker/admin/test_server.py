@@ -8,8 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
-from tandemmq.broker.admin.connections import HEADER_BYTES_MAX, Connections
+from tandemmq.broker.admin.connections import HEADER_BYTES_MAX, PIECE_BYTES_MAX, Connections
 from tandemmq.broker.admin.places import SILENT_SECONDS_MIN, Places, State
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.core.slices import Work, pieces
@@ -292,6 +293,66 @@ async def test_posts_without_bodies_hold_up_no_health_check(attacked: Attacked) 
     assert [place.state for place in attacked.connections.places] == [State.BODY] * 3
     attacked.clock.now = SILENT_SECONDS_MIN
     assert await attacked.get("/status") == (200, None), "in the place of the oldest"
+
+
+async def ask(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> tuple[asyncio.StreamReader, list[int]]:
+    """A peer that says that at once, and the lengths of the pieces that aiohttp gets."""
+    pieces: list[int] = []
+    parse = RequestHandler.data_received
+
+    def note(self: RequestHandler, data: bytes) -> None:
+        pieces.append(len(data))
+        parse(self, data)
+
+    monkeypatch.setattr(RequestHandler, "data_received", note)
+    reader, writer = await asyncio.open_connection(*attacked.server.address)
+    attacked.writers.append(writer)
+    writer.write(said)
+    return reader, pieces
+
+
+async def test_a_body_of_one_byte_chunks_is_parsed_in_pieces(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 5_000
+    head = b"POST /change HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    reader, pieces = await ask(attacked, monkeypatch, head + b"1\r\nx\r\n" * count + b"0\r\n\r\n")
+    async with asyncio.timeout(20):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert await reader.readexactly(count) == b"x" * count
+    assert max(pieces) == PIECE_BYTES_MAX
+    assert sum(pieces) == len(head) + 6 * count + 5
+
+
+async def test_requests_that_come_together_wait_outside_of_aiohttp(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = asyncio.Event()
+
+    async def wait(request: web.Request) -> web.Response:
+        await may_end.wait()
+        return web.Response(text=request.query["n"])
+
+    attacked.server._routes = [web.get("/wait", wait)]
+    await attacked.server.stop()
+    await attacked.server.start()
+    count = 1_000
+    requests = [b"GET /wait?n=%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(count)]
+    reader, pieces = await ask(attacked, monkeypatch, b"".join(requests))
+    async with asyncio.timeout(20):
+        while not pieces:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        (connection,) = attacked.connections._of.values()
+        assert len(connection._messages) * len(requests[0]) < PIECE_BYTES_MAX
+        assert sum(pieces) <= 2 * PIECE_BYTES_MAX
+        may_end.set()
+        for number in range(count):
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(len(str(number))) == b"%d" % number
 
 
 async def test_a_read_ends_with_its_connection_and_a_change_goes_on(attacked: Attacked) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.commands import AckMode, Send, Translate
+from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.store.records.message import Message
 from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, RecordingSession
@@ -117,6 +118,52 @@ def test_who_leaves_meanwhile_leaves_it_to_the_next(
         other.ack("b").ack("long 1")
     harness.turn()
     assert (harness.stored(), harness.figures()["messages"], harness.engine.memory.used) == (0, 0, 0)
+
+
+def translated(one: Client, body: str, **options: Any) -> Translate:
+    send = Send(one.message("not yet"), receipt="r", **options)
+
+    def translate() -> None:
+        send.message.body = body.encode()
+
+    return Translate(send, translate)
+
+
+def test_what_takes_long_to_read_holds_up_its_own_client(harness: Harness, threads: Threads) -> None:
+    one, other, consumer = harness.client(), harness.client(), harness.consumer()
+    one.handle(translated(one, "first"))
+    one.send("second")
+    before = harness.engine.memory.by_kind[Kind.WAITING_SENDS]
+    other.store("of another")
+    assert consumer.bodies == ["of another"]
+    assert one.receipts == []
+    assert before > 0, "it counts while it waits"
+    threads.do()
+    harness.turn()
+    assert consumer.bodies == ["of another", "first", "second"]
+    assert one.receipts == ["r"]
+    assert harness.engine.memory.by_kind[Kind.WAITING_SENDS] == 0
+
+
+@pytest.mark.parametrize("how", ["vanish", "disconnect"])
+def test_who_leaves_while_it_is_read(harness: Harness, threads: Threads, how: str) -> None:
+    """A message of a client that vanished is not sent; what comes before its DISCONNECT is."""
+    one, consumer = harness.client(), harness.consumer()
+    one.handle(translated(one, "first"))
+    getattr(one, how)()
+    threads.do()
+    harness.turn()
+    assert consumer.bodies == (["first"] if how == "disconnect" else [])
+    assert harness.engine.memory.by_kind[Kind.WAITING_SENDS] == 0
+
+
+def test_what_is_read_in_a_transaction_is_sent_with_it(harness: Harness, threads: Threads) -> None:
+    one, consumer = harness.client(), harness.consumer()
+    one.begin().handle(translated(one, "first", transaction="t")).commit(receipt="c")
+    threads.do()
+    harness.turn()
+    assert consumer.bodies == ["first"]
+    assert one.receipts[-1] == "c"
 
 
 def test_what_cannot_be_made_ready_ends_one_connection(harness: Harness, threads: Threads) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import shutil
 import socket
@@ -17,11 +18,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tandemmq.broker.core.memory import TLS_BUFFERS, TLS_BYTES, Kind
+from tandemmq.broker.core.memory import HANDSHAKE_BYTES, TLS_BUFFERS, TLS_BYTES, Kind
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.tls_handshake import TlsServer
 from tandemmq.broker.net.transport import TransportLimits
+from tandemmq.broker.net.turns import TURN_SECONDS, Turns
 from tandemmq.broker.net.websocket import WebSocketOptions, of_stomp
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.broker.security.tls import subject
@@ -106,7 +108,8 @@ async def test_the_handshake_that_is_dropped_is_the_oldest_of_the_largest_addres
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
     where = listener.getsockname()
-    tls = TlsServer("x", listener, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), 60.0, 3, asyncio.Protocol, id)
+    turns = Turns(asyncio.get_running_loop())
+    tls = TlsServer("x", listener, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), 60.0, 3, asyncio.Protocol, id, turns)
     tls.listen(10)
     peers = [await asyncio.open_connection(*where, local_addr=(f"127.0.0.{host}", 0)) for host in f"{hosts}5"]
     reading = [asyncio.create_task(reader.read()) for reader, _ in peers]
@@ -146,6 +149,118 @@ async def test_what_tls_keeps_counts_as_memory(server: Server, authority: Author
     writer.transport.abort()
     await server.abort()
     server.unbind()
+
+
+class Client:
+    """A client's TLS without a socket: what it says next is in its hands."""
+
+    def __init__(self, authority: Authority) -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        trusting = ssl.create_default_context(cafile=str(authority.root))
+        self.tls = trusting.wrap_bio(self._in, self._out, server_hostname="127.0.0.1")
+
+    def goes_on(self, heard: bytes = b"") -> bytes:
+        """What it says to that."""
+        self._in.write(heard)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self.tls.do_handshake()
+        return self._out.read()
+
+    def says(self, data: bytes) -> bytes:
+        self.tls.write(data)
+        return self._out.read()
+
+    def hears(self, data: bytes) -> bytes:
+        self._in.write(data)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            return self.tls.read()
+        return b""
+
+
+async def hear_all(client: Client, reader: asyncio.StreamReader) -> bytes:
+    """The client's next words, to all that the server says at first."""
+    said = b""
+    async with asyncio.timeout(10):
+        while client.tls.cipher() is None or not said:
+            said += client.goes_on(await reader.read(1 << 16))
+    return said
+
+
+@pytest.mark.parametrize("step", [1, 100, 1 << 20], ids=["byte by byte", "in pieces", "whole"])
+async def test_what_comes_right_behind_a_handshake_is_heard(
+    server: Server, authority: Authority, make_engine: Any, step: int
+) -> None:
+    await server.listen(make_engine(), "ID:test")
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.addresses[0][2])
+    client = Client(authority)
+    hello = client.goes_on()
+    for first in range(0, len(hello), step):
+        writer.write(hello[first : first + step])
+        await asyncio.sleep(0)
+    finished = await hear_all(client, reader)
+    writer.write(finished + client.says(CONNECT))
+    heard = b""
+    async with asyncio.timeout(10):
+        while b"\0" not in heard:
+            heard += client.hears(await reader.read(1 << 16))
+    assert heard.startswith(b"CONNECTED")
+    writer.transport.abort()
+    await server.abort()
+    server.unbind()
+
+
+async def test_handshakes_take_turns_and_count(authority: Authority) -> None:
+    """By a clock that goes on by a third of a turn whenever it is read, a few steps fit into one."""
+    count = 30
+    seconds = 0.0
+    held = 0
+
+    def clock() -> float:
+        nonlocal seconds
+        seconds += TURN_SECONDS / 3
+        return seconds
+
+    def hold(more: int) -> None:
+        nonlocal held
+        held += more
+
+    loop = asyncio.get_running_loop()
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.certificate("broker"))
+    turns = Turns(loop, clock)
+    tls = TlsServer("x", listener, context, 60.0, count, asyncio.Protocol, id, turns, hold)
+    tls.listen(count)
+    peers = [socket.create_connection(listener.getsockname()) for _ in range(count)]
+    async with asyncio.timeout(10):
+        while held < count * HANDSHAKE_BYTES:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)  # all are ready to hear
+    for peer in peers:
+        peer.setblocking(False)
+        peer.sendall(Client(authority).goes_on())
+
+    def answered() -> int:
+        found = 0
+        for peer in peers:
+            with contextlib.suppress(BlockingIOError):
+                found += len(peer.recv(1, socket.MSG_PEEK))
+        return found
+
+    each_turn = [0]
+    async with asyncio.timeout(10):
+        while each_turn[-1] < count:
+            await asyncio.sleep(0)
+            each_turn.append(answered())
+    assert max(after - before for before, after in itertools.pairwise(each_turn)) <= 3
+    for peer in peers:
+        peer.close()
+    async with asyncio.timeout(10):
+        while held:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+    tls.close()
 
 
 async def test_each_term_listens_again_and_lets_go_of_handshakes_under_way(

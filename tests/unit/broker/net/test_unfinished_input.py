@@ -10,7 +10,7 @@ import pytest
 
 import tandemmq.broker.net.unfinished_input
 from tandemmq.broker.core.memory import Holder, Memory
-from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, UnfinishedInput
+from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, LONG_BYTES_MIN, UnfinishedInput
 
 pytestmark = pytest.mark.promise("limits-before-login", "memory-is-bounded")
 
@@ -34,18 +34,18 @@ class Reader:
 
 
 async def test_beyond_the_bound_only_who_began_first_is_read() -> None:
-    memory = Memory(2 * 3 * COUNTED_BYTES_MIN)  # of which as much is left as they hold
+    memory = Memory(2 * 3 * LONG_BYTES_MIN)  # of which as much is left as they hold
     unfinished = UnfinishedInput(asyncio.get_running_loop(), memory)
     readers = [Reader(unfinished, memory) for _ in range(3)]
     for reader in readers:
-        unfinished.note(reader, COUNTED_BYTES_MIN)
+        unfinished.note(reader, LONG_BYTES_MIN)
     assert [reader.is_held for reader in readers] == [False] * 3
-    unfinished.note(readers[1], COUNTED_BYTES_MIN + 1)
+    unfinished.note(readers[1], LONG_BYTES_MIN + 1)
     assert [reader.is_held for reader in readers] == [False, True, True]
     unfinished.note(readers[0], 0)
     assert [reader.is_held for reader in readers] == [False] * 3
-    assert unfinished.bytes == 2 * COUNTED_BYTES_MIN + 1
-    unfinished.note(readers[2], 2 * COUNTED_BYTES_MIN)
+    assert unfinished.bytes == 2 * LONG_BYTES_MIN + 1
+    unfinished.note(readers[2], 2 * LONG_BYTES_MIN)
     assert [reader.is_held for reader in readers] == [False, False, True]
     for reader in readers:
         unfinished.forget(reader)
@@ -55,14 +55,36 @@ async def test_beyond_the_bound_only_who_began_first_is_read() -> None:
 
 async def test_nobody_is_waited_for_longer_than_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tandemmq.broker.net.unfinished_input, "FRAME_SECONDS_MAX", 0.02)
-    memory = Memory(2 * 3 * COUNTED_BYTES_MIN)  # of which as much is left as they hold
+    memory = Memory(2 * 3 * LONG_BYTES_MIN)  # of which as much is left as they hold
     unfinished = UnfinishedInput(asyncio.get_running_loop(), memory)
     readers = [Reader(unfinished, memory) for _ in range(5)]
     for reader in readers:
-        unfinished.note(reader, COUNTED_BYTES_MIN)
+        unfinished.note(reader, LONG_BYTES_MIN)
     await asyncio.sleep(0.2)
     assert [reader.is_over for reader in readers] == [True, True, False, False, False], "until there is room"
     assert [reader.is_held for reader in readers[2:]] == [False] * 3
+
+
+async def test_who_has_a_little_of_a_frame_is_read_on_until_that_is_much_together() -> None:
+    memory = Memory(64 * COUNTED_BYTES_MIN)
+    unfinished = UnfinishedInput(asyncio.get_running_loop(), memory)
+    readers = [Reader(unfinished, memory) for _ in range(100)]
+    for reader in readers[:32]:
+        unfinished.note(reader, COUNTED_BYTES_MIN - 1)
+    assert unfinished.bytes == memory.used == 0
+    for reader in readers[:36]:
+        unfinished.note(reader, COUNTED_BYTES_MIN)
+    assert memory.used == 36 * COUNTED_BYTES_MIN > memory.free
+    assert not any(reader.is_held for reader in readers)
+    for reader in readers[36:]:
+        unfinished.note(reader, COUNTED_BYTES_MIN)
+    assert [reader.is_held for reader in readers] == [False] + [True] * 99
+    for reader in readers[36:]:
+        unfinished.forget(reader)
+    assert not any(reader.is_held for reader in readers)
+    for reader in readers[:36]:
+        unfinished.forget(reader)
+    assert unfinished.bytes == memory.used == 0
 
 
 @pytest.fixture

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 import pytest
 
 import tandemmq.broker.net.server
+from tandemmq.broker.core.memory import CONNECTION_BYTES, Kind
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Server
 from tandemmq.broker.net.transport import TransportLimits
@@ -83,6 +85,36 @@ async def test_frames_that_are_not_whole_count_in_the_budget(websockets: Any) ->
         async with asyncio.timeout(10):
             while engine.memory.used:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("end", ["refused", "leaves", "late", "closed"])
+async def test_a_request_that_is_under_way_counts(websockets: Any, end: str) -> None:
+    async with websockets(handshake_seconds_max=0.2 if end == "late" else 10.0) as (server, engine):
+        begun = b"GET / HTTP/1.1\r\nCookie: " + b"x" * 9_000
+        _, writer = await opened(server)
+        writer.write(begun)
+        await until(lambda: engine.memory.by_kind[Kind.INPUT] == CONNECTION_BYTES + len(begun))
+        if end == "refused":
+            writer.write(b"\r\n\r\n")
+        elif end == "leaves":
+            writer.transport.abort()
+        elif end == "closed":
+            await server.abort()
+        await until(lambda: engine.memory.used == 0)
+        writer.transport.abort()
+
+
+async def test_what_counts_of_a_request_ends_with_it(websockets: Any) -> None:
+    async with websockets() as (server, engine):
+        peer = await Peer.served(server)
+        assert engine.memory.by_kind[Kind.INPUT] == 0
+        peer.hang_up()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
 
 
 async def test_a_compression_bomb_is_not_inflated(websockets: Any) -> None:

@@ -32,6 +32,7 @@ from tandemmq.broker.protocols.mqtt.retained_sending import AHEAD_MAX
 from tandemmq.broker.protocols.mqtt.session_records import queue_of
 from tandemmq.broker.protocols.mqtt.subscribing import SUBSCRIPTIONS_MAX
 from tandemmq.broker.protocols.mqtt.topics import destination_of
+from tandemmq.broker.protocols.session import COMMANDS_MAX
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.broker.mortal_store import Mortal
 from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, MqttWire, payloads, types
@@ -319,6 +320,34 @@ def test_subscriptions_have_a_bound(come, hooks, clean):
         codes += wire.subscribe(*filters, qos=1, retain_handling=2)[0].codes
     assert codes == [1] * SUBSCRIPTIONS_MAX + [0x97] * 500
     assert payloads(wire.subscribe("0", qos=1)) == ["x"]
+
+
+@LASTING
+def test_very_many_filters_of_one_packet_give_their_commands_in_turns(come, writer, clean):
+    wire = come(clean=clean)
+    given: list[int] = []
+    receive = wire.session.receive
+
+    class Counted:
+        """The session, and how many commands it gives at once."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(wire_session, name)
+
+        def receive(self, data: bytes) -> Any:
+            commands = receive(data)
+            given.append(len(commands))
+            return commands
+
+    wire_session = wire.session
+    wire.session = Counted()
+    topics = [f"t/{number}" for number in range(10 * COMMANDS_MAX + 1)]
+    assert wire.subscribe(*topics, qos=1)[0].codes == [1] * len(topics)
+    writer.publish(topics[-1], "x", qos=1)
+    assert payloads(wire.heard()) == ["x"]
+    assert wire.unsubscribe(*topics)[0].codes == [0] * len(topics)
+    assert max(given) <= COMMANDS_MAX
+    wire.session = wire_session
 
 
 # ---- rights

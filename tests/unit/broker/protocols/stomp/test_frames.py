@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -166,6 +168,48 @@ def test_any_headers_survive_the_wire(dialect: Dialect, data: st.DataObject) -> 
     headers = data.draw(_header_text[dialect.version])
     lines = "".join(f"{dialect.escape(name)}:{dialect.escape(value)}\n" for name, value in headers.items())
     assert parse([f"X\n{lines}\n\0".encode()], dialect) == [("X", headers, b"")]
+
+
+def one_by_one(dialect: Dialect, text: str) -> str | None:
+    """What is escaped, as the specification says it; None: a sequence is undefined."""
+    known = {"\\": "\\", "n": "\n", "c": ":"} | ({"r": "\r"} if dialect is V12 else {})
+    found = ""
+    signs = iter(text)
+    for sign in signs:
+        if sign == "\\":
+            escaped = known.get(next(signs, ""))
+            if escaped is None:
+                return None
+            sign = escaped
+        found += sign
+    return found
+
+
+@pytest.mark.parametrize("dialect", [V11, V12], ids=lambda dialect: dialect.version)
+@given(text=st.text("\\ncr:x", max_size=12))
+def test_escapes_are_undone_from_left_to_right(dialect: Dialect, text: str) -> None:
+    expected = one_by_one(dialect, text)
+    if expected is not None:
+        assert dialect.unescape(text) == expected
+        return
+    with pytest.raises(ClientError, match="Undefined escape sequence"):
+        dialect.unescape(text)
+
+
+def test_very_many_escapes_are_undone_by_few_calls() -> None:
+    text = r"\n\c\\" * 10_000
+    calls = 0
+
+    def count(frame: object, event: str, what: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        V12.unescape(text)
+    finally:
+        sys.setprofile(None)
+    assert calls < 30
 
 
 @pytest.mark.parametrize("dialect", [V10, V11, V12], ids=lambda dialect: dialect.version)

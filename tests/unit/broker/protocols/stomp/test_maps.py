@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tandemmq.broker.protocols.stomp import maps
 from tandemmq.broker.protocols.stomp.maps import DOCUMENT_BYTES_MAX, read_json, read_xml, write_json, write_xml
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short, encode_properties
 
@@ -52,6 +53,31 @@ def test_a_map_comes_back_with_its_types(entries: dict[str, Any]) -> None:
         found = read(write(entries))
         assert typed(found) == typed(entries)
         encode_properties(found)
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20])
+@settings(deadline=None)
+@given(entries=st.dictionaries(_texts, _values, max_size=5))
+def test_what_is_read_in_pieces_is_the_same(bytes_max: int, entries: dict[str, Any]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maps, "PIECE_BYTES_MAX", bytes_max)
+        assert typed(read_xml(write_xml(entries))) == typed(entries)
+        assert typed(read_json(write_json(entries))) == typed(entries)
+
+
+@pytest.mark.parametrize("data", [b'{"map":"\\u12"}', b'{"map":' + b"[" * 100_000, b'{"map"}', b"\xff", b'{"map":1e}'])
+def test_what_is_no_json_has_a_reason_in_pieces_too(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "PIECE_BYTES_MAX", 1)
+    with pytest.raises(ValueError, match=r"\w"):
+        read_json(data)
+
+
+def test_attributes_without_end_are_not_read() -> None:
+    """expat reads all of one element at once."""
+    names = b" ".join(b'a%d=""' % number for number in range(1_000))
+    with pytest.raises(ValueError, match="a tag of more than 1 KiB"):
+        read_xml(b"<map " + names + b"/>")
+    assert read_xml(XML_ENTRY + b"<string>" + b"x" * 5_000 + b"</string></entry></map>") == {"k": "x" * 5_000}
 
 
 @given(data=st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace")))

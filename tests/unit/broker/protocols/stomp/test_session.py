@@ -24,13 +24,16 @@ from tandemmq.broker.core.commands import (
     ProtocolFailure,
     Send,
     Subscribe,
+    Translate,
     Unsubscribe,
 )
 from tandemmq.broker.protocols.stomp.frames import V10, V11, V12, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.messages import QUICK_READ_BYTES_MAX
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.properties import encode_properties
 from tests.support.protocols.commands import one
+from tests.support.protocols.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.promise("stomp-versions", "stomp-acknowledges")
 
@@ -263,6 +266,30 @@ SEND_IDS = {
     "beyond 64 bits": "p:9223372036854775808",
     "that is empty": "",
 }
+
+
+@pytest.mark.parametrize(
+    ("entries", "kind"), [(b'{"string":"k","int":3}', BodyKind.MAP), (b"{}", BodyKind.TEXT)], ids=["a map", "none"]
+)
+def test_a_long_map_is_read_where_the_engine_has_it_read(entries: bytes, kind: BodyKind) -> None:
+    body = b'{"map":{"entry":' + entries + b"}}"
+    found = []
+    for blanks in (0, QUICK_READ_BYTES_MAX):
+        client = StompPeer()
+        data = send("transformation:jms-map-json", "receipt:r", "transaction:t", body=body + b" " * blanks)
+        (command,) = client.session.receive(data)
+        if blanks:
+            assert isinstance(command, Translate)
+            assert command.send.message.body_kind is BodyKind.TEXT
+            command.translate()
+            command = command.send
+        assert isinstance(command, Send)
+        assert (command.receipt, command.transaction, command.message.body_kind) == ("r", "t", kind)
+        command.message.body = command.message.body.rstrip(b" ")
+        found.append(described(command))
+    assert found[0] == found[1]
+
+
 OBJECT = send("transformation:jms-object-xml", "receipt:r", body=b"<a/>")
 REFUSALS: list[tuple[str, tuple[str, ...], bytes, str]] = [
     ("options", ALL, subscribe("receipt:r", to="/queue/a?b=c"), "has options"),
