@@ -33,6 +33,8 @@ _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">iBxxxxx")
 
 
+# Brokers that a client's message came through, or that are to get it: ActiveMQ's networks have some.
+PATH_MAX = 1_000
 # Properties that are decoded in a millisecond: so many, values of lists and maps included, and so many bytes of them.
 # In so few bytes there are not more.
 QUICK_PROPERTIES_MAX = 1_000
@@ -209,11 +211,12 @@ def accept_frame(frame: bytes, broker_sequence: int, now_ms: int) -> Accepted:
 
     The message's ``raw`` is the frame with ``broker_sequence``, and ``now_ms`` as arrival and broker-in time; without
     command id, wish for a response and transaction ids; all else byte for byte. Raises RecordDamaged for a frame whose
-    structure is not sound; body and properties are not checked.
+    structure is not sound, or whose broker path or cluster has more than PATH_MAX elements; body and properties are not
+    checked.
     """
     message = OpenedMessage()
     try:
-        marks, stop, producer_id = read_fields(message, frame, OPENWIRE_VERSION)
+        marks, stop, producer_id = read_fields(message, frame, OPENWIRE_VERSION, PATH_MAX)
         _, transaction_at, original_at, _, sequence_at, group_at, _, content_at = marks[:8]
         properties_at, _, counter_at, arrival_at, in_time_at = marks[8:]
         transaction: TransactionId | None = None
