@@ -1,6 +1,6 @@
 """The connections of the admin server: each takes a place (``broker.admin.places``) and is closed when it loses it.
 
-What a stranger can cause here is logged once a minute and kind (``broker.process.limited_log``).
+What a stranger can cause here is logged once a minute and kind (``tandemmq.limited_log``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiohttp.web_protocol import RequestHandler
 from tandemmq import log_events
 from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.places import IDLE_SECONDS_MAX, Place, Places, State
-from tandemmq.broker.process.limited_log import LimitedLog
+from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tandemmq import log_events
-from tandemmq.broker.process.limited_log import LimitedLog
+from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
