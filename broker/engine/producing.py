@@ -50,6 +50,7 @@ class Producing:
     def send(self, client: Client, command: Send) -> Work[None] | None:
         """SEND."""
         message = command.message
+        # prove: long-texts-are-written-beside-the-loop "is_long_text(message)" -> "False"
         if message.raw is None and len(message.body) > QUICK_WRITTEN_BYTES_MAX and is_long_text(message):
             self._write_first(client, command)
             return None

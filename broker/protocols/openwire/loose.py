@@ -35,7 +35,7 @@ class LooseReader:
     def spend(self, fields: int) -> None:
         """So many more are read. Raises WireError where that is more than ``work_max``."""
         self._left -= fields
-        if self._left < 0:
+        if self._left < 0:  # prove: fields-of-a-command-are-bounded
             raise WireError(f"more than {self.work_max} fields and objects, or as much text")
 
     def boolean(self) -> bool:

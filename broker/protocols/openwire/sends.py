@@ -68,6 +68,7 @@ def send_of(frame: bytes, sequence: int, now: int, producers: dict[str, Producer
         receipt = accepted.command_id
     elif producer.has_window:
         receipt = Window(producer.id, MESSAGE_SIZE_MIN + _content_bytes(message))
+    # prove: properties-of-a-message-are-bounded "_excess(message)" -> "None"
     if len(frame) > PROPERTIES_MAX and message.may_have_properties and (excess := _excess(message)) is not None:
         refused = refusal(
             f"Message {id} has {excess} in its properties",

@@ -1,6 +1,8 @@
 """What takes long is done beside the loop: deliveries are made ready in their consumer's order, and lost for nobody who
 leaves; a selector that takes long to compile holds up its own client, and nobody else."""
 
+# proves: long-texts-are-written-beside-the-loop
+
 from __future__ import annotations
 
 from collections.abc import Callable

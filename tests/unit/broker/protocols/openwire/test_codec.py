@@ -1,5 +1,7 @@
 """The interpreter: any command in any form and back; any bytes to a command or a reason; limits, by name."""
 
+# proves: fields-of-a-command-are-bounded
+
 from __future__ import annotations
 
 import random

@@ -1,5 +1,7 @@
 """The OpenWire session: greetings, bytes however they come, answers, deliveries, and what is refused."""
 
+# proves: fields-of-a-command-are-bounded, properties-of-a-message-are-bounded
+
 from __future__ import annotations
 
 import itertools

@@ -94,6 +94,15 @@ def test_many_properties_are_read_beside_the_loop(is_more: bool) -> None:
     assert client.was_prepared is is_more
 
 
+def test_lists_and_maps_in_properties_are_texts_as_java_prints_them() -> None:
+    """They ended the connection of each consumer of STOMP, one after the other."""
+    properties = {"list": [1, None, "a", [True]], "map": {"a": 1.0, "b": {}}, "none": None}
+    headers, _ = client_of().sees(sent(schema.ActiveMQMessage, b"", is_compressed=False, properties=properties))
+    assert headers["list"] == "[1, null, a, [true]]"
+    assert headers["map"] == "{a=1.0, b={}}"
+    assert headers["none"] == ""
+
+
 @pytest.mark.parametrize("is_compressed", [True, False])
 def test_a_map_is_written_beside_the_loop_unless_it_is_short(is_compressed: bool) -> None:
     for length in (10, QUICK_MAP_BYTES_MAX):
