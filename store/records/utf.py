@@ -61,7 +61,7 @@ def decode_modified(data: bytes) -> str:
 def is_utf8(body: bytes) -> bool:
     """Whether it is plain UTF-8. For a long text on any other thread than the loop's, as the two below."""
     try:
-        for piece in _pieces(body):
+        for piece in pieces(body):
             piece.decode()
     except UnicodeDecodeError:
         return False
@@ -72,7 +72,7 @@ def modified_of_utf8(body: bytes) -> bytes:
     """A text body for Java. Bytes that are no UTF-8 travel as lone surrogates (PEP 383), so that they come back."""
     if body.isascii() and _NUL not in body:
         return body
-    return b"".join([encode_modified(piece.decode("utf-8", "surrogateescape")) for piece in _pieces(body)])
+    return b"".join([encode_modified(piece.decode("utf-8", "surrogateescape")) for piece in pieces(body)])
 
 
 def utf8_of_modified(content: bytes) -> bytes:
@@ -86,10 +86,10 @@ def utf8_of_modified(content: bytes) -> bytes:
 
 
 def _utf8_of_modified(content: bytes, errors: str) -> bytes:
-    return b"".join([decode_modified(piece).encode("utf-8", errors) for piece in _pieces(content)])
+    return b"".join([decode_modified(piece).encode("utf-8", errors) for piece in pieces(content)])
 
 
-def _pieces(data: bytes) -> Generator[bytes, None, None]:
+def pieces(data: bytes) -> Generator[bytes, None, None]:
     """``data`` in pieces that are read and written each by itself: no character is cut, nor a pair of surrogates, and
     bytes that are no UTF-8 in the whole are none in a piece. Other threads have their turn between two pieces: what is
     compiled gives them none."""
