@@ -3,7 +3,7 @@
 aiohttp parses all that it gets at once: a chunk of one byte takes it 10 microseconds. So it gets what a peer sends in
 pieces, in turns with other connections (``broker.net.turns``), and nothing more while requests wait for their answers.
 
-What a stranger can cause here is logged once a minute and kind (``broker.process.limited_log``).
+What a stranger can cause here is logged once a minute and kind (``tandemmq.limited_log``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.places import IDLE_SECONDS_MAX, Place, Places, State
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.net.turns import Turns
-from tandemmq.broker.process.limited_log import LimitedLog
+from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 

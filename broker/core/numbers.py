@@ -7,6 +7,7 @@ import math
 import re
 import struct
 from decimal import Decimal
+from typing import Any
 
 from tandemmq.store.records.message import PropertyValue
 from tandemmq.store.records.properties import Float
@@ -28,15 +29,24 @@ def whole_number(text: str) -> int:
 _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,20}[ \t]*")
 
 
-def property_text(value: PropertyValue) -> str:
-    """The value of a property for those whose protocols have texts alone; None is empty."""
+def property_text(value: PropertyValue | list[Any] | dict[str, Any]) -> str:
+    """The value of a property for those whose protocols have texts alone; None is empty. Lists and maps, which a JMS
+    client may nest in a property, are written as Java's ``toString`` writes them."""
     if isinstance(value, str):
         return value
     if value is None:
         return ""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
+    if isinstance(value, list):
+        return f"[{', '.join(map(_nested_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}={_nested_text(each)}' for name, each in value.items())}}}"
     return java_text(value)
+
+
+def _nested_text(value: PropertyValue | list[Any] | dict[str, Any]) -> str:
+    return "null" if value is None else property_text(value)
 
 
 def java_text(value: bool | int | float) -> str:

@@ -39,7 +39,7 @@ from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.ports import Then
 from tandemmq.broker.engine.refusals import may
 from tandemmq.broker.engine.shared import Part, Shared
-from tandemmq.broker.process.limited_log import LimitedLog
+from tandemmq.limited_log import LimitedLog
 from tandemmq.store.operations import AddConnection, Atomic
 from tandemmq.store.records.message_ids import is_of_numbered
 

@@ -28,6 +28,7 @@ from tandemmq.broker.engine.ports import Notify, Then, Tracing
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.sifting import Sifting
 from tandemmq.broker.engine.suspects import Suspects
+from tandemmq.limited_log import LimitedLog
 from tandemmq.store.histogram import Histogram
 from tandemmq.store.operations import AddMessage, Page
 from tandemmq.store.records.acknowledgements import AckType
@@ -79,6 +80,7 @@ class Dispatcher(Part):
         self.sample_due = 0.0
         self.delivery_seconds = Histogram(DELIVERY_SECONDS)
         self.monotonic = loop.monotonic
+        self._limited = LimitedLog(log)
         self._sweep_from = 0
         self._swept = 0
 
@@ -232,7 +234,8 @@ class Dispatcher(Part):
 
     def _undeliverable(self, subscription: Subscription, tag: int, entry: Entry, reason: Undeliverable) -> None:
         """It is a dead letter, where others find it whole."""
-        log.warning("message %s cannot be told to %r: %s", entry.message.message_id, subscription.outlet, reason)
+        text = f"message {entry.message.message_id} cannot be told to {subscription.outlet!r}: {reason}"
+        self._limited.warning(type(subscription.outlet.session).__name__, "undeliverable", text)
         if not subscription.is_auto:
             subscription.take_one(tag)
         queue = entry.queue

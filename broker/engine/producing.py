@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Abort, ClientError, Commit, Prepare, Send
@@ -10,6 +12,7 @@ from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.clients import Clients
 from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.flow_control import FlowControl
+from tandemmq.broker.engine.operations import unencodable
 from tandemmq.broker.engine.ports import Waits
 from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.refusals import MustWait
@@ -17,6 +20,9 @@ from tandemmq.broker.engine.shared import Shared
 from tandemmq.broker.engine.stored_bytes import StoredBytes
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.altered import altered, of_user
+from tandemmq.store.records.errors import Unencodable
+from tandemmq.store.records.frames import is_long_text, written
+from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 
 
 class Producing:
@@ -39,9 +45,15 @@ class Producing:
         self._transactions = transactions
         self._clients = clients
         self._origins = fan_out.origins
+        self._prepare_in_thread = shared.loop.prepare_in_thread
 
     def send(self, client: Client, command: Send) -> Work[None] | None:
         """SEND."""
+        message = command.message
+        # prove: long-texts-are-written-beside-the-loop "is_long_text(message)" -> "False"
+        if message.raw is None and len(message.body) > QUICK_WRITTEN_BYTES_MAX and is_long_text(message):
+            self._write_first(client, command)
+            return None
         if command.message.user_id != client.user_id:
             command.message = of_user(command.message, client.user_id)
         if command.message.original_destination is not None and not self._keeps_origin(client, command.message):
@@ -67,6 +79,31 @@ class Producing:
         if self._origins:
             self._clients.await_out(client)
         return None
+
+    def _write_first(self, client: Client, command: Send) -> None:
+        """Send a long text as Java has it, which takes seconds to write: that is done beside the loop, and what the
+        client says next waits."""
+        failed: Exception | None = None
+
+        def write() -> None:
+            nonlocal failed
+            try:
+                command.message = written(command.message)
+            except Exception as error:  # raised on the loop
+                failed = error
+
+        def send(client: Client, command: Send) -> Work[None] | None:
+            if isinstance(failed, Unencodable):
+                raise self._transactions.doomed(client, command.transaction, unencodable(failed)) from failed
+            if failed is not None:
+                raise failed
+            return self.send(client, command)
+
+        def write_first(then: Callable[[None], None]) -> None:
+            self._prepare_in_thread(write, lambda: then(None))
+
+        clients = self._clients
+        clients.when_known(client, write_first, lambda _: clients.carry_out(client, command, send))
 
     def _check_stored_bytes(self, stored: StoredBytes, client: Client, command: Send) -> None:
         """Say for whom the message counts. ClientError when it is to be stored, and its user has no room left. The end

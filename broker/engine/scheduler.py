@@ -40,7 +40,7 @@ from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.engine.operations import encode_payload
 from tandemmq.broker.engine.ports import DueSender, Then
 from tandemmq.broker.engine.shared import Loop
-from tandemmq.broker.process.limited_log import LimitedLog
+from tandemmq.limited_log import LimitedLog
 from tandemmq.store.operations import AddMessage, Atomic, Operation, OrderKey, Page, PagedMessage, RemoveMessage
 from tandemmq.store.records.commands import encode_remove
 from tandemmq.store.records.message import Destination, DestinationKind, Message

@@ -117,7 +117,7 @@ def exported_to(endpoint: str) -> SpanProcessor:
 def _context_of(message: Message) -> Context | None:
     """None: it has none that counts."""
     try:
-        properties = message.properties
+        properties = message.quick_properties
     except RecordDamaged:
         return None
     if not properties or HEADERS[0] not in properties:

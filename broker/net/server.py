@@ -32,10 +32,10 @@ from tandemmq.broker.net.transport import DEFAULT_LIMITS, Connection, Engine, Ou
 from tandemmq.broker.net.turns import Turns
 from tandemmq.broker.net.unfinished_input import UnfinishedInput
 from tandemmq.broker.net.websocket import WebSocket, WebSocketOptions
-from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.websocket.upgrade import Refusal
 from tandemmq.config.addresses import Address
+from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 

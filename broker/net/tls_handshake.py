@@ -27,7 +27,7 @@ from tandemmq import log_events
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import HANDSHAKE_BYTES
 from tandemmq.broker.net.turns import Turns
-from tandemmq.broker.process.limited_log import LimitedLog
+from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from tandemmq.broker.core.slices import CLOCK
 from tandemmq.broker.net.turns import TURN_BYTES_MAX, Turns
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 from tandemmq.broker.net.unread_output import UnreadOutput
-from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.broker.protocols.output import asleep
 from tandemmq.broker.protocols.session import Session
+from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 

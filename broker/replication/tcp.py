@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX, Handshake
 from tandemmq.broker.replication.introduction import Introduction
 from tandemmq.broker.replication.messages import (
@@ -38,6 +37,7 @@ from tandemmq.broker.replication.messages import (
 )
 from tandemmq.broker.replication.network import Listener, Member
 from tandemmq.broker.replication.tcp_link import Stage, TcpLink
+from tandemmq.limited_log import LimitedLog
 from tandemmq.store.threads import OS_THREADS, Thread, Threads
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.process.limited_log import LimitedLog
+from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 

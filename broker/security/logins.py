@@ -23,7 +23,6 @@ from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Ope
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Undecided
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.process.limited_log import LimitedLog
 from tandemmq.broker.security import users
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.broker.security.identities import Identities, unknown_user
@@ -33,6 +32,7 @@ from tandemmq.broker.security.login_throttle import LoginThrottle, network
 from tandemmq.broker.security.passwords import NOBODY, PASSWORD_BYTES_MAX
 from tandemmq.broker.security.rights import Rights
 from tandemmq.broker.security.users import User, Users
+from tandemmq.limited_log import LimitedLog
 from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)

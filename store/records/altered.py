@@ -131,6 +131,10 @@ class PartMessage(OpenedMessage):
         return self.whole.quick_properties
 
     @property
+    def is_quick(self) -> bool:
+        return self.whole.is_quick
+
+    @property
     def size(self) -> int:
         return self._size
 

@@ -41,13 +41,18 @@ _PLAIN_END_IN_TIME = 20
 # The first version of OpenWire whose messages say when the broker took them.
 BROKER_IN_SINCE = 3
 _MESSAGE_ID_HEAD = bytes((1, loose.MESSAGE_ID, 0))  # without a text view
+# What a frame has room for in an array: what a store has is read whatever it has.
+_OBJECTS_MAX = 0xFFFF
 
 
-def read_fields(message: Message, data: bytes, version: int) -> tuple[Marks, int, str | None]:
+def read_fields(
+    message: Message, data: bytes, version: int, objects_max: int = _OBJECTS_MAX
+) -> tuple[Marks, int, str | None]:
     """Fill in everything but body, properties, raw and cache. Where the fields stand, where the frame ends, and the
     producer id: ``<connection>:<session>:<producer>``.
 
-    Raises RecordDamaged, IndexError or struct.error unless ``data`` is a whole frame, up to what type 29 adds.
+    Raises RecordDamaged, IndexError or struct.error unless ``data`` is a whole frame, up to what type 29 adds, and
+    RecordTooLarge where the broker path or the cluster has more than ``objects_max`` elements.
     """
     size, type = loose.FRAME.unpack_from(data)
     if size + 4 != len(data):
@@ -129,9 +134,9 @@ def read_fields(message: Message, data: bytes, version: int) -> tuple[Marks, int
             in_time_at = structure_at + _PLAIN_END_IN_TIME
             stop = structure_at + _PLAIN_END.size
         else:
-            counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version)
+            counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version, objects_max)
     else:
-        counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version)
+        counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version, objects_max)
     header = (destination_at, transaction_at, original_at, message_id_at, broker_sequence_at, group_at, delivery_at)
     rest = (content_at, properties_at, structure_at, counter_at, arrival_at, in_time_at)
     return header + rest, stop, producer
@@ -150,16 +155,18 @@ def _read_middle(message: Message, data: bytes, position: int, version: int) -> 
     return group_at, delivery_at, content_at
 
 
-def _read_end(message: Message, data: bytes, position: int, version: int) -> tuple[int, int, int, int]:
+def _read_end(
+    message: Message, data: bytes, position: int, version: int, objects_max: int
+) -> tuple[int, int, int, int]:
     """From the data structure on: where redelivery counter, arrival and broker in time begin, and the frame ends."""
     position = loose.skip_object(data, position, version)
     counter_at = loose.skip_object(data, position, version) + 1
     (message.redelivery_counter,) = loose.I32.unpack_from(data, counter_at)
-    arrival_at = loose.skip_objects(data, counter_at + 4, version)
+    arrival_at = loose.skip_objects(data, counter_at + 4, version, objects_max)
     message.user_id, position = loose.read_string(data, arrival_at + 8)
     in_time_at = stop = position + (1 if version < 2 else 2)
     if version >= 3:
-        in_time_at = loose.skip_objects(data, in_time_at, version)
+        in_time_at = loose.skip_objects(data, in_time_at, version, objects_max)
         stop = in_time_at + 16 + (version >= 10)
     return counter_at, arrival_at, in_time_at, stop
 

@@ -10,6 +10,7 @@ import logging
 import struct
 from functools import lru_cache
 
+from tandemmq.limited_log import LimitedLog
 from tandemmq.store.records import loose
 from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
 from tandemmq.store.records.fields import PRODUCER_AT, RAW_VERSIONS, check_end, read_fields
@@ -24,19 +25,21 @@ from tandemmq.store.records.openwire import (
 )
 from tandemmq.store.records.properties import has_at_most
 from tandemmq.store.records.transactions import TransactionId
-from tandemmq.store.records.utf import utf8_of_modified
+from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX, is_quick, is_utf8, utf8_of_modified
 
-log = logging.getLogger(__name__)
+# Any client can send a message that has a sound header, and nothing else that is.
+UNREADABLE = LimitedLog(logging.getLogger(__name__))
 
 _SIZE = struct.Struct(">i")
 # size, type, and in place of the producer's command id and wish for a response: none
 _HEAD = struct.Struct(">iBxxxxx")
 
 
-# Properties that are decoded in a millisecond: so many, values of lists and maps included, and so many bytes of them.
-# In so few bytes there are not more.
+# Brokers that a client's message came through, or that are to get it: ActiveMQ's networks have some.
+PATH_MAX = 1_000
+# Properties that are decoded in some milliseconds: so many, values of lists and maps included, and texts of the length
+# that ``utf.is_quick`` says. In so few bytes there are not more.
 QUICK_PROPERTIES_MAX = 1_000
-QUICK_BYTES_MAX = 1 << 20
 _QUICK_BYTES = 1024
 
 
@@ -44,8 +47,8 @@ class OpenedMessage(Message):
     """A message over its frame, ``raw``. Body and properties are decoded when they are asked for, and not kept: what a
     message holds in memory is its frame. The properties that were decoded last are at hand.
 
-    What cannot be decoded reads as empty, and is logged: the header was sound, so the message can be routed, stored
-    and given to clients that read for themselves.
+    What cannot be decoded reads as empty, and is logged, once a minute: the header was sound, so the message can be
+    routed, stored and given to clients that read for themselves.
     """
 
     __slots__ = ("_body_at", "_content_at", "_frame", "_has_properties", "_is_compressed")
@@ -73,7 +76,8 @@ class OpenedMessage(Message):
         try:
             return read_body(self.raw, self._content_at, self.body_kind, is_compressed=self._is_compressed)
         except (RecordDamaged, IndexError, struct.error) as error:
-            log.error("the body of message %s cannot be read, and counts as empty: %s", self.message_id, error)
+            text = f"the body of message {self.message_id} cannot be read, and counts as empty: {error}"
+            UNREADABLE.warning("messages", "body", text, level=logging.ERROR)
             self._body_at = len(self.raw)
             return b""
 
@@ -116,6 +120,12 @@ class OpenedMessage(Message):
         return loose.skip_blob(self.raw, start) - start
 
     @property
+    def marshalled_properties(self) -> bytes:
+        """The encoded properties."""
+        start = loose.skip_blob(self.raw, self._content_at)
+        return loose.read_blob(self.raw, start)[0] or b""
+
+    @property
     def deflated(self) -> bytes:
         """The body as its producer sent it: a stream of zlib, as far as that is sound."""
         content, _ = loose.read_blob(self.raw, self._content_at)
@@ -129,7 +139,8 @@ class OpenedMessage(Message):
         try:
             return _properties(self)
         except (RecordDamaged, IndexError, struct.error) as error:
-            log.error("the properties of message %s cannot be read, and count as none: %s", self.message_id, error)
+            text = f"the properties of message {self.message_id} cannot be read, and count as none: {error}"
+            UNREADABLE.warning("messages", "properties", text, level=logging.ERROR)
             self._has_properties = False
             return None
 
@@ -142,6 +153,17 @@ class OpenedMessage(Message):
     @property
     def may_have_properties(self) -> bool:
         return self._has_properties
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether the event loop may decode body and properties: that takes some milliseconds at most. Of a body that
+        is compressed: once it is inflated."""
+        frame = self._frame
+        if len(frame) <= _QUICK_BYTES:
+            return True
+        if self._has_properties and not _is_quick(self):
+            return False
+        return self.body_kind is not BodyKind.TEXT or is_quick(frame)
 
     @property
     def size(self) -> int:
@@ -160,9 +182,8 @@ def _is_quick(message: OpenedMessage) -> bool:
         stop = loose.skip_blob(message.raw, start)
         if stop - start <= _QUICK_BYTES:
             return True
-        if stop - start > QUICK_BYTES_MAX:
-            return False
-        return has_at_most(message.raw[start + 5 : stop], QUICK_PROPERTIES_MAX)
+        properties = message.raw[start + 5 : stop]
+        return is_quick(properties) and has_at_most(properties, QUICK_PROPERTIES_MAX)
     except (RecordDamaged, IndexError, struct.error):
         return True  # which is found, and logged, when they are decoded
 
@@ -209,11 +230,12 @@ def accept_frame(frame: bytes, broker_sequence: int, now_ms: int) -> Accepted:
 
     The message's ``raw`` is the frame with ``broker_sequence``, and ``now_ms`` as arrival and broker-in time; without
     command id, wish for a response and transaction ids; all else byte for byte. Raises RecordDamaged for a frame whose
-    structure is not sound; body and properties are not checked.
+    structure is not sound, or whose broker path or cluster has more than PATH_MAX elements; body and properties are not
+    checked.
     """
     message = OpenedMessage()
     try:
-        marks, stop, producer_id = read_fields(message, frame, OPENWIRE_VERSION)
+        marks, stop, producer_id = read_fields(message, frame, OPENWIRE_VERSION, PATH_MAX)
         _, transaction_at, original_at, _, sequence_at, group_at, _, content_at = marks[:8]
         properties_at, _, counter_at, arrival_at, in_time_at = marks[8:]
         transaction: TransactionId | None = None
@@ -256,6 +278,25 @@ def _open(message: OpenedMessage, raw: bytes, content_at: int, properties_at: in
     message._is_compressed = raw[counter_at - 1] != 0
     message._has_properties = raw[properties_at] != 0
     message._frame = raw
+
+
+def is_long_text(message: Message) -> bool:
+    """Whether ``written`` is for another thread than the event loop's."""
+    if message.body_kind is not BodyKind.TEXT or message.raw is not None:
+        return False
+    return len(message.body) > QUICK_WRITTEN_BYTES_MAX and not message.body.isascii()
+
+
+def written(message: Message) -> Message:
+    """A text as a message that is its frame: nobody writes it again. A text that is not UTF-8 is bytes, and stays whole
+    as these. Raises Unencodable."""
+    if not is_utf8(message.body):
+        message.body_kind = BodyKind.BYTES
+        return message
+    opened = open_message(encode_message(message))
+    opened.broker_sequence = message.broker_sequence
+    opened.sender = message.sender
+    return opened
 
 
 def nested_message(message: Message) -> memoryview:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 
-from tandemmq.store.records.errors import RecordDamaged, Unencodable
+from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge, Unencodable
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.remembered import remember
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
@@ -43,6 +43,8 @@ _STRING = struct.Struct(">BH")
 _BLOB = struct.Struct(">Bi")
 FRAME = struct.Struct(">iB")
 FRAME_SIZE: int = FRAME.size
+# Of an element of a broker path or cluster: an id has the name of a host in it.
+_OBJECT_BYTES = 64
 
 
 # ---- writing
@@ -301,14 +303,20 @@ def read_transaction_id(data: bytes, position: int) -> tuple[TransactionId | Non
     raise RecordDamaged(f"OpenWire type {data_type} is no transaction id")
 
 
-def skip_objects(data: bytes, position: int, version: int) -> int:
-    """Steps over an array of objects (broker path, cluster)."""
+def skip_objects(data: bytes, position: int, version: int, objects_max: int) -> int:
+    """Steps over an array of objects (broker path, cluster). Raises RecordTooLarge for more than ``objects_max``, or
+    more bytes than so many names of hosts have."""
     if not data[position]:
         return position + 1
     count = data[position + 1] << 8 | data[position + 2]
+    if count > objects_max:
+        raise RecordTooLarge(f"a path or cluster of {count} brokers, and {objects_max} are allowed")
     position += 3
+    stop = position + objects_max * _OBJECT_BYTES
     for _ in range(count):
         position = skip_object(data, position, version)
+        if position > stop:
+            raise RecordTooLarge(f"a path or cluster with more than {objects_max * _OBJECT_BYTES} bytes of names")
     return position
 
 

@@ -169,12 +169,14 @@ def read_body(
 
     What is longer than ``inflated_bytes_max`` is damaged; nothing beyond that is inflated.
     """
-    content, _ = loose.read_blob(data, content_at)
-    if content is None:
+    stop = loose.skip_blob(data, content_at)
+    if not data[content_at]:
         return b""
+    start = content_at + _CONTENT.size
     if is_compressed:
-        content = _inflate(content, kind, inflated_bytes_max)
-    return _text(content) if kind is BodyKind.TEXT else content
+        data = _inflate(data[start:stop], kind, inflated_bytes_max)
+        start, stop = 0, len(data)
+    return _text(data, start, stop) if kind is BodyKind.TEXT else data[start:stop]
 
 
 def read_properties(data: bytes, position: int) -> dict[str, PropertyValue] | None:
@@ -183,11 +185,12 @@ def read_properties(data: bytes, position: int) -> dict[str, PropertyValue] | No
     return None if marshalled is None else decode_properties(marshalled) or None
 
 
-def _text(content: bytes) -> bytes:
-    (length,) = loose.I32.unpack_from(content)
-    if length != len(content) - 4:
-        raise RecordDamaged(f"a text body claims {length} bytes and has {len(content) - 4}")
-    return utf8_of_modified(content[4:])
+def _text(data: bytes, start: int, stop: int) -> bytes:
+    (length,) = loose.I32.unpack_from(data, start)
+    start += loose.I32.size
+    if length < 0 or length != stop - start:
+        raise RecordDamaged(f"a text body claims {length} bytes and has {stop - start}")
+    return utf8_of_modified(data[start:stop])
 
 
 def _inflate(content: bytes, kind: BodyKind, bytes_max: int) -> bytes:

@@ -99,8 +99,10 @@ def decode_properties(data: bytes) -> dict[str, Any]:
 
 
 def has_at_most(data: bytes, count: int) -> bool:
-    """Whether the map has no more than ``count`` values, those within others included. Looks at no more than these.
-    Raises RecordDamaged, IndexError or struct.error where it meets what is no map."""
+    """Whether the map has no more than ``count`` values, those within others included, by what it claims. Looks at no
+    more than these. Raises RecordDamaged, IndexError or struct.error where it meets what is no map."""
+    if _I32.unpack_from(data)[0] > count:
+        return False
     opened = [(_I32.unpack_from(data)[0], True)]  # left in each that is open; is it a map?
     position = 4
     while opened:

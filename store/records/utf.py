@@ -10,14 +10,34 @@ Reading is generous (plain UTF-8 is accepted too, old brokers wrote it); writing
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Generator
 
 from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.remembered import remember
 
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_PAIR = re.compile(rb"\xed[\xa0-\xaf][\x80-\xbf]\xed[\xb0-\xbf][\x80-\xbf]")
 _NUL = b"\0"
 _JAVA_NUL = b"\xc0\x80"
-_SURROGATE_LEAD = b"\xed"
+# The first byte of a surrogate, and of some Hangul.
+SURROGATE_LEAD = b"\xed"
 _NUL_LEAD = b"\xc0"
+_LOW_LEAD = b"\xed\xb0"
+_HIGH_LEADS = frozenset(bytes((0xED, byte)) for byte in range(0xA0, 0xB0))
+
+# What is read in some milliseconds: so many bytes, and so many that may begin a surrogate.
+QUICK_BYTES_MAX = 1 << 20
+QUICK_SURROGATES_MAX = 10_000
+# What is written in as much time, with any characters.
+QUICK_WRITTEN_BYTES_MAX = 32 * 1024
+# So much of a long text is read or written without a rest.
+_PIECE_BYTES = 4096
+
+
+def is_quick(data: bytes) -> bool:
+    """Whether the event loop may read a text among ``data``: that takes some milliseconds at most."""
+    return len(data) <= QUICK_BYTES_MAX and data.count(SURROGATE_LEAD) <= QUICK_SURROGATES_MAX
 
 
 def encode_modified(text: str) -> bytes:
@@ -31,32 +51,90 @@ def decode_modified(data: bytes) -> str:
     try:
         if data.isascii():
             return data.decode("ascii")
-        text = data.replace(_JAVA_NUL, _NUL).decode("utf-8", "surrogatepass")
-        if _SURROGATE_LEAD in data:
-            text = text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
-        return text
+        if SURROGATE_LEAD in data:
+            data = _PAIR.sub(_joined, data)  # the codec takes many times as long for them
+        return data.replace(_JAVA_NUL, _NUL).decode("utf-8", "surrogatepass")
     except UnicodeError as error:
         raise RecordDamaged(f"a string is not UTF-8: {error}") from None
+
+
+def is_utf8(body: bytes) -> bool:
+    """Whether it is plain UTF-8. For a long text on any other thread than the loop's, as the two below."""
+    try:
+        for piece in pieces(body):
+            piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def modified_of_utf8(body: bytes) -> bytes:
     """A text body for Java. Bytes that are no UTF-8 travel as lone surrogates (PEP 383), so that they come back."""
     if body.isascii() and _NUL not in body:
         return body
-    return encode_modified(body.decode("utf-8", "surrogateescape"))
+    return b"".join([encode_modified(piece.decode("utf-8", "surrogateescape")) for piece in pieces(body)])
 
 
 def utf8_of_modified(content: bytes) -> bytes:
     """The inverse of :func:`modified_of_utf8`. Surrogates that stand for no byte become ``?``, as in Java."""
-    if content.isascii() or (_SURROGATE_LEAD not in content and _NUL_LEAD not in content):
+    if content.isascii() or (SURROGATE_LEAD not in content and _NUL_LEAD not in content):
         return content
-    text = decode_modified(content)
     try:
-        return text.encode("utf-8", "surrogateescape")
+        return _utf8_of_modified(content, "surrogateescape")
     except UnicodeEncodeError:
-        return text.encode("utf-8", "replace")
+        return _utf8_of_modified(content, "replace")
+
+
+def _utf8_of_modified(content: bytes, errors: str) -> bytes:
+    return b"".join([decode_modified(piece).encode("utf-8", errors) for piece in pieces(content)])
+
+
+def pieces(data: bytes) -> Generator[bytes, None, None]:
+    """``data`` in pieces that are read and written each by itself: no character is cut, nor a pair of surrogates, and
+    bytes that are no UTF-8 in the whole are none in a piece. Other threads have their turn between two pieces: what is
+    compiled gives them none."""
+    start = 0
+    while len(data) - start > _PIECE_BYTES:
+        stop = _boundary(data, start + _PIECE_BYTES)
+        yield data[start:stop]
+        start = stop
+        time.sleep(0)
+    yield data[start:] if start else data
+
+
+def _boundary(data: bytes, at: int) -> int:
+    """Where a piece ends, at ``at`` or some bytes before."""
+    begin = at
+    while data[begin] & 0xC0 == 0x80:
+        begin -= 1
+        if at - begin > 3:
+            return at  # a byte that belongs to no character
+    if data[begin : begin + 2] >= _LOW_LEAD and data[begin] == 0xED and data[begin - 3 : begin - 1] in _HIGH_LEADS:
+        return begin - 3
+    return begin
+
+
+# pairs of surrogates -> the character in plain UTF-8, and characters -> the two
+_plain: dict[bytes, bytes] = {}
+_split: dict[str, str] = {}
+
+
+def _joined(match: re.Match[bytes]) -> bytes:
+    pair = match[0]
+    return _plain.get(pair) or remember(_plain, pair, _character(pair), len(pair))
+
+
+def _character(pair: bytes) -> bytes:
+    high = (pair[1] & 0xF) << 6 | pair[2] & 0x3F
+    low = (pair[4] & 0xF) << 6 | pair[5] & 0x3F
+    return chr(0x10000 + (high << 10) + low).encode()
 
 
 def _surrogates(match: re.Match[str]) -> str:
-    offset = ord(match[0]) - 0x10000
+    character = match[0]
+    return _split.get(character) or remember(_split, character, _two(character), 1)
+
+
+def _two(character: str) -> str:
+    offset = ord(character) - 0x10000
     return chr(0xD800 + (offset >> 10)) + chr(0xDC00 + (offset & 0x3FF))

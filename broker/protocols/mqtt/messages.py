@@ -29,6 +29,8 @@ CONTENT_TYPE: Final = "content-type"
 CORRELATION_DATA: Final = "MQTT.CorrelationData"
 #: User properties as they came, where names occur twice: a message's properties have each name once.
 USER_PROPERTIES: Final = "MQTT.UserProperties"
+#: Of a message with more properties, which only a JMS client sends, none is told: clients take a thousand or some.
+_USER_SENT_MAX: Final = 2_000
 #: What a will takes beside its texts, and each of its user properties.
 _WILL_BYTES: Final = 1_000
 _USER_PROPERTY_BYTES: Final = 200
@@ -143,9 +145,10 @@ def properties_of(message: Message, now: int) -> Properties:
     reply_to = message.reply_to
     content_type = properties.get(CONTENT_TYPE)
     as_sent = properties.get(USER_PROPERTIES)
+    user: tuple[tuple[str, str], ...] = ()
     if isinstance(as_sent, bytes):
         user = _user_of(as_sent)
-    else:
+    elif len(properties) <= _USER_SENT_MAX:
         user = tuple(
             (name, text)
             for name, value in properties.items()

@@ -12,7 +12,9 @@ from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.properties import decode_properties
 
 #: What a body may have that is inflated on the loop.
-QUICK_BYTES_MAX: Final = 256 * 1024
+QUICK_BYTES_MAX: Final = 128 * 1024
+#: What a map may have that is written there.
+QUICK_MAP_BYTES_MAX: Final = 16 * 1024
 
 
 class TakesLong(Exception):
@@ -58,8 +60,10 @@ def payload_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
     """
     if not isinstance(message, OpenedMessage) or (message.body_kind is BodyKind.BYTES and not message.is_compressed):
         return message.body
-    limit = min(bytes_max, QUICK_BYTES_MAX) if is_quick else bytes_max
-    if is_quick and message.body_kind is BodyKind.MAP and message.size > QUICK_BYTES_MAX // 16:
+    limit = min(bytes_max, QUICK_BYTES_MAX) if is_quick and message.is_compressed else bytes_max
+    if is_quick and not (
+        message.is_quick and (message.body_kind is not BodyKind.MAP or message.size <= QUICK_MAP_BYTES_MAX)
+    ):
         raise TakesLong
     try:
         body = message.inflated(limit)

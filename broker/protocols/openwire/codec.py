@@ -11,7 +11,8 @@ number stands in the bytes, this module knows which comes next, in which version
     throwable   bool present, class, message, [traces: i2 count, (class, method, file, i4 line) ..., cause]
 
 Nothing is allocated that the frame does not hold: lengths are compared with what is left of it, and each element
-of an array takes at least a bit of it. Objects and causes are nested NESTING_MAX deep at most.
+of an array takes at least a bit of it. Objects and causes are nested NESTING_MAX deep at most. How many fields and
+objects a frame may have is for the caller to say: that bounds the time to read it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ from tandemmq.store.records.message import BodyKind
 from tandemmq.store.records.remembered import remember
 
 NESTING_MAX = 32
+# Fields and objects of a frame of which it is known what it is: what a store has is read whatever it has.
+WORK_UNBOUNDED = 1 << 62
 CACHE_SIZE_DEFAULT = 0x3FFF  # OpenWireFormat: what 0 stands for
 
 _SIZE = struct.Struct(">i")
@@ -107,8 +110,9 @@ class WireFormat:
 
     # ---- reading
 
-    def decode(self, frame: bytes) -> Command:
-        """The command of a whole frame, size included. Raises WireError, and nothing else, for any other bytes."""
+    def decode(self, frame: bytes, work_max: int = WORK_UNBOUNDED) -> Command:
+        """The command of a whole frame, size included. Raises WireError, and nothing else, for any other bytes, and for
+        a frame of more than ``work_max`` fields: elements of arrays count, and text beyond ASCII for its length."""
         if len(frame) < _HEAD.size:
             raise WireError(f"a frame of {len(frame)} bytes holds no command")
         size, number = _HEAD.unpack_from(frame)
@@ -120,7 +124,7 @@ class WireFormat:
         if not issubclass(DESCRIPTIONS[number].cls, Command):
             raise WireError(f"{layout.name} is no command")
         try:
-            reader = (TightReader if self.is_tight else LooseReader)(frame, _HEAD.size)
+            reader = (TightReader if self.is_tight else LooseReader)(frame, _HEAD.size, work_max)
         except (IndexError, struct.error):
             raise WireError(f"{layout.name}: the frame ends too early, in its booleans") from None
         except WireError as error:
@@ -141,6 +145,7 @@ class WireFormat:
         if depth > NESTING_MAX:
             raise WireError(f"objects are nested deeper than {NESTING_MAX}")
         values: dict[str, Any] = {}
+        reader.spend(len(layout.steps))
         for field, plain, _ in layout.steps:
             try:
                 values[field.name] = plain(reader) if plain is not None else self._read_object(reader, field, depth)
@@ -208,6 +213,7 @@ class WireFormat:
         count = reader.int16()
         if count < 0:
             raise WireError(f"an array of {count}")
+        reader.spend(count)
         return tuple([self._expected(self._read_nested(reader, depth), field) for _ in range(count)])
 
     def _read_throwable(self, reader: LooseReader, depth: int) -> Throwable | None:
@@ -221,6 +227,7 @@ class WireFormat:
         count = reader.int16()
         if count < 0:
             raise WireError(f"a stack trace of {count}")
+        reader.spend(count * len(StackFrame._fields))
         stack = [StackFrame(reader.text(), reader.text(), reader.text(), reader.int32()) for _ in range(count)]
         return Throwable(class_name, message, tuple(stack), self._read_throwable(reader, depth + 1))
 

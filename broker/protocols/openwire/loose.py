@@ -12,6 +12,8 @@ from tandemmq.broker.protocols.openwire.errors import WireError
 from tandemmq.store.records.utf import decode_modified, encode_modified
 
 STRING_BYTES_MAX = 0xFFFF
+# Bytes of a text beyond ASCII that take as long to read as a field.
+_TEXT_BYTES = 8
 
 _I8 = struct.Struct(">b")
 _U16 = struct.Struct(">H")
@@ -21,13 +23,20 @@ _I64 = struct.Struct(">q")
 
 
 class LooseReader:
-    """Takes one field after the other from ``data``, from ``position`` on."""
+    """Takes one field after the other from ``data``, from ``position`` on. ``work_max``: how many fields it reads."""
 
-    __slots__ = ("data", "position")
+    __slots__ = ("_left", "data", "position", "work_max")
 
-    def __init__(self, data: bytes, position: int) -> None:
+    def __init__(self, data: bytes, position: int, work_max: int) -> None:
         self.data = data
         self.position = position
+        self.work_max = self._left = work_max
+
+    def spend(self, fields: int) -> None:
+        """So many more are read. Raises WireError where that is more than ``work_max``."""
+        self._left -= fields
+        if self._left < 0:  # prove: fields-of-a-command-are-bounded
+            raise WireError(f"more than {self.work_max} fields and objects, or as much text")
 
     def boolean(self) -> bool:
         return self.number() != 0
@@ -59,7 +68,13 @@ class LooseReader:
         return value
 
     def text(self) -> str | None:
-        return decode_modified(self.octets(self.uint16())) if self.boolean() else None
+        return self.decoded(self.octets(self.uint16())) if self.boolean() else None
+
+    def decoded(self, data: bytes) -> str:
+        """The text of ``data``, which counts as work where it is not ASCII."""
+        if not data.isascii():
+            self.spend(len(data) // _TEXT_BYTES)
+        return decode_modified(data)
 
     def blob(self) -> bytes | None:
         return self.octets(self.int32()) if self.boolean() else None

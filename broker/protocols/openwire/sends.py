@@ -5,6 +5,7 @@ A message is its producer's: which producers its connection has stands in ``prod
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, ProtocolFailure, Receipt, Send, refusal
@@ -13,12 +14,21 @@ from tandemmq.broker.protocols.openwire.conversation import Producer
 from tandemmq.broker.protocols.openwire.errors import FrameTooLong
 from tandemmq.broker.protocols.openwire.heads import read_head
 from tandemmq.broker.protocols.openwire.types import ProducerId
-from tandemmq.store.records.frames import accept_frame
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.frames import OpenedMessage, accept_frame
 from tandemmq.store.records.message import Message
+from tandemmq.store.records.properties import has_at_most
+from tandemmq.store.records.utf import SURROGATE_LEAD
 
 # An id stands in one value of the store's index.
 _ID_BYTES_MAX = 1000
 _ID_SHOWN_MAX = 200
+
+# What a client's message has in its properties at most: values, those of lists and maps included, bytes, and characters
+# that Java writes as two. To decode them takes some 20 ms; what a store has is read whatever it has.
+PROPERTIES_MAX = 10_000
+PROPERTIES_BYTES_MAX = 16 * 1024 * 1024
+PAIRS_MAX = 25_000
 
 # Message.getSize: what a message counts in a producer's window, beside its content and properties.
 MESSAGE_SIZE_MIN = 1024
@@ -58,6 +68,15 @@ def send_of(frame: bytes, sequence: int, now: int, producers: dict[str, Producer
         receipt = accepted.command_id
     elif producer.has_window:
         receipt = Window(producer.id, MESSAGE_SIZE_MIN + _content_bytes(message))
+    # prove: properties-of-a-message-are-bounded "_excess(message)" -> "None"
+    if len(frame) > PROPERTIES_MAX and message.may_have_properties and (excess := _excess(message)) is not None:
+        refused = refusal(
+            f"Message {id} has {excess} in its properties",
+            "Values of lists and maps count, too. A map belongs into a MapMessage, a long text into a TextMessage.",
+            ErrorKind.RESOURCE,
+            receipt=receipt,
+        )
+        return ProtocolFailure(refused, transaction)
     return Send(message, transaction, receipt)
 
 
@@ -80,6 +99,23 @@ def refusal_of(error: FrameTooLong, producers: dict[str, Producer]) -> ProtocolF
         receipt=receipt,
     )
     return ProtocolFailure(refused, head.transaction)
+
+
+def _excess(message: Message) -> str | None:
+    """What its properties have more of than they may."""
+    assert isinstance(message, OpenedMessage), "an accepted message has its frame"
+    size = message.properties_bytes
+    if size <= PROPERTIES_MAX:
+        return None  # each value takes a byte at least
+    if size > PROPERTIES_BYTES_MAX:
+        return f"{size} bytes, and {PROPERTIES_BYTES_MAX} are allowed,"
+    marshalled = message.marshalled_properties
+    if marshalled.count(SURROGATE_LEAD) > 2 * PAIRS_MAX:
+        return f"more than {PAIRS_MAX} characters beyond U+FFFF"
+    try:
+        return None if has_at_most(marshalled, PROPERTIES_MAX) else f"more than {PROPERTIES_MAX} values"
+    except (RecordDamaged, IndexError, struct.error):
+        return None  # whoever decodes them comes no further
 
 
 def _is_kept(id: str) -> bool:

@@ -56,6 +56,11 @@ _RESPONSE_TYPE = 30
 # The data types of messages; plain numbers, for each frame is compared with them.
 _MESSAGE_MIN, _MESSAGE_MAX = int(BodyKind.NONE), int(BodyKind.BLOB)
 _KEEP_ALIVE = schema.KeepAliveInfo()
+# Fields, objects and elements of arrays in one command of a client. A message has 35, and clients have arrays of some
+# brokers at most; so many take some milliseconds.
+FIELDS_MAX = 10_000
+# Each bit of what is read field by field may be an object.
+_WEIGHT = 8
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -148,7 +153,8 @@ class OpenWireSession(Output):
                 elif kind == MESSAGE_ACK and (ack := self._conversation.single_ack(frame)) is not None:
                     commands.append(ack)
                 else:
-                    self._understand(self._wire.decode(frame), commands)
+                    self._understand(self._wire.decode(frame, FIELDS_MAX), commands)
+                    taken += _WEIGHT * len(frame)
                     if commands and type(commands[-1]) is Subscribe and commands[-1].selector is not None:
                         break  # to compile it may take a millisecond or some: others may have their turn now
                 if taken >= RECEIVED_BYTES_MAX:

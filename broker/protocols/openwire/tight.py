@@ -14,7 +14,7 @@ import struct
 
 from tandemmq.broker.protocols.openwire.errors import WireError
 from tandemmq.broker.protocols.openwire.loose import LooseReader, LooseWriter
-from tandemmq.store.records.utf import decode_modified, encode_modified
+from tandemmq.store.records.utf import encode_modified
 
 BIT_BYTES_MAX = 0x7FFF  # Java counts them in a short
 STRING_BYTES_MAX = 0x7FFF
@@ -33,8 +33,8 @@ class TightReader(LooseReader):
 
     __slots__ = ("_bit", "_bits", "_stop")
 
-    def __init__(self, data: bytes, position: int) -> None:
-        super().__init__(data, position)
+    def __init__(self, data: bytes, position: int, work_max: int) -> None:
+        super().__init__(data, position, work_max)
         count = self.number()
         if count == _ESCAPE_U8:
             count = self.number()
@@ -64,7 +64,7 @@ class TightReader(LooseReader):
         is_ascii = self.boolean()
         data = self.octets(self.uint16())
         # Java makes one character of each byte there, whatever it is.
-        return data.decode("latin-1") if is_ascii else decode_modified(data)
+        return data.decode("latin-1") if is_ascii else self.decoded(data)
 
     def is_marshalled(self) -> bool:
         return self.boolean()

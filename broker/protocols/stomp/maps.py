@@ -37,7 +37,7 @@ from tandemmq.store.records.properties import NESTING_MAX, Byte, Char, Float, Lo
 DOCUMENT_BYTES_MAX = 1 << 20
 PIECE_BYTES_MAX = 16 * 1024
 #: Longer, in XML: values have no attributes, and expat reads all of an element's at once.
-_LONG_TAG = re.compile(rb"<[^!>][^>]{1024}")
+_LONG_TAG = re.compile(rb"<[^!<>][^<>]{1024}")
 
 _F32 = struct.Struct(">f")
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1

@@ -210,6 +210,8 @@ def encode(
     have more than ``inflated_bytes_max`` bytes comes as it was sent, and headers say so. With ``is_quick`` TakesLong is
     raised for what would take more than a millisecond or two. Undeliverable: a body is damaged.
     """
+    if is_quick and isinstance(message, OpenedMessage) and not message.is_quick:
+        raise TakesLong
     if message.body_kind is BodyKind.TEXT or message.body_kind is BodyKind.BYTES:
         changed = _NOTHING
         if transformation is not None and message.body_kind is BodyKind.TEXT:
@@ -270,7 +272,7 @@ class TakesLong(Exception):
 
 
 # What a body may have that is inflated on the loop, and a map that is written there.
-QUICK_BYTES_MAX, QUICK_MAP_BYTES_MAX = 256 * 1024, 16 * 1024
+QUICK_BYTES_MAX, QUICK_MAP_BYTES_MAX = 128 * 1024, 16 * 1024
 
 
 def _inflated(message: OpenedMessage, bytes_max: int, *, is_quick: bool) -> tuple[bytes, dict[str, PropertyValue]]:

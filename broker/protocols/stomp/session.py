@@ -53,6 +53,7 @@ from tandemmq.broker.protocols.stomp.subscriptions import StompSubscription, dur
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.records.transactions import XaTransactionId
+from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 
 DEFAULT_LIMITS = Limits()
 # How often the broker is willing to write at most, whatever the client wants (Artemis has the same minimum).
@@ -313,8 +314,8 @@ class StompSession(Output):
             later = apply_headers(message, headers, names, self._user)
             if later is not None:
                 return Translate(Send(message, transaction, receipt), partial(_translate, message, later))
-        if message.body_kind is BodyKind.TEXT and not body.isascii():
-            _keep_undecodable(message)
+        if message.body_kind is BodyKind.TEXT and len(body) <= QUICK_WRITTEN_BYTES_MAX and not body.isascii():
+            _keep_undecodable(message)  # of a longer one the engine sees to that
         return Send(message, transaction, receipt)
 
     def _subscribe(self, headers: Headers, body: bytes) -> Subscribe:

@@ -1,6 +1,8 @@
 """What takes long is done beside the loop: deliveries are made ready in their consumer's order, and lost for nobody who
 leaves; a selector that takes long to compile holds up its own client, and nobody else."""
 
+# proves: long-texts-are-written-beside-the-loop
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,7 +13,8 @@ import pytest
 from tandemmq.broker.core.commands import AckMode, Send, Translate
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.store.records.message import Message
+from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, RecordingSession
 
 LONG = "long"
@@ -257,3 +260,67 @@ def test_a_mistake_in_it_is_told_as_ever(harness: Harness, threads: Threads) -> 
 
 def test_a_short_one_waits_for_nobody(harness: Harness, threads: Threads) -> None:
     assert (harness.consumer(selector="colour = 'red'", receipt="r").receipts, threads.waiting) == (["r"], [])
+
+
+# ---- long texts
+
+FACES = "\U0001f600" * (QUICK_WRITTEN_BYTES_MAX // 4 + 1)
+
+
+def test_a_long_text_is_written_beside_the_loop_and_its_client_waits(harness: Harness, threads: Threads) -> None:
+    reader, sender, other = harness.consumer(), harness.client(), harness.client()
+    sender.send(FACES, body_kind=BodyKind.TEXT, receipt="long").send("behind", receipt="behind")
+    assert not sender.is_reading
+    other.send("other", receipt="other").turn()
+    assert (sender.receipts, other.receipts, reader.bodies) == ([], ["other"], ["other"])
+    threads.do()
+    harness.turn()
+    assert sender.is_reading
+    assert sender.receipts == ["long", "behind"]
+    assert reader.bodies == ["other", FACES, "behind"]
+    (message,) = [each.message for each in reader.session.delivered if each.message.raw is not None]
+    assert message.body_kind is BodyKind.TEXT, "it is the frame that a JMS client gets"
+    harness.turn()
+    assert threads.waiting == []
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (FACES[:-1], BodyKind.TEXT),
+        (FACES, BodyKind.BYTES),
+        ("x" * QUICK_WRITTEN_BYTES_MAX * 2, BodyKind.TEXT),
+    ],
+    ids=["short", "bytes", "ascii"],
+)
+def test_what_is_written_at_once_waits_for_no_thread(
+    harness: Harness, threads: Threads, body: str, kind: BodyKind
+) -> None:
+    assert harness.client().send(body, body_kind=kind, receipt="r").turn().receipts == ["r"]
+    assert threads.waiting == []
+
+
+def test_a_long_text_that_is_none_arrives_as_the_bytes_it_is(harness: Harness, threads: Threads) -> None:
+    sender, body = harness.client(), FACES.encode() + b"\xff"
+    command = Send(Message(ORDERS, "ID:x:1:1:1", body, BodyKind.TEXT, persistent=True), None, "r")
+    sender.handle(command)
+    threads.do()
+    harness.turn()
+    assert sender.receipts == ["r"]
+    assert (command.message.body_kind, command.message.body) == (BodyKind.BYTES, body)
+
+
+def test_a_long_text_that_cannot_be_written_is_refused(harness: Harness, threads: Threads) -> None:
+    sender = harness.client().begin()
+    sender.send(FACES, body_kind=BodyKind.TEXT, priority=1_000, transaction="t").send("after", transaction="t")
+    threads.do()
+    assert "cannot be stored" in sender.errors[0]
+    assert sender.commit().turn().errors[1:], "its transaction can only be rolled back"
+
+
+def test_who_leaves_meanwhile_has_sent_nothing(harness: Harness, threads: Threads) -> None:
+    sender = harness.client().send(FACES, body_kind=BodyKind.TEXT, receipt="r")
+    sender.vanish()
+    threads.do()
+    harness.turn()
+    assert (sender.receipts, harness.stored()) == ([], 0)

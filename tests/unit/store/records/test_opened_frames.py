@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import struct
@@ -13,11 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandemmq.broker.protocols.openwire.codec import STORED
+from tandemmq.broker.protocols.openwire.schema import WireMessage
+from tandemmq.broker.protocols.openwire.types import BrokerId
 from tandemmq.store.operations import AddMessage
 from tandemmq.store.records import loose
 from tandemmq.store.records.commands import encode_add
-from tandemmq.store.records.errors import RecordDamaged
-from tandemmq.store.records.frames import accept_frame, frame_of, nested_message, open_message
+from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
+from tandemmq.store.records.frames import PATH_MAX, UNREADABLE, accept_frame, frame_of, nested_message, open_message
 from tandemmq.store.records.message import HEADER, BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import INFLATED_BYTES_MAX, decode_message, encode_message
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
@@ -152,6 +156,11 @@ def test_an_old_layout_is_decoded_at_once() -> None:
 # ---- what nobody may fall over
 
 
+@pytest.fixture(autouse=True)
+def nothing_was_logged() -> None:
+    UNREADABLE._told.clear()
+
+
 def test_properties_that_cannot_be_read_count_as_none(caplog: pytest.LogCaptureFixture) -> None:
     frame = bytearray(encode_message(Message(QUEUE, f"{CONNECTION}:1:1:9", b"body", properties={"name": "value"})))
     frame[frame.index(b"\0\4name") + 6] = 99
@@ -166,6 +175,39 @@ def test_properties_that_cannot_be_read_count_as_none(caplog: pytest.LogCaptureF
     ]
     with pytest.raises(RecordDamaged):
         decode_message(bytes(frame))
+
+
+def test_thousands_that_cannot_be_read_are_one_line_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
+    frame = bytearray(
+        encode_message(Message(QUEUE, "ID:c:1:1:9", b"text", BodyKind.TEXT, properties={"name": "value"}))
+    )
+    frame[frame.index(b"\0\4name") + 6] = 99
+    frame[frame.index(b"text") - 1] += 1
+
+    with caplog.at_level(logging.ERROR):
+        for _ in range(2_000):
+            message = open_message(bytes(frame))
+            assert (message.properties, message.body) == (None, b"")
+
+    assert [record.getMessage().split()[1] for record in caplog.records] == ["properties", "body"]
+
+
+def test_a_path_of_many_brokers_is_refused_to_a_client_and_read_from_a_store() -> None:
+    message = STORED.decode(next(FRAMES[name] for name in MESSAGES if name.startswith("ActiveMQTextMessage")))
+    assert isinstance(message, WireMessage)
+    for name in ("broker_path", "cluster"):
+        for path, is_taken in (
+            ([BrokerId("ID:some-host-1")] * PATH_MAX, True),
+            ([None] * (PATH_MAX + 1), False),
+            ([BrokerId("x" * 60_000)] * 3, False),
+        ):
+            frame = STORED.encode(dataclasses.replace(message, **{name: tuple(path)}))
+            assert open_message(frame).message_id
+            if is_taken:
+                accept_frame(frame, 1, 2)
+            else:
+                with pytest.raises(RecordTooLarge, match="path or cluster"):
+                    accept_frame(frame, 1, 2)
 
 
 def test_a_text_of_another_length_counts_as_empty(caplog: pytest.LogCaptureFixture) -> None:

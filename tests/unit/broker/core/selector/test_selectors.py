@@ -17,10 +17,11 @@ from tandemmq.broker.core.selector.headers import HEADERS
 from tandemmq.broker.core.selector.values import NUMBER_CHARACTERS_MAX
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.errors import RecordDamaged
-from tandemmq.store.records.frames import QUICK_BYTES_MAX, QUICK_PROPERTIES_MAX, open_message
+from tandemmq.store.records.frames import QUICK_PROPERTIES_MAX, open_message
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import Byte, Float, Long, Short
+from tandemmq.store.records.utf import QUICK_BYTES_MAX, QUICK_SURROGATES_MAX
 from tests.support.compiled import REPLACES_A_METHOD
 
 pytestmark = pytest.mark.promise("selectors")
@@ -395,8 +396,9 @@ def test_equal_texts_make_equal_selectors() -> None:
         ({"map": {"in": {f"p{number}": [1.5, "x"] for number in range(QUICK_PROPERTIES_MAX // 2)}}}, False),
         ({"long": "x" * 9_000, "map": {"list": [b"x" * 5_000, "x", 1, None, True]}}, True),
         ({"long": "x" * (QUICK_BYTES_MAX + 1)}, False),
+        ({"faces": ["\U0001f600" * 50] * (QUICK_SURROGATES_MAX // 100)}, True),
     ],
-    ids=["most", "more", "list", "map", "few", "long"],
+    ids=["most", "more", "list", "map", "few", "long", "faces"],
 )
 def test_properties_that_take_long_to_decode_match_nothing(rest: dict[str, Any], expected: bool) -> None:
     """A message of 100 MB has millions of them, and the loop would stand still for a minute."""

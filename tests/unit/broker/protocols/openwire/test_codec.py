@@ -1,5 +1,7 @@
 """The interpreter: any command in any form and back; any bytes to a command or a reason; limits, by name."""
 
+# proves: fields-of-a-command-are-bounded
+
 from __future__ import annotations
 
 import random
@@ -345,3 +347,26 @@ def test_what_is_written_the_short_way_is_what_the_interpreter_writes(
     ):
         assert type(command) in hot.WRITERS
         assert STORED.encode(command) == slow.encode(command)
+
+
+# ---- how much a frame may ask for
+
+
+def test_a_frame_of_more_fields_than_allowed_is_refused_before_they_are_read() -> None:
+    nulls = (None,) * 1_000
+    brokers = (BrokerInfo(),) * 100
+    of_broker = len(next(row for row in DESCRIPTIONS.values() if row.cls is BrokerInfo).fields_in(11))
+    for command, fields in (
+        (DataArrayResponse(data=nulls), 1_004),
+        (DataArrayResponse(data=(DataArrayResponse(data=nulls),) * 3), 3_019),
+        (BrokerInfo(peer_broker_infos=brokers), 100 + 101 * of_broker),
+        (ControlCommand(command="\u20ac" * 8_000), 3 + 3_000),
+        (ControlCommand(command="x" * 24_000), 3),
+    ):
+        for is_tight in (False, True):
+            wire = WireFormat(11, is_tight=is_tight)
+            frame = wire.encode(command)
+            assert wire.decode(frame, fields) == command
+            with pytest.raises(WireError, match=f"more than {fields - 1} fields and objects"):
+                wire.decode(frame, fields - 1)
+            assert wire.decode(frame) == command

@@ -1,5 +1,7 @@
 """The OpenWire session: greetings, bytes however they come, answers, deliveries, and what is refused."""
 
+# proves: fields-of-a-command-are-bounded, properties-of-a-message-are-bounded
+
 from __future__ import annotations
 
 import itertools
@@ -29,7 +31,14 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.protocols.openwire import consumers, schema
 from tandemmq.broker.protocols.openwire.codec import STORED
 from tandemmq.broker.protocols.openwire.handshake import Greeting
-from tandemmq.broker.protocols.openwire.sends import MESSAGE_SIZE_MIN, Window
+from tandemmq.broker.protocols.openwire.sends import (
+    MESSAGE_SIZE_MIN,
+    PAIRS_MAX,
+    PROPERTIES_BYTES_MAX,
+    PROPERTIES_MAX,
+    Window,
+)
+from tandemmq.broker.protocols.openwire.session import FIELDS_MAX
 from tandemmq.broker.protocols.openwire.types import (
     BrokerId,
     ConnectionId,
@@ -41,7 +50,9 @@ from tandemmq.broker.protocols.openwire.types import (
 from tandemmq.broker.protocols.openwire.wireformat import properties_of
 from tandemmq.broker.protocols.session import RECEIVED_BYTES_MAX
 from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.store.records.properties import encode_properties
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
+from tandemmq.store.records.utf import encode_modified
 from tests.support.protocols.commands import one
 from tests.support.protocols.openwire.peer import (
     CONNECTION,
@@ -646,3 +657,81 @@ def test_long_frames_take_a_step_each() -> None:
     peer = opened()
     said = [text(sequence, b"x" * RECEIVED_BYTES_MAX) for sequence in range(3)]
     assert [len(commands) for commands in (peer.say(*said), peer.say(), peer.say(), peer.say())] == [1, 1, 1, 0]
+
+
+# ---- what would take long
+
+
+def test_a_command_of_very_many_objects_ends_its_connection_and_names_the_limit() -> None:
+    peer = connected()
+    (failure,) = peer.say(schema.DataArrayResponse(data=(None,) * FIELDS_MAX))
+    assert isinstance(failure, ProtocolFailure)
+    assert failure.error.is_fatal
+    assert f"more than {FIELDS_MAX} fields" in failure.error.message
+    assert peer.say(schema.KeepAliveInfo(1, True)) == []
+
+
+def test_commands_that_are_read_field_by_field_have_short_turns() -> None:
+    """Each may be thousands of objects, and 32 of them came at once."""
+    session = connected().session
+    infos = [schema.ProducerInfo(0, False, ProducerId(CONNECTION, n, 1), broker_path=(None,) * 9_000) for n in range(5)]
+    commands = list(session.receive(b"".join(map(STORED.encode, infos))))
+    turns = 1
+    while session.has_more:
+        turns += 1
+        commands += session.receive(b"")
+    assert (turns, [type(each) for each in commands]) == (6, [AddProducer] * 5)
+
+
+@pytest.mark.parametrize("window", [0, 1])
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({f"p{number}": number for number in range(PROPERTIES_MAX)}, None),
+        ({f"p{number}": number for number in range(PROPERTIES_MAX + 1)}, f"more than {PROPERTIES_MAX} values"),
+        ({"list": [[None] * 100] * (PROPERTIES_MAX // 100)}, f"more than {PROPERTIES_MAX} values"),
+        ({"long": "x" * (1 << 20)}, None),
+        ({"long": b"x" * PROPERTIES_BYTES_MAX}, f"and {PROPERTIES_BYTES_MAX} are allowed"),
+        ({"faces": ["\U0001f600" * 8] * (PAIRS_MAX // 8)}, None),
+    ],
+    ids=["most", "more", "nested", "long", "longer", "faces"],
+)
+def test_a_message_of_very_many_properties_is_refused_alone(
+    properties: dict[str, Any], reason: str | None, window: int
+) -> None:
+    peer = Peer(Greeting("b1", "ID:broker-1", "tcp://b1:61616"))
+    peer.connect()
+    peer.open(window=window)
+    message = text(1, is_awaited=not window, transaction=LOCAL)
+    message.marshalled_properties = encode_properties(properties)
+    (command,) = peer.say(message)
+    if reason is None:
+        assert isinstance(command, Send)
+        assert command.message.properties == properties
+        return
+    assert isinstance(command, ProtocolFailure)
+    assert reason in command.error.message
+    assert (command.error.is_fatal, command.transaction) == (False, LOCAL.key)
+    peer.session.fail(command.error)
+    assert peer.hear_all(), "who waits is told, and a window opens again"
+    assert isinstance(one(Send, peer.say(text(2))), Send)
+
+
+def test_text_of_pairs_in_properties_is_bounded() -> None:
+    """Which is not what ``encode_properties`` makes of texts: Java's modified UTF-8."""
+    peer = opened()
+    message = text(1, is_awaited=True)
+    pairs = encode_modified("\U0001f600" * (PAIRS_MAX + 1))
+    for content, is_taken in ((pairs[:-6], True), (pairs, False)):
+        message.marshalled_properties = b"\0\0\0\1\0\1t\x0d" + len(content).to_bytes(4, "big") + content
+        (command,) = peer.say(message)
+        assert isinstance(command, Send) is is_taken
+        assert is_taken or f"more than {PAIRS_MAX} characters" in command.error.message
+
+
+def test_damaged_properties_are_taken_as_ever() -> None:
+    message = text(1)
+    message.marshalled_properties = b"\0\0\0\5\0\1t\x63" + b"x" * PROPERTIES_MAX
+    (command,) = opened().say(message)
+    assert isinstance(command, Send)
+    assert command.message.properties is None

@@ -17,9 +17,10 @@ from tandemmq.broker.protocols.stomp.destinations import write_destination
 from tandemmq.broker.protocols.stomp.frames import V12, Limits
 from tandemmq.broker.protocols.stomp.messages import KEPT_BYTES_MAX, QUICK_BYTES_MAX, QUICK_MAP_BYTES_MAX, encode_once
 from tandemmq.broker.protocols.stomp.session import SHARED_BODY_BYTES_MIN
-from tandemmq.store.records.frames import accept_frame
+from tandemmq.store.records.frames import QUICK_PROPERTIES_MAX, accept_frame
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.properties import encode_properties
+from tandemmq.store.records.utf import QUICK_SURROGATES_MAX, encode_modified
 from tests.support.protocols.openwire.peer import PRODUCER, QUEUE
 from tests.support.protocols.stomp_peer import StompPeer
 
@@ -27,10 +28,11 @@ LIMIT = 100_000
 Sent = Callable[[int], tuple[Message, bytes, bytes]]
 
 
-def sent(make: Any, content: bytes, *, is_compressed: bool = True) -> Message:
+def sent(make: Any, content: bytes, *, is_compressed: bool = True, properties: dict[str, Any] | None = None) -> Message:
     wire = make(1, False, producer_id=PRODUCER, destination=QUEUE, message_id=MessageId(None, PRODUCER, 1, 0))
     wire.content = content
     wire.compressed = is_compressed
+    wire.marshalled_properties = None if properties is None else encode_properties(properties)
     return accept_frame(STORED.encode(wire), 1, 2).message
 
 
@@ -69,6 +71,36 @@ def test_what_takes_long_is_made_ready_beside_the_loop(make: Sent, length: int) 
     _, seen = client.sees(message)
     assert seen == body
     assert client.was_prepared is (length > QUICK_BYTES_MAX)
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+def test_a_long_text_of_java_is_read_beside_the_loop(is_long: bool) -> None:
+    """Java writes each character beyond the first 65,536 as two of three bytes."""
+    text = "\U0001f600" * (QUICK_SURROGATES_MAX // 2 + is_long)
+    written = encode_modified(text)
+    content = len(written).to_bytes(4, "big") + written
+    client = client_of(limit=100 << 20)
+    _, seen = client.sees(sent(schema.ActiveMQTextMessage, content, is_compressed=False))
+    assert seen == text.encode()
+    assert client.was_prepared is is_long
+
+
+@pytest.mark.parametrize("is_more", [True, False])
+def test_many_properties_are_read_beside_the_loop(is_more: bool) -> None:
+    client = client_of()
+    properties = {"list": [1] * (QUICK_PROPERTIES_MAX - 1 + is_more)}
+    headers, _ = client.sees(sent(schema.ActiveMQMessage, b"", is_compressed=False, properties=properties))
+    assert headers["list"] == str(properties["list"])
+    assert client.was_prepared is is_more
+
+
+def test_lists_and_maps_in_properties_are_texts_as_java_prints_them() -> None:
+    """They ended the connection of each consumer of STOMP, one after the other."""
+    properties = {"list": [1, None, "a", [True]], "map": {"a": 1.0, "b": {}}, "none": None}
+    headers, _ = client_of().sees(sent(schema.ActiveMQMessage, b"", is_compressed=False, properties=properties))
+    assert headers["list"] == "[1, null, a, [true]]"
+    assert headers["map"] == "{a=1.0, b={}}"
+    assert headers["none"] == ""
 
 
 @pytest.mark.parametrize("is_compressed", [True, False])

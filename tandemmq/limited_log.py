@@ -19,7 +19,7 @@ _OTHERS: Final = ("", "")
 
 
 class LimitedLog:
-    """``clock``: seconds that only grow. For one thread."""
+    """``clock``: seconds that only grow. Where several threads write, a line may come twice."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from tandemmq.broker.process.limited_log import AGAIN_SECONDS, KINDS_MAX, SHOWN_CHARACTERS_MAX, LimitedLog
+from tandemmq.limited_log import AGAIN_SECONDS, KINDS_MAX, SHOWN_CHARACTERS_MAX, LimitedLog
 
 log = logging.getLogger("tandemmq.test")
 

@@ -1,0 +1,95 @@
+"""Long texts are read and written in pieces, which say what the whole does; one piece is quick, whatever is in it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandemmq.store.records import utf
+from tandemmq.store.records.errors import RecordDamaged
+
+PIECE = 4096
+FACE = "\U0001f600"
+# What may stand at the end of a piece: characters of all lengths, halves of pairs, bytes that belong to no character.
+BITS = st.sampled_from(
+    [
+        *(character.encode() for character in ("a", "\0", "\u00e4", "\u20ac", "\uac00", "\ud7ff", FACE)),
+        b"\xc0\x80",
+        b"\xed\xa0\xbd",
+        b"\xed\xb8\x80",
+        b"\xed\xb2\x80",
+        b"\x80",
+        b"\xbf\xbf\xbf\xbf\xbf",
+        b"\xff",
+        b"\xe2\x82",
+        b"\xed",
+    ]
+)
+
+
+def read_whole(content: bytes) -> bytes:
+    """As Java's text is read, in one piece and with nothing but the codecs."""
+    text = content.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    text = text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+def write_whole(body: bytes) -> bytes:
+    text = body.decode("utf-8", "surrogateescape")
+    units = re.sub("[\U00010000-\U0010ffff]", lambda found: _halves(found[0]), text)
+    return units.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
+
+
+def _halves(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return chr(int.from_bytes(units[:2])) + chr(int.from_bytes(units[2:]))
+
+
+@given(st.integers(PIECE - 12, PIECE + 2), st.lists(BITS, max_size=12), st.lists(BITS, max_size=4))
+@settings(max_examples=400)
+def test_a_text_in_pieces_is_read_and_written_as_in_one(fill: int, middle: list[bytes], end: list[bytes]) -> None:
+    data = b"x" * fill + b"".join(middle) + b"y" * PIECE + b"".join(end)
+    try:
+        expected = read_whole(data)
+    except UnicodeDecodeError:
+        with pytest.raises(RecordDamaged):
+            utf.utf8_of_modified(data + b"\xc0\x80")
+    else:
+        assert utf.utf8_of_modified(data) == expected
+    assert utf.modified_of_utf8(data) == write_whole(data)
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        assert not utf.is_utf8(data)
+    else:
+        assert utf.is_utf8(data)
+
+
+@given(st.text(alphabet=st.characters(min_codepoint=0xD7F0, max_codepoint=0x10FFFF), max_size=50))
+def test_every_character_comes_back(text: str) -> None:
+    data = utf.encode_modified(text)
+    joined = text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
+    assert utf.decode_modified(data) == joined
+    assert b"\xf0" not in data
+
+
+def test_no_piece_of_a_long_text_is_long() -> None:
+    """Between two of them other threads have their turn."""
+    for content in (utf.encode_modified(FACE) * 20_000, b"\x80" * 100_000, b"\xed\xb2\x80" * 40_000):
+        pieces = list(utf.pieces(content))
+        assert b"".join(pieces) == content
+        assert max(map(len, pieces)) <= PIECE
+
+
+def test_a_text_is_quick_unless_it_is_long_or_of_surrogates() -> None:
+    face = utf.encode_modified(FACE)
+    assert utf.is_quick(face * (utf.QUICK_SURROGATES_MAX // 2))
+    assert not utf.is_quick(face * (utf.QUICK_SURROGATES_MAX // 2 + 1))
+    assert utf.is_quick("\u4e2d".encode() * 300_000)
+    assert not utf.is_quick(b"x" * (utf.QUICK_BYTES_MAX + 1))
