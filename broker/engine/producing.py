@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Abort, ClientError, Commit, Prepare, Send
+from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.clients import Clients
@@ -100,7 +101,14 @@ class Producing:
             return self.send(client, command)
 
         def write_first(then: Callable[[None], None]) -> None:
-            self._prepare_in_thread(write, lambda: then(None))
+            holder, size = client.holder, command.message.size
+            holder.add(Kind.WAITING_SENDS, size)
+
+            def is_over() -> None:
+                holder.add(Kind.WAITING_SENDS, -size)
+                then(None)
+
+            self._prepare_in_thread(write, is_over)
 
         clients = self._clients
         clients.when_known(client, write_first, lambda _: clients.carry_out(client, command, send))

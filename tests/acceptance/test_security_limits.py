@@ -220,15 +220,18 @@ async def test_a_compressed_bomb_stays_small(broker: Bounded) -> None:
 @pytest.mark.promise("bombs-stay-small")
 async def test_maps_in_maps_in_maps_are_no_map(broker: Bounded) -> None:
     # Each holds one entry, "k", that is a map again.
-    depth = 100_000
-    nested = struct.pack(">i", 1) + (b"\0\1k\x0b" + struct.pack(">i", 1)) * depth + b"\0\1k\1\1"
+    def nested(depth: int) -> bytes:
+        return struct.pack(">i", 1) + (b"\0\1k\x0b" + struct.pack(">i", 1)) * depth + b"\0\1k\1\1"
+
     client = OpenWire(broker.openwire).connect()
     wire = await Wire.open(broker.stomp)
     wire.send("SUBSCRIBE", {"id": "0", "destination": "/queue/maps", "transformation": "jms-map-json", "receipt": "r"})
     assert (await wire.read()).command == "RECEIPT"
-    client.send(queue("maps"), make=schema.ActiveMQMapMessage, content=nested)
+    client.send(queue("maps"), make=schema.ActiveMQMapMessage, content=nested(100_000))
     assert (await wire.read()).command == "MESSAGE"
-    client.send(queue("maps"), b"x", marshalled_properties=nested)
+    client.send(queue("maps"), b"x", marshalled_properties=nested(9_000))
+    with pytest.raises(Refused, match="more than 10000 values in its properties"):
+        client.send(queue("maps"), b"x", marshalled_properties=nested(100_000))
     await serves_others(broker)
     wire.close()
     client.close()

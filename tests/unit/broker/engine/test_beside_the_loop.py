@@ -320,7 +320,8 @@ def test_a_long_text_that_cannot_be_written_is_refused(harness: Harness, threads
 
 def test_who_leaves_meanwhile_has_sent_nothing(harness: Harness, threads: Threads) -> None:
     sender = harness.client().send(FACES, body_kind=BodyKind.TEXT, receipt="r")
+    assert harness.engine.memory.by_kind[Kind.WAITING_SENDS] >= len(FACES.encode())
     sender.vanish()
     threads.do()
     harness.turn()
-    assert (sender.receipts, harness.stored()) == ([], 0)
+    assert (sender.receipts, harness.stored(), harness.engine.memory.used) == ([], 0, 0)
