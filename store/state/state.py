@@ -750,10 +750,6 @@ class State:
         """A prepared message with a client-made id was rolled back: it may come again."""
         if self.audit is not None:
             self.audit.forget(message_id)
-        self.release_id(owners, message_id)
-
-    def release_id(self, owners: Iterable[int], message_id: str) -> None:
-        """``know_id`` was called before the message was there; now a prepared transaction has it."""
         for owner in owners:
             self._ids.discard((owner, message_id))
 

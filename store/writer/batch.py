@@ -136,7 +136,7 @@ class Batch:
         if isinstance(operation, EndTransaction):
             return operation.transaction.key in self._prepared
         if isinstance(operation, RemoveOwner):
-            return bool(self._prepared)  # prove: named-before-its-queue-ends
+            return bool(self._prepared)  # prove: named-before-its-queue-ends "bool(self._prepared)" -> "False"
         # Which ids are known, and which transactions are open, only the applied outcome tells.
         # prove: outcome-before-what-asks "bool(self._ended) or "
         return bool(self._ended) or isinstance(operation, Page | CountDeliveries)
@@ -374,7 +374,6 @@ class Batch:
                     continue
                 part.location = locations[at]
                 part.size = len(self.payloads[at]) + RECORD_HEADER_BYTES
-                state.release_id(part.owners, part.message.message_id)  # prove: prepared-is-not-held
                 places += [None] * _records(part)
             else:
                 places.append((part.owner, part.order_key))

@@ -2,7 +2,7 @@
 duplicate, so a running store never has both under that id. Each test ends with the checker."""
 
 # proves: all-holders-are-asked, ended-is-not-prepared, moved-id-is-known, moved-onto-itself-has-its-own-id
-# proves: named-before-its-queue-ends, prepared-id-is-known, prepared-is-not-held, what-meets-another-has-its-own-id
+# proves: named-before-its-queue-ends, prepared-id-is-known, what-meets-another-has-its-own-id
 
 from __future__ import annotations
 
@@ -157,17 +157,6 @@ def test_what_is_prepared_is_known_until_its_outcome(term: Term, directory: str,
         again.do(EndTransaction(XID, is_commit, payload))
         assert again.do(adding(again, A, "sent again")).is_duplicate is is_commit
         assert again.bodies(A) == [b"prepared" if is_commit else b"sent again"]
-
-
-def test_what_was_prepared_and_taken_may_come_again(term: Term) -> None:
-    """It is held from the outcome on, not from the Prepare."""
-    prepared = adding(term, A, "prepared", transaction=XID)
-    term.do(PrepareTransaction(XID, [prepared], encode_prepare(XID)))
-    end = term.do(EndTransaction(XID, True, encode_commit(XID)))
-    [(owner, paged)] = end.added
-    term.take([paged], owner)
-    assert not term.do(adding(term, A, "sent again")).is_duplicate
-    assert term.bodies(A) == [b"sent again"]
 
 
 @pytest.mark.parametrize("is_one_turn", [False, True])

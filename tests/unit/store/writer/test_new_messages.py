@@ -1,7 +1,7 @@
 """Messages with ids of their clients that go through the queue: they have the outcome that a look-up would give."""
 
-# proves: new-messages, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-tails
-# proves: submitted-is-known
+# proves: new-messages, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-prepared
+# proves: newest-of-the-tails, submitted-is-known
 # proves: nothing-above-the-newest, outcome-before-what-asks, unmatched-acks-take-the-inbox
 
 from __future__ import annotations
