@@ -23,6 +23,7 @@ from tandemmq.store.authority import is_mended
 from tandemmq.store.maintenance.compaction import CompactionReport
 from tandemmq.store.maintenance.upkeep import CheckpointDone, Failed, Upkeep
 from tandemmq.store.operations import AddMessage, CountDeliveries, Operation, Page
+from tandemmq.store.records.message_ids import broker_ids
 from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.promotion import Promoted
 from tandemmq.store.settings import StoreSettings
@@ -109,8 +110,7 @@ class StorageThread:
         # thread, but operations only from one.
         self.put: Callable[[_Item], None] = self._inbox.put
         queue = promoted.writer.commit_queue(SYNC_SECONDS, BATCH_RECORDS)
-        in_doubt = (key for key, transaction in state.transactions.items() if transaction.is_prepared)
-        self._submissions = None if queue is None else Submissions(queue, NewMessages(in_doubt))
+        self._submissions = None if queue is None else Submissions(queue, NewMessages())
         self._has_more = False  # something was left in the inbox
         self._background = background = Background(threads)
         self._end = JournalEnd(
@@ -127,6 +127,8 @@ class StorageThread:
             background=background,
             threads=threads,
         )
+        # Several stores of one broker have owners of their own.
+        self._own_ids = broker_ids(f"ID:store-{promoted.epoch}-{state.first_owner}")
         self._pages = Pages(follower.files, state, follower.epoch_history, figures, self._mends, threads.monotonic)
         self._upkeep = Upkeep(
             follower,
@@ -361,7 +363,7 @@ class StorageThread:
 
     def _process(self, operations: list[Operation | NewQueue]) -> None:
         limit = self._settings.journal_max_write_batch_size
-        batch = Batch(self._state, self._pages)
+        batch = Batch(self._state, self._pages, self._own_ids)
         for operation in operations:
             if is_plain(operation) and batch.is_plain:
                 # What is done below, without asking what it is.
@@ -369,14 +371,14 @@ class StorageThread:
                 length = len(payload)
                 if batch.payloads and batch.bytes + length > limit:
                     self._commit(batch)
-                    batch = Batch(self._state, self._pages)
+                    batch = Batch(self._state, self._pages, self._own_ids)
                 batch.operations.append(operation)
                 batch.payloads.append(payload)
                 batch.bytes += length
                 continue
             if batch.must_come_first(operation):
                 self._commit(batch)
-                batch = Batch(self._state, self._pages)
+                batch = Batch(self._state, self._pages, self._own_ids)
             if isinstance(operation, Page):
                 self._pages.fill(operation)
                 self._report([operation])
@@ -390,7 +392,7 @@ class StorageThread:
             length = sum(map(len, payloads))
             if batch.payloads and batch.bytes + length > limit:
                 self._commit(batch)
-                batch = Batch(self._state, self._pages)
+                batch = Batch(self._state, self._pages, self._own_ids)
             batch.append(operation, payloads, length)
         self._commit(batch)
 

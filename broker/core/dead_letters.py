@@ -6,13 +6,12 @@ the cause stands in a property.
 
 from __future__ import annotations
 
-from tandemmq.store.records.altered import altered
+from tandemmq.store.records.altered import ORIGINAL_ID_PROPERTY, altered
 from tandemmq.store.records.message import Destination, Message, PropertyValue
 from tandemmq.store.records.properties import Long
 
 CAUSE_PROPERTY = "dlqDeliveryFailureCause"
 EXPIRATION_PROPERTY = "originalExpiration"
-MESSAGE_ID_PROPERTY = "originalMessageId"
 DELIVERY_MODE_PROPERTY = "originalDeliveryMode"
 
 
@@ -30,7 +29,7 @@ def dead_letter(
     if not message.persistent:
         added[DELIVERY_MODE_PROPERTY] = "NON_PERSISTENT"
     if message_id is not None:
-        added[MESSAGE_ID_PROPERTY] = message.message_id
+        added[ORIGINAL_ID_PROPERTY] = message.message_id
     return altered(
         message,
         destination=target,

@@ -10,7 +10,7 @@ from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import ReceiptDue
 from tandemmq.broker.core.dead_letters import dead_letter
 from tandemmq.broker.core.delivery import Entry, Outlet, QueueBase
-from tandemmq.broker.core.policies import DEFAULT_TARGET, DeadLetterKind, DeadLetterStrategy
+from tandemmq.broker.core.policies import DEFAULT_TARGET, DeadLetterStrategy
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.fan_out import NOBODY, FanOut
@@ -78,11 +78,10 @@ class DeadLetters(Part):
             if entry.order_key:
                 self._append(removal(queue, entry, context=waiting, kind=why))
             return bool(entry.order_key)
-        # Copies of one message, which have one id, may meet in a queue that many share; the store knows a message there
-        # by its id, and who replays the journal would take the second for a duplicate.
-        is_shared = strategy.kind is DeadLetterKind.SHARED or target == DEFAULT_TARGET
-        is_copy = message.original_destination is not None and is_shared
-        has_own_id = key is not None or is_copy  # prove: copies-have-letters-of-their-own
+        # Copies of one message, which have one id, may meet in a queue: here, or when one of them is retried and moved.
+        # A replay takes the second for a duplicate.
+        # prove: copies-have-letters-of-their-own "message.original_destination is not None" -> "False"
+        has_own_id = key is not None or message.original_destination is not None
         letter = self._letter(message, destination, target, strategy, cause, has_own_id=has_own_id)
         parts: list[AddMessage | RemoveMessage] = [removal(queue, entry, kind=why)] if entry.order_key else []
         if target.is_topic:

@@ -109,6 +109,9 @@ class Router(Part):
                 routed += yield from self._forwarded(
                     client, message, [mirrored.topic(destination.name)], pace, forwards
                 )
+            if routed and isinstance(target, Queue):  # one of several copies, which says so as the others do
+                origin = message.original_destination or destination
+                message = altered(message, original_destination=origin)  # prove: kept-copies-say-that-they-are
             routed.append((message, target))
             if is_virtual:
                 yield from self._add_virtual(message, routed, pace)

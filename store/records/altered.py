@@ -17,6 +17,9 @@ from tandemmq.store.records.loose import OPENWIRE_VERSION
 from tandemmq.store.records.message import HEADER, Destination, Message, PropertyValue, SharedBody, unread
 from tandemmq.store.records.properties import encode_properties
 
+# Property of a copy with an id of its own: the id of the message that it is a copy of.
+ORIGINAL_ID_PROPERTY = "originalMessageId"
+
 _DELIVERY = struct.Struct(">?qb")
 _HEAD = struct.Struct(">iB5x")
 
@@ -83,6 +86,12 @@ def altered(
     if properties_added or properties_removed:
         copy.properties = _mixed(message, properties_added, properties_removed) or None
     return copy
+
+
+def with_own_id(message: Message, message_id: str, *, destination: Destination | None = None) -> Message:
+    """A copy with that id, which says what it is a copy of. Raises as ``altered``."""
+    added: dict[str, PropertyValue] = {ORIGINAL_ID_PROPERTY: message.message_id}
+    return altered(message, destination=destination, message_id=message_id, properties_added=added)
 
 
 # A frame from this on is held once for all its copies.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Final
 
 SEQUENCE_MAX: Final = (1 << 63) - 1  # a signed 64-bit number in OpenWire and in Java
@@ -23,6 +24,12 @@ _BROKER_SESSION_WITHIN = f":{_BROKER_SESSION}:"
 def broker_producer(connection_id: str) -> str:
     """The producer of ids that a broker makes for ``connection_id``: a colon and a sequence make one of it."""
     return f"{connection_id}:{_BROKER_SESSION}:1"
+
+
+def broker_ids(connection_id: str) -> Iterator[str]:
+    """Ids that a broker makes for ``connection_id``, without end."""
+    producer = broker_producer(connection_id)
+    return (f"{producer}:{sequence}" for sequence in count(1))
 
 
 def client_message_id(producer: str, sequence: int, user: str | None = None) -> str:

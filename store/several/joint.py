@@ -148,14 +148,15 @@ class Joint:
         """All stores are through: say in the operation what they reported."""
         operation = self.operation
         if isinstance(operation, Atomic):
-            added: dict[str, dict[str, PagedMessage]] = {
-                store: {message.message.message_id: message for _, message in end.added}
-                for store, end in self.ends.items()
+            added: dict[tuple[int, str], PagedMessage] = {
+                (owner, message.message.message_id): message
+                for end in self.ends.values()
+                for owner, message in end.added
             }
-            for store, parts in self.parts.items():
-                for part in parts:
-                    if isinstance(part, AddMessage) and not part.is_duplicate:
-                        message = added[store].get(part.message.message_id)
+            for part in operation.operations:
+                if isinstance(part, AddMessage) and not part.is_duplicate:
+                    for owner in part.owners:
+                        message = added.get((owner, part.message.message_id))
                         if message is not None:
                             part.order_key, part.location, part.size = message.order_key, message.location, message.size
         elif isinstance(operation, EndTransaction):

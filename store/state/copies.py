@@ -10,16 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tandemmq.store.operations import AddMessage
+from tandemmq.store.records.message import Destination
 
 
 @dataclass(slots=True, eq=False)
 class Copies:
     """Tells duplicates from copies of one message. ``came_before`` is asked about the first message of each id,
-    ``is_held`` about all others: whether its queue has it, of another time."""
+    ``is_held`` about all others: whether its queue or topic has it, of another time."""
 
     _came_before: Callable[[AddMessage], bool]
     _is_held: Callable[[AddMessage], bool]
-    _takers: dict[str, set[int]] = field(default_factory=dict)
+    _takers: dict[str, set[Destination]] = field(default_factory=dict)
 
     def is_duplicate(self, add: AddMessage) -> bool:
         """Whether ``add``, the next of them, came before; what is not audited never did. ``add`` knows from now on."""
@@ -29,8 +30,9 @@ class Copies:
         if taken is None:
             add.is_duplicate = self._came_before(add)
             if not add.is_duplicate:
-                self._takers[add.message.message_id] = set(add.owners)
+                self._takers[add.message.message_id] = {add.message.destination}
         else:
-            add.is_duplicate = add.owners[0] in taken or self._is_held(add)  # prove: a-copy-is-there-once
-            taken.update(add.owners)
+            destination = add.message.destination
+            add.is_duplicate = destination in taken or self._is_held(add)  # prove: a-copy-is-there-once
+            taken.add(destination)
         return add.is_duplicate

@@ -83,6 +83,8 @@ class OpenTransactions:
 
     ``withheld``: owner -> order keys of messages whose removal is prepared; no consumer gets them until it is decided.
     ``unresolved``: prepared removals whose message a replay has not met yet: its copy may stand behind the Prepare.
+    ``named``: destination and id of each message that a prepared transaction adds, or removes, though its queue may
+    have ended: a replay would have its outcome take any message of that id there.
     ``is_touched``: something changed since the index was written.
     """
 
@@ -91,6 +93,7 @@ class OpenTransactions:
     by_key: dict[str, Transaction] = field(default_factory=dict)
     withheld: dict[int, set[int]] = field(default_factory=dict)
     unresolved: dict[Named, str] = field(default_factory=dict)
+    named: set[tuple[Destination, str]] = field(default_factory=set)
     is_touched: bool = False
 
     def load(self, blob: bytes) -> None:
@@ -153,6 +156,7 @@ class OpenTransactions:
 
     def _withhold(self, key: str, transaction: Transaction) -> None:
         for operation in transaction.operations:
+            self.named.add((operation.destination, operation.message_id))
             if operation.order_key:
                 self.withheld.setdefault(operation.owner, set()).add(operation.order_key)
             elif operation.kind == REMOVE:
@@ -201,6 +205,7 @@ class OpenTransactions:
         for operation in transaction.operations:
             # Without this record the operation would be in doubt again, or forgotten.
             self._pin(file, operation.location >> 32)  # prove: outcome-pins-its-operations
+            self.named.discard((operation.destination, operation.message_id))  # prove: ended-is-not-prepared
             if operation.order_key:
                 self.withheld.get(operation.owner, set()).discard(operation.order_key)
             elif operation.kind == REMOVE:

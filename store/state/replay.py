@@ -199,16 +199,25 @@ class Replay:
         """Whether ``owner`` still holds the message of that id, which another record, in ``file``, adds.
 
         In a missing file it counts no more: it died, and came again by this record. Or its copy is still to be read,
-        which gives it its order key back.
+        which gives it its order key back. Nor does what a subscription seems to hold from before it began anew.
         """
         entry = self._state.entry(owner, order_key)
         if entry is None:
             return False
         # prove: added-again-counts "not in self.missing" -> "not in ()"
-        if entry.location >> 32 not in self.missing:
+        if entry.location >> 32 not in self.missing and not self._is_of_former(owner, order_key, entry):
             return True
         self._state.remove(owner, order_key, entry.location, entry.size, message_id, file)
         return False
+
+    def _is_of_former(self, owner: int, order_key: int, entry: Entry) -> bool:
+        """Whether a subscription whose oldest record is missing lets go of that when it is known to be gone, because it
+        stands before the next one (State.lose_file)."""
+        known = self._state.owners[owner]
+        if known.record_location >> 32 not in self.missing:  # prove: former-subscription-holds-nothing
+            return False
+        record = known.later_records[0] if known.later_records else known.latest_record
+        return order_key >> 32 < record and entry.location < record
 
     def _remove(self, location: int, payload: bytes, command: commands.RemoveMessage) -> None:
         if command.transaction is not None:

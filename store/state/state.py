@@ -756,16 +756,18 @@ class State:
     def has_id(self, owner: int, message_id: str) -> bool:
         """Whether ``owner`` holds a message of that client-made id: sure, however long ago it came."""
         place = (owner, message_id)
-        if self._ids.is_live(place):
+        if self._ids.is_live(place) or self._ids.is_frozen(place):
             return True
+        known = self.owners.get(owner)
+        if known is None or not known.count:
+            return False
         order_key = self.place_of(owner, message_id)
-        if order_key is not None and self._raw(owner, order_key) is not None:
-            return True
-        return self._ids.is_frozen(place)  # also when the index has an earlier one of that id, which is gone
+        return order_key is not None and self._raw(owner, order_key) is not None
 
     def is_newest(self, owner: int, message_id: str) -> bool:
         """Whether nothing with a higher number than this id's, which has one, is known of its producer, neither
-        ``owner``'s nor the audit's: then a higher one is new. What is not sure is no."""
+        ``owner``'s nor the audit's nor that of a prepared transaction: then a higher one is new. What is not sure is
+        no."""
         producer, sequence = numbered(message_id)
         prefix, indexed = keys.producer_key(owner, message_id)
         if indexed is None:  # prove: newest-is-sorted
@@ -773,6 +775,9 @@ class State:
         if self.audit is not None and not self.audit.is_newest(producer, sequence):  # prove: newest-of-the-audit
             return False
         if not self._ids.is_newest(owner, producer, sequence):  # prove: newest-of-the-tails
+            return False
+        # prove: newest-of-the-prepared "of == producer" -> "False"
+        if any(of == producer and number > sequence for of, number in (numbered(id) for _, id in self.open.named)):
             return False
         later = self.index.scan(prefix + (sequence + 1).to_bytes(8, "big"), prefix[:-1] + b"\1")
         return next(later, None) is None  # prove: newest-of-the-index

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import starmap, zip_longest
 from operator import eq
 
 from tandemmq.disk import NotRegular, irregular
@@ -278,6 +278,9 @@ def _compare_messages(path: str, state: State, replayed: State, report: Report) 
     for name in sorted(mine.keys() & theirs.keys()):
         _compare_priorities(path, name, state, mine[name], replayed, theirs[name], report)
     for name in sorted(mine.keys() | theirs.keys()):
+        counted, true_count = _count(state, mine.get(name)), _count(replayed, theirs.get(name))
+        if counted != true_count:
+            report.problem(f"{path}: {name}: {counted} messages are counted, {true_count} by the journal")
         # Mostly they are the same, and then nothing is held in memory, however many there are.
         if _are_alike(state, mine.get(name), replayed, theirs.get(name)):
             continue
@@ -319,11 +322,15 @@ def _are_alike(state: State, owner: int | None, replayed: State, true_owner: int
     if owner is None or true_owner is None:
         return next(_ids(state, owner), None) is None and next(_ids(replayed, true_owner), None) is None
     has, should = state.as_checkpointed(owner), replayed.as_checkpointed(true_owner)
-    if has is not None and should is not None and all(map(eq, has, should)):
-        # map ends with the shorter one
-        return state.owners[owner].count == replayed.owners[true_owner].count
+    # prove: one-too-many-is-found "zip_longest(has, should)" -> "zip(has, should, strict=False)"
+    if has is not None and should is not None and all(starmap(eq, zip_longest(has, should))):
+        return True
     pairs = zip_longest(state.entries(owner, 0), replayed.entries(true_owner, 0))
     return all(has == should for has, should in pairs)
+
+
+def _count(state: State, owner: int | None) -> int:
+    return 0 if owner is None else state.owners[owner].count
 
 
 def _ids(state: State, owner: int | None) -> Iterator[str]:

@@ -6,7 +6,7 @@ with the locations. Each kind of operation is formed and applied here, side by s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tandemmq.store.operations import (
@@ -22,11 +22,14 @@ from tandemmq.store.operations import (
     RemoveMessage,
     RemoveOwner,
 )
+from tandemmq.store.records.altered import with_own_id
 from tandemmq.store.records.commands import AddMessage as AddCommand
 from tandemmq.store.records.commands import RemoveMessage as RemoveCommand
-from tandemmq.store.records.commands import Subscription, decode
+from tandemmq.store.records.commands import Subscription, decode, encode
 from tandemmq.store.records.hints import user_in
 from tandemmq.store.records.message import Destination
+from tandemmq.store.records.message_ids import is_made_by_broker
+from tandemmq.store.records.stored import encode_stored
 from tandemmq.store.state.copies import Copies
 from tandemmq.store.state.open_transactions import operation_of
 from tandemmq.store.state.state import State
@@ -94,11 +97,13 @@ class Batch:
     """One write in the making. The storage thread owns it, as it owns ``state``.
 
     ``must_sync``: whatever the strategy, as in KahaDB (kahadb.md 1.7): what several stores decide together, and what
-    is deleted, is durable when it is reported.
+    is deleted, is durable when it is reported. ``own_ids``: ids that the broker makes, for messages that would meet
+    another one of their id.
     """
 
     __slots__ = (
         "_ended",
+        "_own_ids",
         "_pages",
         "_prepared",
         "_state",
@@ -109,9 +114,10 @@ class Batch:
         "payloads",
     )
 
-    def __init__(self, state: State, pages: Pages) -> None:
+    def __init__(self, state: State, pages: Pages, own_ids: Iterator[str]) -> None:
         self._state = state
         self._pages = pages
+        self._own_ids = own_ids
         self._prepared: set[str] = set()
         self._ended: set[str] = set()
         self.operations: list[Operation | NewQueue] = []
@@ -129,6 +135,8 @@ class Batch:
         """Whether ``operation`` can be formed only when this batch was applied: it asks what the batch changes."""
         if isinstance(operation, EndTransaction):
             return operation.transaction.key in self._prepared
+        if isinstance(operation, RemoveOwner):
+            return bool(self._prepared)  # prove: named-before-its-queue-ends "bool(self._prepared)" -> "False"
         # Which ids are known, and which transactions are open, only the applied outcome tells.
         # prove: outcome-before-what-asks "bool(self._ended) or "
         return bool(self._ended) or isinstance(operation, Page | CountDeliveries)
@@ -176,18 +184,48 @@ class Batch:
     def _payloads_together(self, parts: Sequence[Part]) -> list[bytes]:
         more: list[bytes] = []
         copies = Copies(self._came_before, self._is_held)
+        # What they remove, and what the broker adds, by owner and id.
+        named = {(part.owner, part.message_id) for part in parts if isinstance(part, RemoveMessage)}
         for part in parts:
-            if isinstance(part, AddMessage):
-                if copies.is_duplicate(part):
-                    self.duplicates += 1
-                    continue
+            if not isinstance(part, AddMessage):
+                more.append(part.payload)
+            elif copies.is_duplicate(part):
+                self.duplicates += 1
+            elif part.is_audited or self._keeps_its_id(part, named):
                 if part.is_audited:
                     self._know(part)  # prove: id-of-a-part-is-known
                 more.append(part.payload)
                 more += part.unmatched_acks
             else:
-                more.append(part.payload)
+                more += self._with_own_id(part)
         return more
+
+    def _keeps_its_id(self, add: AddMessage, named: set[tuple[int, str]]) -> bool:
+        """Whether what the broker adds (a message that moves, a dead letter) meets no message of its id: one that is
+        there, or in the same operation. A replay would take the Add for that message's, and leave it out. Broker-made
+        ids are of one message, or of its copies, which leave their queues under ids of their own."""
+        message_id = add.message.message_id
+        for owner in add.owners:
+            if (owner, message_id) in named:  # prove: moved-onto-itself-has-its-own-id
+                return False
+            named.add((owner, message_id))
+        if not is_made_by_broker(message_id):
+            if self._is_held(add):  # prove: what-meets-another-has-its-own-id
+                return False
+            self._know(add)  # prove: moved-id-is-known
+        return True
+
+    def _with_own_id(self, add: AddMessage) -> list[bytes]:
+        """The records of ``add``, whose message has another id from now on."""
+        command = decode(add.payload)
+        assert isinstance(command, AddCommand), "it adds a message"
+        add.message = with_own_id(add.message, next(self._own_ids))
+        payloads = [encode_stored(add.message, command.transaction)]
+        for ack in add.unmatched_acks:
+            removal = decode(ack)
+            assert isinstance(removal, RemoveCommand), "a subscription passes it over"
+            payloads.append(encode(removal._replace(message_id=add.message.message_id)))
+        return payloads
 
     def _is_duplicate(self, add: AddMessage) -> bool:
         add.is_duplicate = self._came_before(add)
@@ -196,7 +234,8 @@ class Batch:
         else:
             self._know(add)
             if add.producer is not None:
-                add.is_newest = self._state.is_newest(add.owners[0], add.message.message_id)
+                message_id = add.message.message_id
+                add.is_newest = all(self._state.is_newest(owner, message_id) for owner in self._holders(add))
         return add.is_duplicate
 
     def _came_before(self, add: AddMessage) -> bool:
@@ -205,7 +244,21 @@ class Batch:
         return (state.audit is not None and state.audit.is_duplicate(message_id)) or self._is_held(add)
 
     def _is_held(self, add: AddMessage) -> bool:
-        return self._state.has_id(add.owners[0], add.message.message_id)
+        """Whether its id is that of a message that is there, or that a prepared transaction adds or removes."""
+        destination, message_id = add.message.destination, add.message.message_id
+        # prove: prepared-id-is-known "(destination, message_id) in self._state.open.named" -> "False"
+        if (destination, message_id) in self._state.open.named:
+            return True
+        return any(self._state.has_id(owner, message_id) for owner in self._holders(add))
+
+    def _holders(self, add: AddMessage) -> Sequence[int]:
+        """Whose messages its record may meet: a replay offers a topic's to all durable subscriptions."""
+        if not add.message.destination.is_topic:
+            return add.owners
+        # Those that this batch makes are not among the holders yet.
+        holders = self._state.holders(add.message.destination)
+        # prove: all-holders-are-asked "*holders" -> "*()"
+        return holders if holders == add.owners else (*add.owners, *holders)
 
     def _know(self, add: AddMessage) -> None:
         for owner in add.owners:
@@ -290,7 +343,7 @@ class Batch:
                     continue
                 part.location = locations[at]
                 part.order_key = part.location << 32 if commit is None else commit << 32 | place
-                part.size = len(part.payload) + RECORD_HEADER_BYTES
+                part.size = len(self.payloads[at]) + RECORD_HEADER_BYTES
                 message = part.message
                 for owner in part.owners:
                     state.add(
@@ -320,14 +373,12 @@ class Batch:
                 if part.is_duplicate:
                     continue
                 part.location = locations[at]
-                part.size = len(part.payload) + RECORD_HEADER_BYTES
-                for payload in (part.payload, *part.unmatched_acks):
-                    self._enlist(key, locations[at], payload)
-                    places.append(None)
-                    at += 1
+                part.size = len(self.payloads[at]) + RECORD_HEADER_BYTES
+                places += [None] * _records(part)
             else:
-                self._enlist(key, locations[at], part.payload)
                 places.append((part.owner, part.order_key))
+            for _ in range(_records(part)):
+                self._enlist(key, locations[at], self.payloads[at])
                 at += 1
         state.prepare(key, locations[at], places)
         return at + 1 - start

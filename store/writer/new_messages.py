@@ -1,11 +1,12 @@
 """Messages with ids of their clients that cannot have come before: known on the event loop, without a look-up. Pure.
 
 A client numbers the messages of a producer upwards. A number above all that are known of its producer is new. Two know
-of a producer: the storage thread has the audit, the tails and the index; the loop has what it handed over, some of it
-on its way. So the first message of a producer for an owner goes through the inbox, and asks the storage thread whether
-anything above it is known (``AddMessage.is_newest``). If not, ``highest`` bounds all there is from then on: what was
-known before is not above that message, and whatever is handed over behind it is noted here first, whoever sends it and
-whichever way it goes. A number above ``highest`` is new; every other one is looked up, and what has no number.
+of a producer: the storage thread has the audit, the tails, the index and what is prepared; the loop has what it handed
+over, some of it on its way. So the first message of a producer for an owner goes through the inbox, and asks the
+storage thread whether anything above it is known (``AddMessage.is_newest``). If not, ``highest`` bounds all there is
+from then on: what was known before is not above that message, and whatever is handed over behind it is noted here
+first, whoever sends it and whichever way it goes. A number above ``highest`` is new; every other one is looked up, and
+what has no number.
 docs/decisions/0029.
 """
 
@@ -13,9 +14,7 @@ docs/decisions/0029.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from tandemmq.store.operations import AddMessage, Atomic, EndTransaction, KnownProducer, Operation, PrepareTransaction
+from tandemmq.store.operations import AddMessage, Atomic, KnownProducer, Operation, PrepareTransaction
 from tandemmq.store.records.message_ids import numbered
 from tandemmq.store.writer.batch import NewQueue
 
@@ -24,15 +23,13 @@ KNOWN_MAX = 10_000
 
 
 class NewMessages:
-    """Is told of all that is handed over, in its order: by ``is_new`` or by ``note``. ``in_doubt``: the transactions
-    that were prepared before; what they add is known to nobody until they end."""
+    """Is told of all that is handed over, in its order: by ``is_new`` or by ``note``."""
 
-    __slots__ = ("_count", "_in_doubt", "_producers")
+    __slots__ = ("_count", "_producers")
 
-    def __init__(self, in_doubt: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self._producers: dict[str, KnownProducer] = {}
         self._count = 0
-        self._in_doubt = set(in_doubt)
 
     def is_new(self, add: AddMessage) -> bool:
         """Whether ``add``, which is audited, cannot have come before. If not, it may be asking, and ``answered`` is to
@@ -57,14 +54,11 @@ class NewMessages:
         return producer
 
     def _have_room(self) -> None:
+        """Who asks while all are forgotten has a producer that nobody asks about any more."""
         if self._count >= KNOWN_MAX:
-            self._forget()
+            self._producers = {}
+            self._count = 0
         self._count += 1
-
-    def _forget(self) -> None:
-        """Who asks meanwhile has a producer that nobody asks about any more."""
-        self._producers = {}
-        self._count = 0
 
     def note(self, operation: Operation | NewQueue) -> None:
         """Another operation, or one that goes through the inbox in any case."""
@@ -73,8 +67,6 @@ class NewMessages:
             for part in operation.operations:  # type: ignore[union-attr]
                 if type(part) is AddMessage:
                     self._note_add(part)
-        elif kind is EndTransaction and operation.transaction.key in self._in_doubt:  # type: ignore[union-attr]
-            self._forget()  # prove: what-was-in-doubt-is-asked-for
 
     def _note_add(self, add: AddMessage) -> None:
         name, sequence = numbered(add.message.message_id)

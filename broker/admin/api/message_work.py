@@ -31,19 +31,14 @@ from tandemmq.broker.core.commands import (
     Send,
     refusal,
 )
-from tandemmq.broker.core.dead_letters import (
-    CAUSE_PROPERTY,
-    DELIVERY_MODE_PROPERTY,
-    EXPIRATION_PROPERTY,
-    MESSAGE_ID_PROPERTY,
-)
+from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY, DELIVERY_MODE_PROPERTY, EXPIRATION_PROPERTY
 from tandemmq.broker.core.selector import Selector, compile_selector
 from tandemmq.broker.core.slices import WEIGHED_BYTES, Pace, Work
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import BATCH_MAX
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.store.operations import AddMessage
-from tandemmq.store.records.altered import altered
+from tandemmq.store.records.altered import altered, with_own_id
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.state.state import State
@@ -244,12 +239,8 @@ class MessageWork:
         return self._copied(target, message)
 
     def _copied(self, target: Destination, message: Message) -> Message:
-        return altered(
-            message,
-            destination=target,
-            message_id=f"{broker_producer(f'ID:operator-{self._store.epoch}')}:{next(_numbers)}",
-            properties_added={MESSAGE_ID_PROPERTY: message.message_id},
-        )
+        message_id = f"{broker_producer(f'ID:operator-{self._store.epoch}')}:{next(_numbers)}"
+        return with_own_id(message, message_id, destination=target)
 
     # ---- dead letters
 
@@ -314,7 +305,7 @@ class MessageWork:
     async def _outcome(self, moved: Sequence[Move], died: Counter[str], task: Task, wait_seconds: float) -> str | None:
         """What became of the messages of a trial, within ``wait_seconds``."""
         added = [add for move in moved for add in move.added]
-        ids = {move.message.message_id for move in moved}
+        ids = {each.message.message_id for move in moved for each in (move.added or (move,))}
         end = asyncio.get_running_loop().time() + wait_seconds
         while not task.is_to_stop:
             again = sum(died[id] > 0 for id in ids)

@@ -1,7 +1,7 @@
 """Messages with ids of their clients that go through the queue: they have the outcome that a look-up would give."""
 
-# proves: new-messages, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-tails
-# proves: submitted-is-known
+# proves: new-messages, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-prepared
+# proves: newest-of-the-tails, submitted-is-known
 # proves: nothing-above-the-newest, outcome-before-what-asks, unmatched-acks-take-the-inbox
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class TestWhatTheLoopKnows:
     """Owner 1, unless said otherwise."""
 
     @staticmethod
-    def known(highest: int = 5, *, in_doubt: Sequence[str] = (), owners: Sequence[int] = (1,)) -> NewMessages:
+    def known(highest: int = 5, *, owners: Sequence[int] = (1,)) -> NewMessages:
         """Producer p is known up to ``highest``."""
-        news = NewMessages(in_doubt)
+        news = NewMessages()
         for owner in owners:
             asked = message_of(owner, highest - len(owners) + owner)
             assert not news.is_new(asked)
@@ -116,20 +116,6 @@ class TestWhatTheLoopKnows:
         parts = [message_of(1, number) for number in (9, 7)]
         news.note(PrepareTransaction(XID, parts, b"") if is_prepared else Atomic(parts))
         assert [news.is_new(message_of(1, number)) for number in (7, 9, 10)] == [False, False, True]
-
-    def test_when_what_was_in_doubt_ends_everything_is_asked_for_again(self) -> None:
-        news = self.known(in_doubt=[XID.key])
-        news.note(EndTransaction(XaTransactionId(1, b"another", b"branch"), True, b""))
-        assert news.is_new(message_of(1, 6))
-        before = message_of(2, 7)
-        assert not news.is_new(before)
-        news.note(EndTransaction(XID, True, b""))
-        asking = message_of(1, 8)
-        assert not news.is_new(asking)
-        assert asking.producer is not None
-        before.is_newest = True
-        news.answered(before)  # it was asked before
-        assert not news.is_new(message_of(2, 9))
 
     @pytest.mark.parametrize(
         "id", ["ID:p:1:1:07", "ID:p:1:1:", "ID:p:1:1:+7", "ID:p:1:1:\u0667", "7", f"ID:p:1:1:{SEQUENCE_MAX + 1}"]
@@ -306,16 +292,32 @@ class TestAStore:
                 "passes": 0,
             }
 
-    def test_what_was_in_doubt_is_known_when_it_was_committed(self, directory: str) -> None:
-        term = Term(directory)
+    @pytest.mark.parametrize("is_of_this_term", [False, True])
+    def test_what_is_prepared_is_known_before_it_is_committed(self, directory: str, is_of_this_term: bool) -> None:
+        """The audit has forgotten the producer, or never knew it."""
+        term = QueuedTerm.opened(directory, max_failover_producers_to_track=1)
         prepared = message_of(term.store.queue(Q), 9, transaction=XID)
         append(term, PrepareTransaction(XID, [prepared], encode_prepare(XID)))
+        send(term, 1, "other")
+        if not is_of_this_term:
+            term.crash()
+            term = QueuedTerm.opened(directory, max_failover_producers_to_track=1)
+        for done in term.store.checkpoint():
+            done.result()
+        assert not term.store.ask(lambda state: state.is_newest(term.store.queue(Q), "ID:p:1:1:4")).result()
+        send(term, 4)
+        assert not is_queued(term, 5)
+        assert is_duplicate(term, 9)
+        append(term, EndTransaction(XID, True, encode_commit(XID)))
+        assert is_duplicate(term, 9)
         term.crash()
-        with QueuedTerm.opened(directory) as again:
-            send(again, 4)
-            assert is_queued(again, 5)
-            append(again, EndTransaction(XID, True, encode_commit(XID)))
-            assert is_duplicate(again, 9)
+
+    def test_what_was_prepared_and_rolled_back_may_come_again(self, directory: str) -> None:
+        with QueuedTerm.opened(directory) as term:
+            prepared = message_of(term.store.queue(Q), 9, transaction=XID)
+            append(term, PrepareTransaction(XID, [prepared], encode_prepare(XID)))
+            append(term, EndTransaction(XID, False, encode_rollback(XID)))
+            assert not is_duplicate(term, 9)
 
 
 def test_a_copy_whose_queue_has_it_still_is_a_duplicate_where_the_audit_forgot_it(directory: str) -> None:

@@ -1,6 +1,6 @@
 """What operators do to messages, by the API, with a real broker, its store and STOMP clients."""
 
-# proves: copies-that-move-have-ids-of-their-own
+# proves: copies-that-move-have-ids-of-their-own, kept-copies-say-that-they-are
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import asyncio
 import json
 import threading
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from tandemmq.broker.admin.api.shown_messages import LISTED_BYTES_MAX
 from tandemmq.broker.admin.encoding import BYTES_MAX
+from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.stomp_wire import Wire
 from tests.unit.broker.admin.api.conftest import Clients, Operator
@@ -103,22 +105,63 @@ def test_copies_have_ids_of_their_own(operator: Operator, clients: Clients, name
     assert rows[2]["properties"]["originalMessageId"] == rows[0]["id"]
 
 
-def test_two_copies_of_one_message_meet_and_both_survive_a_crash(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A composite's parts have one id; the store knows a queue's message by its id."""
-    broker = BrokerProcess(tmp_path_factory.mktemp("meet") / "data", "a").start()
+MEETING = """\
+[store]
+max_failover_producers_to_track = 1
+[[virtual_destinations]]
+composite_queue = "in"
+forward_to = [{queue = "out"}]
+forward_only = false
+"""
+
+
+def test_messages_of_one_id_that_meet_survive_a_crash(tmp_path: Path) -> None:
+    """A replay knows a message of a queue by its id. So these have ids of their own where they meet: copies of one
+    message, one that a client sends again when nothing knows it any more, and one that moves to its own queue."""
+    (tmp_path / "tandemmq.toml").write_text(MEETING)
+    broker = BrokerProcess(tmp_path / "data", "a", "--config", str(tmp_path / "tandemmq.toml")).start()
     try:
         broker.wait_role("master")
         operator, clients = Operator(broker), Clients(broker)
-        clients.send("a,b", "x")
-        task = operator.change("POST", of("b", "move"), {"to": "a", "all": True})
-        assert task["counts"] == {"moved": 1}
+
+        def move(name: str, to: str, verb: str = "move") -> None:
+            operator.change("POST", of(name, verb), {"to": to, "all": True} if verb == "move" else {"all": True})
+
+        clients.send("a,b", "copy")
+        clients.send("b", "numbered", **{"tandemmq-send-id": "p:1"})
+        move("b", "a")
+        clients.send("other", "x", **{"tandemmq-send-id": "other:1"})
+        clients.send("b", "numbered again", **{"tandemmq-send-id": "p:1"})
+        move("b", "a")
+        clients.send("c", "to itself")
+        move("c", "c,d")
+        clients.send("in", "kept")
+        move("in", "out")
+        clients.send("e,f", "retried")
+        clients.answer("e", 1, "NACK")
+        wait_until(lambda: operator.bodies("ActiveMQ.DLQ.Queue.e"), "it is a dead letter")
+        move("ActiveMQ.DLQ.Queue.e", "", "retry")
+        move("e", "f")
+        wanted = {
+            "a": ["copy", "copy", "numbered", "numbered again"],
+            "b": [],
+            "c": ["to itself"],
+            "d": ["to itself"],
+            "in": [],
+            "out": ["kept", "kept"],
+            "e": [],
+            "f": ["retried", "retried"],
+        }
         broker.kill()
         broker.start()
         broker.wait_role("master")
-        assert operator.queue("a")["messages"] == 2
-        assert clients.answer("a", 2) == ["x", "x"]
+        assert {name: operator.bodies(name) for name in wanted} == wanted
+        rows = {name: operator.get(f"destinations/queue/{name}/messages")["items"] for name in wanted}
+        assert all(len({row["id"] for row in found}) == len(found) for found in rows.values())
+        assert rows["a"][3]["properties"] == {"originalMessageId": rows["a"][2]["id"]}
     finally:
         broker.stop()
+    assert not check(str(broker.data)).problems
 
 
 def test_what_consumers_hold_is_left_to_them(operator: Operator, clients: Clients, name: str) -> None:

@@ -1,0 +1,207 @@
+"""Two messages of one id that would meet in a queue or subscription: a replay of the journal takes the second for a
+duplicate, so a running store never has both under that id. Each test ends with the checker."""
+
+# proves: all-holders-are-asked, ended-is-not-prepared, moved-id-is-known, moved-onto-itself-has-its-own-id
+# proves: named-before-its-queue-ends, prepared-id-is-known, what-meets-another-has-its-own-id
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tandemmq.store.operations import (
+    AddMessage,
+    AddSubscription,
+    Atomic,
+    EndTransaction,
+    Operation,
+    PrepareTransaction,
+    RemoveMessage,
+    RemoveOwner,
+)
+from tandemmq.store.records.commands import (
+    encode_commit,
+    encode_prepare,
+    encode_remove,
+    encode_remove_destination,
+    encode_rollback,
+    encode_subscription,
+)
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.stored import encode_stored
+from tandemmq.store.records.transactions import TransactionId, XaTransactionId
+from tests.support.store.several_harness import A2, A, B, SeveralTerm
+from tests.support.store.store_harness import SMALL, Term
+
+pytestmark = pytest.mark.promise("moved-once")
+
+# The audit has forgotten all producers.
+SETTINGS = replace(SMALL, failover_producers_audit_depth=0)
+CLIENTS, BROKERS = "ID:c:1:1:1", "ID:c:-1:1:1"
+TOPIC = Destination(DestinationKind.TOPIC, "T")
+XID = XaTransactionId(5, b"global", b"branch")
+
+
+@pytest.fixture
+def term(directory: str) -> Iterator[Term]:
+    with Term(directory, settings=SETTINGS) as term:
+        yield term
+
+
+def adding(
+    term: Term,
+    destination: Destination,
+    body: str,
+    id: str = CLIENTS,
+    transaction: TransactionId | None = None,
+    *,
+    is_audited: bool = True,
+) -> AddMessage:
+    """What a client sends, or (not audited) the broker moves."""
+    message = Message(destination, id, body.encode(), BodyKind.BYTES, persistent=True, timestamp=1)
+    payload = encode_stored(message, transaction)
+    return AddMessage(message, (term.store.queue(destination),), payload, is_audited=is_audited)
+
+
+def removing(added: AddMessage, owner: int | None = None, key: str | None = None) -> RemoveMessage:
+    message = added.message
+    payload = encode_remove(message.destination, message.message_id, None, key)
+    place = added.owners[0] if owner is None else owner
+    return RemoveMessage(place, added.order_key, added.location, message.message_id, payload, size=added.size)
+
+
+def held_after_a_replay(term: Term, directory: str, *destinations: Destination) -> list[list[bytes]]:
+    """By the journal alone."""
+    term.crash()
+    shutil.rmtree(f"{directory}/index")
+    with Term(directory, settings=SETTINGS) as again:
+        return [again.bodies(each) for each in destinations]
+
+
+def test_what_moves_to_where_its_id_is_has_an_id_of_its_own(term: Term, directory: str) -> None:
+    term.do(adding(term, A, "was there"))
+    from_b = term.do(adding(term, B, "moved"))
+    moved = adding(term, A, "moved", is_audited=False)
+    term.do(Atomic([moved, removing(from_b)]))
+    assert moved.message.message_id != CLIENTS
+    assert moved.message.properties == {"originalMessageId": CLIENTS}
+    assert held_after_a_replay(term, directory, A, B) == [[b"was there", b"moved"], []]
+
+
+def test_what_moved_is_known_by_its_id(term: Term, directory: str) -> None:
+    """Before a checkpoint has it."""
+    from_b = term.do(adding(term, B, "moved"))
+    moved = adding(term, A, "moved", is_audited=False)
+    term.do(Atomic([moved, removing(from_b)]))
+    assert moved.message.message_id == CLIENTS
+    assert term.do(adding(term, A, "sent again")).is_duplicate
+    assert held_after_a_replay(term, directory, A, B) == [[b"moved"], []]
+
+
+@pytest.mark.parametrize("id", [CLIENTS, BROKERS])
+def test_a_message_that_moves_to_its_own_queue_is_not_lost(term: Term, directory: str, id: str) -> None:
+    first = term.do(adding(term, A, "x", id, is_audited=id is CLIENTS))
+    copies = [adding(term, each, "x", id, is_audited=False) for each in (A, B, B)]
+    term.do(Atomic([*copies, removing(first)]))
+    assert [each.message.message_id == id for each in copies] == [False, True, False]
+    assert held_after_a_replay(term, directory, A, B) == [[b"x"], [b"x"] * 2]
+
+
+def test_a_dead_letter_in_a_topic_keeps_who_is_to_have_it(term: Term) -> None:
+    owners = {name: term.store.subscription("c", name, TOPIC) for name in ("takes", "passes")}
+    for name, owner in owners.items():
+        term.do(AddSubscription(owner, encode_subscription(TOPIC, "c", name)))
+    both = adding(term, TOPIC, "letter")
+    both.owners = tuple(owners.values())
+    term.do(both)
+    again = adding(term, TOPIC, "letter", is_audited=False)
+    again.owners = (owners["takes"],)
+    again.unmatched_acks = (encode_remove(TOPIC, CLIENTS, None, "c:passes", b""),)
+    term.do(Atomic([again]))
+    assert [len(term.page(owner).messages) for owner in owners.values()] == [2, 1]
+
+
+@pytest.mark.parametrize("who_has_it", ["who takes it", "who passes it over"])
+def test_what_one_subscription_of_a_topic_has_did_not_come_for_another_either(term: Term, who_has_it: str) -> None:
+    owners = {name: term.store.subscription("c", name, TOPIC) for name in ("first", "second")}
+    for name, owner in owners.items():
+        term.do(AddSubscription(owner, encode_subscription(TOPIC, "c", name)))
+    sent = adding(term, TOPIC, "x")
+    sent.owners = tuple(owners.values())
+    term.do(sent)
+    term.do(removing(sent, owners["first"], "c:first"))
+    again = adding(term, TOPIC, "x")
+    again.owners = sent.owners
+    if who_has_it == "who passes it over":
+        again.owners = (owners["first"],)
+        again.unmatched_acks = (encode_remove(TOPIC, CLIENTS, None, "c:second", b""),)
+    assert term.do(again).is_duplicate
+    assert [len(term.page(owner).messages) for owner in owners.values()] == [0, 1]
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_what_is_prepared_is_known_until_its_outcome(term: Term, directory: str, is_commit: bool) -> None:
+    """Also when a checkpoint came between, and to the next master."""
+    prepared = adding(term, A, "prepared", transaction=XID)
+    term.do(PrepareTransaction(XID, [prepared], encode_prepare(XID)))
+    for done in (*term.store.checkpoint(), *term.store.checkpoint()):
+        term.wait(done.done)
+    assert term.do(adding(term, A, "sent again")).is_duplicate
+    term.crash()
+    with Term(directory, settings=SETTINGS) as again:
+        assert again.do(adding(again, A, "sent again")).is_duplicate
+        payload = (encode_commit if is_commit else encode_rollback)(XID)
+        again.do(EndTransaction(XID, is_commit, payload))
+        assert again.do(adding(again, A, "sent again")).is_duplicate is is_commit
+        assert again.bodies(A) == [b"prepared" if is_commit else b"sent again"]
+
+
+@pytest.mark.parametrize("is_one_turn", [False, True])
+def test_what_a_prepared_transaction_removes_does_not_come_again_when_its_queue_ended(
+    term: Term, directory: str, is_one_turn: bool
+) -> None:
+    """Its outcome would remove it: by the journal a Remove names a message by its queue and id."""
+    removal = removing(term.do(adding(term, A, "ended with its queue")))
+    removal.payload = encode_remove(A, CLIENTS, XID)
+    operations: list[Operation] = [
+        PrepareTransaction(XID, [removal], encode_prepare(XID)),
+        RemoveOwner(term.store.queue(A), encode_remove_destination(A)),
+    ]
+    for operation in operations:
+        term.do(operation) if not is_one_turn else term.store.append(operation)
+    again = adding(term, A, "sent again")
+    term.do(again)
+    moved = adding(term, A, "moved", is_audited=False)
+    term.do(Atomic([moved]))
+    assert again.is_duplicate
+    assert moved.message.message_id != CLIENTS
+    term.do(EndTransaction(XID, True, encode_commit(XID)))
+    assert not term.do(adding(term, A, "sent afterwards")).is_duplicate
+    assert held_after_a_replay(term, directory, A) == [[b"moved", b"sent afterwards"]]
+
+
+def test_copies_in_one_of_several_stores_come_back_with_places_of_their_own(unchecked: str) -> None:
+    """They have one id."""
+    with SeveralTerm(unchecked, settings=SETTINGS) as term:
+        copies = [adding(term, each, "x") for each in (A, A2, B)]
+        term.do(Atomic(copies))
+        for queue in (A, A2, B):
+            [paged] = term.page(term.store.queue(queue)).messages
+            assert [each.order_key for each in copies if each.message.destination == queue] == [paged.order_key]
+        term.take(copies[:1], copies[0].owners[0])
+        assert [term.bodies(each) for each in (A, A2, B)] == [[], [b"x"], [b"x"]]
+
+
+def test_what_moves_into_another_store_where_its_id_is_has_an_id_of_its_own(unchecked: str) -> None:
+    with SeveralTerm(unchecked, settings=SETTINGS) as term:
+        term.do(adding(term, A, "was there"))
+        from_b = term.do(adding(term, B, "moved"))
+        moved = adding(term, A, "moved", is_audited=False)
+        term.do(Atomic([moved, removing(from_b)]))
+        assert moved.message.message_id != CLIENTS
+        assert moved.order_key == term.page(term.store.queue(A)).messages[1].order_key
+    with SeveralTerm(unchecked, settings=SETTINGS) as again:
+        assert [again.bodies(each) for each in (A, B)] == [[b"was there", b"moved"], []]
