@@ -202,7 +202,7 @@ class Message:
     @property
     def may_have_properties(self) -> bool:
         """Whether it is worth while to ask for ``properties``: asked without decoding anything, and no false No."""
-        return self.properties is not None
+        return self._properties is not None
 
     def __repr__(self) -> str:
         return f"<Message {self.message_id} for {self.destination}, {self.size} bytes>"
