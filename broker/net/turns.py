@@ -62,7 +62,10 @@ class Turns:
         if not self._ends:
             self._ends = now + TURN_SECONDS
             self._call()
-        return min(now + SLICE_SECONDS, self._ends) if now < self._ends else 0.0
+        ends = now + SLICE_SECONDS
+        if ends <= self._ends:
+            return ends
+        return self._ends if now < self._ends else 0.0
 
     def wait(self, connection: Waiting, *, has_spent: bool) -> None:
         """``connection`` gets ``go_on`` in a later turn; it does not wait already. ``has_spent``: it had its slice."""
