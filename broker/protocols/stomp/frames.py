@@ -11,10 +11,14 @@ of the states a connection may be in.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
+from operator import methodcaller
 from typing import NamedTuple, cast
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.protocols.stomp.destinations import write_destination
+from tandemmq.store.records.message import Destination
+from tandemmq.store.records.remembered import remember
 
 try:
     from tandemmq.broker.protocols.stomp import native
@@ -44,7 +48,7 @@ class Dialect:
     ``trims``: blanks around a value do not count (ActiveMQ in 1.0).
     """
 
-    __slots__ = ("_escapes", "_unescapes", "drops_cr", "trims", "version")
+    __slots__ = ("_destinations", "_escapes", "_unescapes", "drops_cr", "trims", "version")
 
     def __init__(self, version: str, escapes: dict[str, str], *, drops_cr: bool, trims: bool) -> None:
         self.version = version
@@ -53,6 +57,7 @@ class Dialect:
         # Backslash first, for it is in what the others become. A chain of replacements: a third of translate's time.
         self._escapes = tuple((escapes | {"\0": " "} | ({} if "\n" in escapes else {"\n": " ", "\r": " "})).items())
         self._unescapes = {escape: character for character, escape in escapes.items()}
+        self._destinations: dict[Destination, str] = {}
 
     @property
     def has_escapes(self) -> bool:
@@ -73,6 +78,14 @@ class Dialect:
             text = text.replace(character, escape)
         return text
 
+    def destination(self, value: Destination) -> str:
+        """``write_destination``, escaped; kept for the next time."""
+        text = self._destinations.get(value)
+        if text is None:
+            text = self.escape(write_destination(value))
+            remember(self._destinations, value, text, len(text))
+        return text
+
     def unescape(self, text: str) -> str:
         """STOMP 1.1 and 1.2, Value Encoding: undefined escape sequences are a fatal protocol error."""
         if "\\" not in text:
@@ -88,6 +101,7 @@ class Dialect:
 
 
 _LINE_ENDS = re.compile(rb"[\r\n]*")
+_NAME_AND_VALUE: Callable[[str], list[str]] = methodcaller("split", ":", 1)
 _ESCAPE = re.compile(r"\\.?", re.DOTALL)
 
 V10 = Dialect("1.0", {}, drops_cr=True, trims=True)
@@ -255,13 +269,13 @@ class FrameParser:
             self._check_count(len(lines))
         try:
             # STOMP 1.2, Repeated Header Entries: the first one counts; so they are entered backwards.
-            headers = {name: value for name, value in [line.split(":", 1) for line in lines[:0:-1]]}  # noqa: C416
+            headers = dict(map(_NAME_AND_VALUE, lines[:0:-1]))
         except ValueError:
             raise self._no_colon(lines) from None
         if "\\" in text and dialect.has_escapes:
             unescape = dialect.unescape
             # Backwards again, for two names may be the same once they are unescaped.
-            headers = {unescape(name): unescape(value) for name, value in [line.split(":", 1) for line in lines[:0:-1]]}
+            headers = {unescape(name): unescape(value) for name, value in map(_NAME_AND_VALUE, lines[:0:-1])}
         if dialect.trims:
             headers = {name: value.strip() for name, value in headers.items()}
         return command, headers, body_start
