@@ -383,7 +383,7 @@ class Connection:
         holder = self.holder
         is_beyond_share = holder.busy > SHARE and turns.waiting > 0 and holder.is_beyond_share(until or turns.clock())
         if until and not is_beyond_share:
-            self._understand(data, until)
+            self._understand(data, turns.now, until)
         else:
             self._keep(data)
             self._settle(has_spent=is_beyond_share)
@@ -414,13 +414,14 @@ class Connection:
             return
         self._turn_number, self._turn_bytes = self._turns.number, 0
         try:
-            self._understand(b"", until)
+            self._understand(b"", self._turns.clock(), until)
         except Exception:
             log.exception("%s: hung up, for what it sent %s", self, ERROR_OF_BROKER)
             self.abort()
 
-    def _understand(self, data: bytes, until: float) -> None:
-        """Carry out what ``data`` asks for, and what waited before it; until the clock shows ``until``, then wait."""
+    def _understand(self, data: bytes, began: float, until: float) -> None:
+        """Carry out what ``data`` asks for, and what waited before it; until the clock shows ``until``, then wait.
+        It shows ``began`` now."""
         self._is_woken = False
         self._is_understanding = True
         engine = self._engine
@@ -428,7 +429,6 @@ class Connection:
         session = self.session
         rest = self._rest
         clock = self._turns.clock
-        began = clock()
         apart = CLOCK.apart
         store = engine.store
         handed_over = store.handed_over
@@ -461,7 +461,7 @@ class Connection:
             self._start_heart_beats()
         if self._is_paused and self.holder.is_held_back:
             self._reasons_not_to_read |= _UNREAD
-        # It gave the store so many operations; beyond its share it waits for the store's next report, which these bring.
+        # Of the store's work it has its share; beyond that it waits for the next report, which what it gave brings.
         reports = engine.reports
         if self._share_report != reports:
             self._share_report = reports

@@ -49,6 +49,7 @@ class Turns:
     _spent: deque[Waiting] = field(default_factory=deque, init=False)
     _told: float = field(default=-TELL_SECONDS, init=False)
     number: int = field(default=0, init=False)  # of this turn
+    now: float = field(default=0.0, init=False)  # what the clock showed at the last ``begin``
     overlong: int = field(default=0, init=False)  # how many steps took longer than OVERLONG_SECONDS
 
     @property
@@ -58,7 +59,7 @@ class Turns:
 
     def begin(self) -> float:
         """Until when the caller may go on in this turn, by the clock; 0: its time is used up."""
-        now = self.clock()
+        self.now = now = self.clock()
         if not self._ends:
             self._ends = now + TURN_SECONDS
             self._call()

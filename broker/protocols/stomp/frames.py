@@ -11,8 +11,7 @@ of the states a connection may be in.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence, Sized
-from operator import methodcaller
+from collections.abc import Sequence, Sized
 from typing import NamedTuple, cast
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind
@@ -101,7 +100,6 @@ class Dialect:
 
 
 _LINE_ENDS = re.compile(rb"[\r\n]*")
-_NAME_AND_VALUE: Callable[[str], list[str]] = methodcaller("split", ":", 1)
 _ESCAPE = re.compile(r"\\.?", re.DOTALL)
 
 V10 = Dialect("1.0", {}, drops_cr=True, trims=True)
@@ -269,13 +267,13 @@ class FrameParser:
             self._check_count(len(lines))
         try:
             # STOMP 1.2, Repeated Header Entries: the first one counts; so they are entered backwards.
-            headers = dict(map(_NAME_AND_VALUE, lines[:0:-1]))
+            headers = dict([line.split(":", 1) for line in lines[:0:-1]])
         except ValueError:
             raise self._no_colon(lines) from None
         if "\\" in text and dialect.has_escapes:
             unescape = dialect.unescape
             # Backwards again, for two names may be the same once they are unescaped.
-            headers = {unescape(name): unescape(value) for name, value in map(_NAME_AND_VALUE, lines[:0:-1])}
+            headers = {unescape(name): unescape(value) for name, value in [line.split(":", 1) for line in lines[:0:-1]]}
         if dialect.trims:
             headers = {name: value.strip() for name, value in headers.items()}
         return command, headers, body_start
