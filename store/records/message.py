@@ -115,7 +115,7 @@ class Message:
         message_id: str,
         body: bytes = b"",
         body_kind: BodyKind = BodyKind.BYTES,
-        *,
+        # To be given by name. They are not keyword-only: Python would look up the default of each.
         persistent: bool = False,
         priority: int = 4,
         expiration: int = 0,

@@ -11,7 +11,7 @@ from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import encode_properties
-from tandemmq.store.records.protobuf import varint
+from tandemmq.store.records.protobuf import SHORT, varint
 from tandemmq.store.records.transactions import TransactionId
 
 try:
@@ -117,11 +117,12 @@ def _plain_add(
     marshalled = loose.blob(properties) if properties else loose.NULL
     size = _FIXED + 2 * len(producer) + len(destination) + len(content) + length + len(marshalled)
     frame_length = varint(size + 4)
-    key_length = varint(len(key))
+    key_size = len(key)
+    key_length = SHORT[key_size] if key_size < 128 else varint(key_size)
     return b"".join(
         (
             b"\1",
-            varint(len(field) + len(key_length) + len(key) + len(frame_length) + size + len(tail) + 6),
+            varint(len(field) + len(key_length) + key_size + len(frame_length) + size + len(tail) + 6),
             field,
             b"\x1a",
             key_length,
