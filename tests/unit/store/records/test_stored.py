@@ -84,4 +84,5 @@ def test_the_usual_message_is_made_in_one_piece() -> None:
     assert command.message == encode_message(message)
     assert stored._encode_plain(Message(QUEUES[0], IDS[0], b"text", type="t")) is None
     assert stored._encode_plain(Message(QUEUES[0], IDS[0], "ü".encode(), BodyKind.TEXT)) is None
-    assert stored._encode_plain(Message(QUEUES[0], IDS[0], b"text", raw=encode_message(message))) is None
+    framed = Message(QUEUES[0], IDS[0], b"text", raw=encode_message(message))
+    assert encode_stored(framed) == encode_add(framed, encode_message(message))
