@@ -1,4 +1,4 @@
-"""How much dearer than its baseline each case may be: bench/budget.toml."""
+"""How many instructions a message of each case may take: bench/budget.toml."""
 
 from __future__ import annotations
 
@@ -12,24 +12,38 @@ FILE = Path(__file__).with_name("budget.toml")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Accepted ratios of candidate to baseline."""
+    """``baselines``: by case, the commit whose plain Python it is compared with. ``shares``: by case and side, what the
+    side may take as a share of that. ``noise``: a part of the share, beyond it, that may be the measure's."""
 
-    default: float
-    cases: Mapping[str, float]
+    noise: float
+    baselines: Mapping[str, str]
+    shares: Mapping[str, Mapping[str, float]]
 
     @classmethod
     def read(cls, text: str, known: Container[str]) -> Budget:
-        """From TOML. ValueError when it is none, or names a case that is not known."""
+        """From TOML. ValueError when a case is not known, or has two baselines."""
         found = tomllib.loads(text)
-        cases = {name: float(ratio) for name, ratio in found.get("cases", {}).items()}
-        for name in cases:
-            if name not in known:
-                raise ValueError(f"the budget names the case {name!r}, which is not known")
-        return cls(float(found["default"]), cases)
+        noise = float(found.pop("noise"))
+        baselines: dict[str, str] = {}
+        shares: dict[str, Mapping[str, float]] = {}
+        for commit, cases in found.items():
+            for case, of_sides in cases.items():
+                if case not in known:
+                    raise ValueError(f"the budget names the case {case!r}, which is not known")
+                if case in baselines:
+                    raise ValueError(f"the budget names the case {case!r} twice")
+                baselines[case] = commit
+                shares[case] = {side: float(share) for side, share in of_sides.items()}
+        return cls(noise, baselines, shares)
 
-    def accepted(self, case: str) -> float:
-        return self.cases.get(case, self.default)
+    def accepted(self, case: str, side: str) -> float:
+        """The most that ``side`` may take, the noise included, as a share of the baseline. KeyError: it has none."""
+        return self.shares[case][side] * (1 + self.noise)
 
-    def beyond(self, ratios: Mapping[str, float | None]) -> list[str]:
-        """The cases whose ratio is more than is accepted; one without a ratio is not."""
-        return [case for case, ratio in ratios.items() if ratio is not None and ratio > self.accepted(case)]
+    def beyond(self, ratios: Mapping[str, Mapping[str, float]]) -> list[str]:
+        """The cases of which a side takes more than is accepted. ``ratios``: by case and side."""
+        return [
+            case
+            for case, of_sides in ratios.items()
+            if any(ratio > self.accepted(case, side) for side, ratio in of_sides.items())
+        ]

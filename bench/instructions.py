@@ -2,15 +2,18 @@
 baseline commit.
 
 Counted by valgrind (callgrind), which runs the broker some forty times more slowly: what the kernel does, and what a
-cache misses, is not in it. How many messages share a batch is chance, and on a busy machine it is fewer: the same code
-gives the same figure within some percent, and once in a while within twelve. So both sides are counted by turns, and
-what is beyond the budget is counted again before it is believed. This is what CI holds a change to (bench/budget.toml);
-what it means in time, ``--scenario cpu`` tells.
+cache misses, is not in it. The broker's clock (faketime) is slowed down more than that: else it would cut its work into
+slices of a millisecond (broker.net.turns), each with less in it, and do once a second what has nothing to do with
+messages, the more so the busier the machine is. How many messages share a batch stays chance: the same code gives the
+same figure within two or three percent, rarely within five. So the sides are counted by turns, and what is beyond the
+budget is counted again before it is believed. This is what CI holds a change to (bench/budget.toml); what it means in
+time, ``--scenario cpu`` tells.
 """
 
 from __future__ import annotations
 
 import shutil
+import signal
 import statistics
 import subprocess
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,7 +25,7 @@ from typing import Any
 from tandemmq.bench.baseline import checked_out, default_baseline, described
 from tandemmq.bench.budget import Budget
 from tandemmq.bench.connection import BenchError, Endpoint
-from tandemmq.bench.cpu import BASELINE, CANDIDATE
+from tandemmq.bench.cpu import BASELINE
 from tandemmq.bench.load import run_load
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.server import HOST
@@ -31,6 +34,10 @@ from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.report import aligned, commit, machine
 
 PROGRAMS = ("valgrind", "callgrind_control")
+# This tree, and one of compiled libraries.
+PLAIN, COMPILED = "plain", "compiled"
+# Of the broker's clock, while it is counted: so slow that its bounds of time are no bounds, on a busy machine either.
+CLOCK_RATE = 0.004
 MESSAGES = 500
 START_SECONDS_MAX = 300.0
 STALL_SECONDS_MAX = 120.0
@@ -54,13 +61,22 @@ Counts = Mapping[str, Mapping[str, list[float]]]
 
 
 class CountedTandemMQ(TandemMQ):
-    """A broker whose instructions are counted while somebody asks for it."""
+    """A broker of ``tree`` whose instructions are counted while that is asked for. It listens to MQTT only for
+    ``cases`` of MQTT: an older commit does not know it."""
 
-    def __init__(self, tree: Path) -> None:
+    stop_signal = signal.SIGKILL  # by its clock it would take long, and its directory is removed
+
+    def __init__(self, tree: Path, cases: Sequence[str]) -> None:
         super().__init__(tree=tree)
-        self.mqtt_port = self.listen_to_mqtt()
+        self.cases = cases
+        self.mqtt_port = self.listen_to_mqtt() if any(case in QOS for case in cases) else 0
         self.start_timeout_seconds = START_SECONDS_MAX
-        self.environment = {"PYTHONHASHSEED": "0"}
+        self.environment = {
+            "PYTHONHASHSEED": "0",
+            "LD_PRELOAD": str(slow_clock()),
+            "FAKETIME": f"+0 x{CLOCK_RATE}",
+            "FAKETIME_DONT_RESET": "1",
+        }
 
     def spawn(
         self, command: Sequence[str], environment: Mapping[str, str] | None = None, user: str | None = None
@@ -92,9 +108,15 @@ class CountedTandemMQ(TandemMQ):
         )
 
 
-def is_there() -> bool:
-    """Whether valgrind is."""
-    return all(shutil.which(program) for program in PROGRAMS)
+def slow_clock() -> Path | None:
+    """The library that slows a clock down."""
+    return min(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), default=None)
+
+
+def missing() -> str:
+    """What is not there of what counts; an empty text where all is."""
+    programs = [program for program in PROGRAMS if not shutil.which(program)]
+    return ", ".join(programs if slow_clock() else [*programs, "faketime"])
 
 
 def total_in(dump: str) -> int:
@@ -103,39 +125,63 @@ def total_in(dump: str) -> int:
 
 
 def instructions(
-    baseline: str | None, cases: Sequence[str], rounds: int, scale: float, budget: Budget | None, say: Say
+    baseline: str | None,
+    cases: Sequence[str],
+    rounds: int,
+    scale: float,
+    budget: Budget | None,
+    compiled: Path | None,
+    say: Say,
 ) -> dict[str, Any]:
     """The figures of all cases, and with a budget in ``beyond`` those that are not within it.
 
-    Without a baseline it is the commit where this branch left the main one; where there is none, nothing is compared.
+    The baselines are those of the budget. Without a budget it is ``baseline``, or the commit where this branch left the
+    main one; where there is none, nothing is compared. ``compiled``: a tree with compiled libraries, counted too.
     Raises BenchError.
     """
-    if not is_there():
-        raise BenchError(f"no {' or no '.join(PROGRAMS)}: the Debian package valgrind")
-    baseline = baseline or default_baseline()
+    if absent := missing():
+        raise BenchError(f"no {absent}: the Debian packages valgrind and faketime")
     messages = max(1, round(MESSAGES * scale))
+    baselines = baselines_of(baseline, cases, budget)
     with ExitStack() as stack:
-        sides = {CANDIDATE: TREE}
-        if baseline is None:
+
+        def started(tree: Path, of: Sequence[str]) -> CountedTandemMQ:
+            return stack.enter_context(CountedTandemMQ(tree, of))
+
+        servers = {PLAIN: dict.fromkeys(cases, started(TREE, cases))}
+        if compiled is not None:
+            servers[COMPILED] = dict.fromkeys(cases, started(compiled.resolve(), cases))
+        if not baselines:
             say("there is no other commit here: nothing to compare with")
-        else:
-            sides[BASELINE] = stack.enter_context(checked_out(baseline))
-            say(f"the baseline is {described(baseline)}")
-        servers = {side: stack.enter_context(CountedTandemMQ(tree)) for side, tree in sides.items()}
-        for server in servers.values():
-            for case in cases:
+        for commit_id in sorted(set(baselines.values())):
+            of = [case for case in cases if baselines[case] == commit_id]
+            tree = stack.enter_context(checked_out(commit_id))
+            say(f"the baseline of {', '.join(of)} is {described(commit_id)}")
+            servers.setdefault(BASELINE, {}).update(dict.fromkeys(of, started(tree, of)))
+        for server in {id(server): server for of_cases in servers.values() for server in of_cases.values()}.values():
+            for case in server.cases:
                 _load(server, case, messages)
             server.begin()
-        counts = counted(lambda side, case: _count(servers[side], case, messages), sides, cases, rounds, budget)
+        counts = counted(lambda side, case: _count(servers[side][case], case, messages), servers, cases, rounds, budget)
     told = summary(counts)
     return {
         "scenario": "instructions",
         "machine": machine(),
         "commit": commit(),
-        "baseline": described(baseline) if baseline else None,
+        "baselines": {case: described(commit_id) for case, commit_id in baselines.items()},
         "cases": told,
         "beyond": _beyond(told, budget),
     }
+
+
+def baselines_of(baseline: str | None, cases: Sequence[str], budget: Budget | None) -> dict[str, str]:
+    """The commit that each case is compared with; of none where there is no other commit."""
+    if budget is None:
+        baseline = baseline or default_baseline()
+        return {} if baseline is None else dict.fromkeys(cases, baseline)
+    if unknown := [case for case in cases if case not in budget.baselines]:
+        raise BenchError(f"no budget of {', '.join(unknown)}")
+    return {case: budget.baselines[case] for case in cases}
 
 
 def counted(
@@ -159,7 +205,7 @@ def counted(
 
 
 def _beyond(told: Mapping[str, Mapping[str, Any]], budget: Budget | None) -> list[str]:
-    return [] if budget is None else budget.beyond({case: figures.get("ratio") for case, figures in told.items()})
+    return [] if budget is None else budget.beyond({case: figures["ratios"] for case, figures in told.items()})
 
 
 def _count(server: CountedTandemMQ, case: str, messages: int) -> float:
@@ -187,21 +233,22 @@ def _load(server: CountedTandemMQ, case: str, messages: int) -> None:
 
 
 def summary(counts: Counts) -> dict[str, dict[str, Any]]:
-    """Of each case: the median of each side's rounds, and the ratio of these."""
+    """Of each case: the median of each side's rounds, and the ratios of these to the baseline's."""
     told: dict[str, dict[str, Any]] = {}
-    for case in counts[CANDIDATE]:
+    for case in counts[PLAIN]:
         medians = {side: statistics.median(of_case[case]) for side, of_case in counts.items()}
-        told[case] = {side: round(median) for side, median in medians.items()}
-        if BASELINE in medians:
-            told[case]["ratio"] = round(medians[CANDIDATE] / medians[BASELINE], 4)
+        theirs = medians.get(BASELINE)
+        ratios = {side: round(of / theirs, 4) for side, of in medians.items() if side != BASELINE} if theirs else {}
+        told[case] = {side: round(median) for side, median in medians.items()} | {"ratios": ratios}
     return told
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
     """The figures as aligned columns, and what is beyond the budget."""
-    rows = [["case", f"instructions, {BASELINE}", CANDIDATE, "ratio"]]
-    for case, told in figures["cases"].items():
-        theirs, ratio = told.get(BASELINE), told.get("ratio")
-        rows.append([case, f"{theirs:,}" if theirs else "", f"{told[CANDIDATE]:,}", f"{ratio:.3f}" if ratio else ""])
-    beyond = [f"beyond the budget: {case}, {figures['cases'][case]['ratio']:.3f}" for case in figures["beyond"]]
-    return aligned(rows) + beyond
+    cases: Mapping[str, Mapping[str, Any]] = figures["cases"]
+    sides = [side for side in (BASELINE, PLAIN, COMPILED) if any(side in told for told in cases.values())]
+    rows = [["case", *(f"instructions, {side}" for side in sides), *(f"ratio, {side}" for side in sides[1:])]]
+    for case, told in cases.items():
+        ratios = [f"{told['ratios'][side]:.3f}" if side in told["ratios"] else "" for side in sides[1:]]
+        rows.append([case, *(f"{told[side]:,}" for side in sides), *ratios])
+    return aligned(rows) + [f"beyond the budget: {case}" for case in figures["beyond"]]

@@ -105,10 +105,12 @@ def _cpu(baseline: str | None, cases: str | None, rounds: int | None, scale: flo
     return Outcome(figures, cpu_table(figures))
 
 
-def _instructions(baseline: str | None, cases: str | None, rounds: int | None, scale: float, check: bool) -> Outcome:
+def _instructions(
+    baseline: str | None, cases: str | None, rounds: int | None, scale: float, check: bool, compiled: Path | None
+) -> Outcome:
     accepted = budget.Budget.read(budget.FILE.read_text(), COUNTED_CASES) if check else None
     chosen = _chosen(cases, COUNTED_CASES)
-    figures = instructions(baseline, chosen, rounds or COUNTED_ROUNDS, scale, accepted, _say)
+    figures = instructions(baseline, chosen, rounds or COUNTED_ROUNDS, scale, accepted, compiled, _say)
     return Outcome(figures, counted_table(figures), bool(figures["beyond"]))
 
 

@@ -29,7 +29,7 @@ from tandemmq.store.recovery.promotion import Promoted
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.threads import OS_THREADS, Inbox, Threads
 from tandemmq.store.writer.background import Background
-from tandemmq.store.writer.batch import Batch, NewQueue, apply, is_plain
+from tandemmq.store.writer.batch import Batch, NewQueue, apply
 from tandemmq.store.writer.copying import count
 from tandemmq.store.writer.figures import BATCH_RECORDS, SYNC_SECONDS, Figures
 from tandemmq.store.writer.journal_end import JournalEnd
@@ -364,18 +364,10 @@ class StorageThread:
     def _process(self, operations: list[Operation | NewQueue]) -> None:
         limit = self._settings.journal_max_write_batch_size
         batch = Batch(self._state, self._pages, self._own_ids)
-        for operation in operations:
-            if is_plain(operation) and batch.is_plain:
-                # What is done below, without asking what it is.
-                payload = operation.payload  # type: ignore[union-attr]
-                length = len(payload)
-                if batch.payloads and batch.bytes + length > limit:
-                    self._commit(batch)
-                    batch = Batch(self._state, self._pages, self._own_ids)
-                batch.operations.append(operation)
-                batch.payloads.append(payload)
-                batch.bytes += length
-                continue
+        number = 0
+        while (number := batch.take_plain(operations, number, limit)) < len(operations):
+            operation = operations[number]
+            number += 1
             if batch.must_come_first(operation):
                 self._commit(batch)
                 batch = Batch(self._state, self._pages, self._own_ids)

@@ -9,6 +9,7 @@ call a batch, when they are durable. What is on its way is counted, and bounded 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -117,8 +118,11 @@ class Store:
         self._turn: list[Operation | NewQueue] = []
         self._is_turn_due = False
         self._is_lingering = False
+        # What waits, roughly: message bodies outweigh all else. Of the turn that is under way; and of those that were
+        # handed over, each with how many operations came back when it has.
+        self._turn_bytes = 0
+        self._pending: deque[tuple[int, int]] = deque()
         self._pending_bytes = 0
-        self._pending_operations = 0
         self.handed_over = 0  # operations so far that come back
         self._came_back = 0
         # Of a turn that begins with a message, one at a time: when it did; and how many operations came back when it
@@ -306,24 +310,48 @@ class Store:
         transports to read no more; what was read already is still taken. Raises StoreFull for an AddMessage while the
         disk has no more than its reserve; everything else is taken.
         """
-        if self._space.is_short and type(operation) is AddMessage:
-            raise StoreFull(self._space.reason)
-        if type(operation) is PrepareTransaction or type(operation) is EndTransaction:
-            self._keep_queues(operation)
         turn = self._turn
-        if type(operation) is RemoveMessage and operation.context is None and len(turn) < LINGERING_MAX:
-            if not self._is_lingering:
+        if type(operation) is RemoveMessage:
+            if operation.context is not None or len(turn) >= LINGERING_MAX:
+                self._end_turn()
+            elif not self._is_lingering:
                 self._is_lingering = True
                 self._call_later(LINGER_SECONDS, self._end_lingering)
-        elif not self._is_turn_due:
-            self._is_turn_due = True
-            self._call_later(0, self._hand_over)
-            if not self._turn_began and (type(operation) is AddMessage or type(operation) is Atomic):
-                self._turn_began = self._clock()
+        elif type(operation) is AddMessage:
+            if self._space.is_short:
+                raise StoreFull(self._space.reason)
+            self._turn_bytes += len(operation.payload)
+            if not self._is_turn_due:
+                self._begin_turn()
+        else:
+            self._append_rare(operation)
         turn.append(operation)
         self.handed_over += 1
-        if type(operation) is RemoveOwner:
+
+    def _append_rare(self, operation: Operation) -> None:
+        """What ``append`` does with what neither adds nor removes one message."""
+        if type(operation) is Atomic:
+            self._turn_bytes += sum(len(part.payload) for part in operation.operations if type(part) is AddMessage)
+            if not self._is_turn_due:
+                self._begin_turn()
+            return
+        if type(operation) is PrepareTransaction or type(operation) is EndTransaction:
+            self._keep_queues(operation)
+        elif type(operation) is RemoveOwner:
             self.forget(operation.owner)
+        self._end_turn()
+
+    def _begin_turn(self) -> None:
+        """What is handed over with this turn begins with a message."""
+        self._end_turn()
+        if not self._turn_began:
+            self._turn_began = self._clock()
+
+    def _end_turn(self) -> None:
+        """What was appended is handed over at the end of this turn of the loop."""
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._call_later(0, self._hand_over)
 
     def _keep_queues(self, operation: PrepareTransaction | EndTransaction) -> None:
         """A queue that was removed after a transaction added to it was prepared begins anew when that is committed."""
@@ -337,9 +365,7 @@ class Store:
                 self.queue(destination)
 
     def _know_queue(self, queue: NewQueue) -> None:
-        if not self._is_turn_due:
-            self._is_turn_due = True
-            self._call_later(0, self._hand_over)
+        self._end_turn()
         self._turn.append(queue)
 
     def forget(self, owner: int) -> None:
@@ -360,11 +386,12 @@ class Store:
             return  # it went with what had lingered long enough
         if self._turn_began and not self._turn_ends:
             self._turn_ends = self.handed_over
-        self._pending_bytes += _bytes_of(turn)
-        self._pending_operations += sum(type(operation) is not NewQueue for operation in turn)
+        self._pending.append((self.handed_over, self._turn_bytes))
+        self._pending_bytes += self._turn_bytes
+        self._turn_bytes = 0
         if (
             self._pending_bytes > self._space.in_flight_max(self._settings.pending_bytes_max)
-            or self._pending_operations > self._settings.max_async_jobs
+            or self.handed_over - self._came_back > self._settings.max_async_jobs
         ):
             self.is_congested = True
         if self._submissions is None or not self._submissions.submit(turn):
@@ -409,10 +436,10 @@ class Store:
     def _delivered(self, operations: list[Operation]) -> None:
         if self._is_halted or self._engine is None:  # prove: halted-delivers-nothing "self._is_halted or "
             return
-        self._pending_bytes -= _bytes_of(operations)
-        self._pending_operations -= len(operations)
-        self._engine.durable(operations)
         self._came_back += len(operations)
+        while self._pending and self._pending[0][0] <= self._came_back:
+            self._pending_bytes -= self._pending.popleft()[1]
+        self._engine.durable(operations)
         if self._turn_ends and self._came_back >= self._turn_ends:
             seconds = self._clock() - self._turn_began
             self._receipts.counts[bisect_left(RECEIPT_SECONDS, seconds)] += 1
@@ -421,7 +448,7 @@ class Store:
         if (
             self.is_congested
             and self._pending_bytes <= self._space.in_flight_max(self._settings.pending_bytes_max) // 2
-            and self._pending_operations <= self._settings.max_async_jobs // 2
+            and self.handed_over - self._came_back <= self._settings.max_async_jobs // 2
         ):
             self.is_congested = False
             self._engine.drained()
@@ -429,7 +456,7 @@ class Store:
     @property
     def has_pending(self) -> bool:
         """Whether anything was handed over that has not come back yet."""
-        return bool(self._turn) or self._pending_operations > 0
+        return bool(self._turn) or self.handed_over > self._came_back
 
     def close(self) -> None:
         """Write what is waiting, make a last checkpoint, let go of the files. Blocking; durable on return.
@@ -456,17 +483,6 @@ class Store:
         self._storage.drop()
         if self._unwatch is not None:
             self._call_soon(self._end_watching)
-
-
-def _bytes_of(operations: Sequence[Operation | NewQueue]) -> int:
-    """What waits, roughly: message bodies outweigh all else."""
-    count = 0
-    for operation in operations:
-        if type(operation) is AddMessage:
-            count += len(operation.payload)
-        elif type(operation) is Atomic:
-            count += sum(len(part.payload) for part in operation.operations if type(part) is AddMessage)
-    return count
 
 
 def owners_of(state: State) -> list[Owner]:

@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Connect
-from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, SHARED_ENTRY_BYTES, Holder, Memory
+from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, HELD_BYTES_MIN, SHARED_ENTRY_BYTES, Holder, Memory
 from tandemmq.broker.core.slices import Work
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.transactions import XaTransactionId
@@ -235,14 +235,14 @@ class Subscription:
     prefetch_now: Callable[[], int] | None = field(default=None, init=False)
     is_open: bool = field(default=True, init=False)
     bytes: int = field(default=0, init=False)  # what it counts for by itself
-    _holder: Holder = field(init=False)
+    holder: Holder = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_auto = self.ack is AckMode.AUTO
         self.is_cumulative = self.ack is AckMode.CLIENT
         self.credit = self.prefetch
         self.is_pull = self.prefetch == 0
-        self._holder = self.outlet.holder
+        self.holder = self.outlet.holder
 
     def hand(self, entry: Entry) -> int:
         """``entry`` is its next delivery: the tag of that. The caller has checked credit and outlet."""
@@ -250,10 +250,14 @@ class Subscription:
         if not self.is_auto:
             self.unacked[tag] = entry
             self.credit -= 1
+            holder = self.holder
+            count = holder.bytes + entry.weight
             if entry.queue is None:
                 self.keep(entry)
-            else:
-                self._holder.hold(entry.weight)
+            elif count > HELD_BYTES_MIN:
+                holder.hold(entry.weight)
+            else:  # as Holder.hold does with so little
+                holder.bytes = count
         return tag
 
     @property
@@ -261,25 +265,20 @@ class Subscription:
         """Whether its selector is."""
         return self.selector is not None and not self.selector.is_cheap
 
-    @property
-    def is_held_back(self) -> bool:
-        """Whether nothing is delivered to its client now, for too much is held for it."""
-        return self._holder.is_held_back
-
     def retry(self) -> None:
         """Its client goes on if it may."""
-        self._holder.retry()
+        self.holder.retry()
 
     def keep(self, entry: Entry, place: int = SHARED_ENTRY_BYTES) -> None:
         """``entry`` is held for its client. ``place``: as Memory has it."""
-        holder = self._holder
+        holder = self.holder
         holder.hold(entry.weight)
         if entry.queue is None:
             holder.memory.take(entry.message, entry.weight, place)
 
     def let_go(self, entry: Entry, place: int = SHARED_ENTRY_BYTES) -> None:
         """It is not any more."""
-        holder = self._holder
+        holder = self.holder
         holder.bytes -= entry.weight
         if entry.queue is None:
             holder.memory.give(entry.message, place)
@@ -325,8 +324,14 @@ class Subscription:
         """The delivery ``tag`` alone, whatever the mode."""
         entry = self.unacked.pop(tag, None)
         if entry is not None:
-            self.let_go(entry)
-            self._credit(1)
+            if entry.queue is None:
+                self.let_go(entry)
+            else:
+                self.holder.bytes -= entry.weight
+            if self.extension or self.is_pull:
+                self._credit(1)
+            else:
+                self.credit += 1
         return entry
 
     def _credit(self, count: int) -> None:

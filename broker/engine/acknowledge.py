@@ -23,6 +23,7 @@ from tandemmq.broker.core.delivery import Entry, QueueBase, Subscription
 from tandemmq.broker.core.slices import ITEMS, Pace, Rounds, Work, pieces
 from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.operations import removal
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.acknowledgements import AckType
@@ -69,7 +70,7 @@ class Acknowledger(Part):
             if queue is not None:
                 queue.settle(entry)
             if queue is not None and entry.order_key:
-                self._remove(queue, entry, None if receipt is None else ReceiptDue(client, receipt))
+                self._append(removal(queue, entry, None, None if receipt is None else ReceiptDue(client, receipt)))
             else:
                 client.send_receipt(receipt)
             if self._dispatcher.tells_consumed:
@@ -169,7 +170,7 @@ class Acknowledger(Part):
 
     def go_on(self, subscription: Subscription) -> None:
         """It has room for more."""
-        if subscription.is_held_back:
+        if subscription.holder.is_held_back:
             subscription.retry()
         if len(subscription.queues) > ITEMS:
             self._rounds.ask(subscription)

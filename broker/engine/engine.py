@@ -394,7 +394,7 @@ class Engine:
     def _go_on(self, client: Client) -> Work[None]:
         pace = Pace()
         for subscription in list(client.subscriptions.values()):
-            if isinstance(subscription, TopicSubscription) and not subscription.is_held_back:
+            if isinstance(subscription, TopicSubscription) and not subscription.holder.is_held_back:
                 yield from self._dispatcher.pending(subscription, pace)
             else:
                 self._acknowledger.go_on(subscription)

@@ -259,7 +259,7 @@ def _slow(subscription: Subscription) -> str | None:
     )
     if not waits:
         return None
-    if subscription.is_held_back:
+    if subscription.holder.is_held_back:
         return "its connection holds too much of the broker's memory"
     if not subscription.is_pull and subscription.credit <= 0:
         return f"it acknowledges too slowly: {len(subscription.unacked)} deliveries of its prefetch are open"

@@ -55,11 +55,11 @@ class Producing:
         if message.raw is None and len(message.body) > QUICK_WRITTEN_BYTES_MAX and is_long_text(message):
             self._write_first(client, command)
             return None
-        if command.message.user_id != client.user_id:
-            command.message = of_user(command.message, client.user_id)
-        if command.message.original_destination is not None and not self._keeps_origin(client, command.message):
-            command.message = altered(command.message, is_original=True)
-        reply_to = command.message.reply_to
+        if message.user_id != client.user_id:
+            command.message = message = of_user(message, client.user_id)
+        if message.original_destination is not None and not self._keeps_origin(client, message):
+            command.message = message = altered(message, is_original=True)
+        reply_to = message.reply_to
         if reply_to is not None:
             try:
                 self._check_reply_to(client, reply_to)

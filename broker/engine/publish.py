@@ -71,7 +71,7 @@ class Sender(Part):
             target is None
             or target.is_dropped
             or not message.persistent
-            or ((message.raw is not None or message.properties is not None) and may_be_scheduled(message))
+            or (message.may_have_properties and may_be_scheduled(message))
         ):
             return self._send_otherwise(client, message, receipt)
         if isinstance(target, Queue):

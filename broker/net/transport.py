@@ -20,7 +20,7 @@ from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import SHARE, TLS_BUFFERS, TLS_BYTES, Holder, Kind, Memory
 from tandemmq.broker.core.slices import CLOCK
-from tandemmq.broker.net.turns import TURN_BYTES_MAX, Turns
+from tandemmq.broker.net.turns import OVERLONG_SECONDS, TURN_BYTES_MAX, Turns
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 from tandemmq.broker.net.unread_output import UnreadOutput
 from tandemmq.broker.protocols.output import asleep
@@ -159,24 +159,16 @@ class Outbox:
             if connection.session.pending_bytes > SHORT_BYTES_MAX:
                 long.append(connection)
                 continue
-            left -= self._write(connection, now)
+            left -= connection.flush(now)
             if left <= 0:
                 self._dirty = dirty[number + 1 :] + self._dirty
                 break
         while long:
-            left -= self._write(long.popleft(), now)
+            left -= long.popleft().flush(now)
             if left <= 0:
                 break
         if long or self._dirty:
             self._call()
-
-    def _write(self, connection: Connection, now: float) -> int:
-        try:
-            return connection.flush(now)
-        except Exception:
-            log.exception("%s: hung up, for what it is told %s", connection, ERROR_OF_BROKER)
-            connection.abort()
-            return 0
 
     def hold(self, connection: Connection) -> None:
         """Remember that ``connection`` stopped reading."""
@@ -374,24 +366,24 @@ class Connection:
             self.log_fault("TLS", f"{self} begins TLS, which this connector does not speak: hung up")
             self.abort()
             return
-        if self._turn_number != self._turns.number:
-            self._turn_number = self._turns.number
+        turns = self._turns
+        if self._turn_number != turns.number:
+            self._turn_number = turns.number
             self._turn_bytes = 0
-        self._turn_bytes += len(data)
-        if len(data) > self._tls_read_max:
-            self.holder.add(Kind.STATE, TLS_BUFFERS * (len(data) - self._tls_read_max))
-            self._tls_read_max = len(data)
+        length = len(data)
+        self._turn_bytes += length
+        if length > self._tls_read_max:
+            self.holder.add(Kind.STATE, TLS_BUFFERS * (length - self._tls_read_max))
+            self._tls_read_max = length
         if self._rest is not None or self._reasons_not_to_read:
             # What the loop had read before reading was paused.
             self._keep(data)
             return
-        until = self._turns.begin()
+        until = turns.begin()
         holder = self.holder
-        is_beyond_share = (
-            holder.busy > SHARE and self._turns.waiting > 0 and holder.is_beyond_share(until or self._turns.clock())
-        )
+        is_beyond_share = holder.busy > SHARE and turns.waiting > 0 and holder.is_beyond_share(until or turns.clock())
         if until and not is_beyond_share:
-            self._understand(data, until)
+            self._understand(data, turns.now, until)
         else:
             self._keep(data)
             self._settle(has_spent=is_beyond_share)
@@ -422,13 +414,14 @@ class Connection:
             return
         self._turn_number, self._turn_bytes = self._turns.number, 0
         try:
-            self._understand(b"", until)
+            self._understand(b"", self._turns.clock(), until)
         except Exception:
             log.exception("%s: hung up, for what it sent %s", self, ERROR_OF_BROKER)
             self.abort()
 
-    def _understand(self, data: bytes, until: float) -> None:
-        """Carry out what ``data`` asks for, and what waited before it; until the clock shows ``until``, then wait."""
+    def _understand(self, data: bytes, began: float, until: float) -> None:
+        """Carry out what ``data`` asks for, and what waited before it; until the clock shows ``until``, then wait.
+        It shows ``began`` now."""
         self._is_woken = False
         self._is_understanding = True
         engine = self._engine
@@ -436,7 +429,6 @@ class Connection:
         session = self.session
         rest = self._rest
         clock = self._turns.clock
-        began = clock()
         apart = CLOCK.apart
         store = engine.store
         handed_over = store.handed_over
@@ -448,8 +440,9 @@ class Connection:
                     return
             ended = clock()
             self.holder.busy += ended - began - (CLOCK.apart - apart)
-            self._turns.took(ended - began, self, commands)
-            has_more = session.has_more or bool(rest)
+            if ended - began >= OVERLONG_SECONDS:  # as took asks, without a call for each piece
+                self._turns.took(ended - began, self, commands)
+            has_more = session.has_more or (rest is not None and len(rest) > 0)
             if not has_more or ended >= until or self._reasons_not_to_read:
                 break
             began = ended
@@ -458,7 +451,7 @@ class Connection:
             if rest and not session.has_more:
                 data = rest.popleft()
                 self.holder.add(Kind.INPUT, -len(data))
-        if session.pending_bytes:
+        if session.pending_bytes and not self._is_dirty:
             self.touch()  # what it answers by itself
         if not session.has_more and not self.is_closing:
             unfinished_bytes = session.unfinished_bytes
@@ -468,27 +461,26 @@ class Connection:
             self._start_heart_beats()
         if self._is_paused and self.holder.is_held_back:
             self._reasons_not_to_read |= _UNREAD
-        is_beyond_share = self._take_of_share(store.handed_over - handed_over)
+        # Of the store's work it has its share; beyond that it waits for the next report, which what it gave brings.
+        reports = engine.reports
+        if self._share_report != reports:
+            self._share_report = reports
+            self._share_used = 0
+        self._share_used += store.handed_over - handed_over
+        is_beyond_share = self._share_used > OPERATIONS_PER_REPORT_MAX
         if (is_beyond_share or engine.is_congested) and not self._reasons_not_to_read & _CONGESTION:
             self._reasons_not_to_read |= _CONGESTION
             self._outbox.hold(self)
         if not has_more and self._disconnect is not None:
             self._handle_disconnect()
-        if not has_more and not session.has_more and self._turn_bytes <= TURN_BYTES_MAX:
+        if has_more or session.has_more or self._turn_bytes > TURN_BYTES_MAX:
+            if rest is None:
+                self._rest = deque()
+        else:
             self._rest = None
-        elif rest is None:
-            self._rest = deque()
         self._is_understanding = False
-        self._settle(has_spent=True)
-
-    def _take_of_share(self, operations: int) -> bool:
-        """It gave the store so many operations: whether it waits for the store's next report, which these bring."""
-        reports = self._engine.reports
-        if self._share_report != reports:
-            self._share_report = reports
-            self._share_used = 0
-        self._share_used += operations
-        return self._share_used > OPERATIONS_PER_REPORT_MAX
+        if self._rest is not None or self._is_woken or self._reasons_not_to_read or not self._is_read:
+            self._settle(has_spent=True)
 
     def _settle(self, *, has_spent: bool) -> None:
         """Wait for a turn if there is a rest, and read if there is none, as far as the engine lets it."""
@@ -557,16 +549,22 @@ class Connection:
     # ---- what the server and its outbox call
 
     def flush(self, now: float) -> int:
-        """Write what the session has to say, and how many bytes that is. ``now`` is the loop's time."""
+        """Write what the session has to say, and how many bytes that is; whom that leads to an error hangs up.
+        ``now`` is the loop's time."""
         self._is_dirty = False
-        if self._must_close:
-            self.close()
-        if self.is_closing:
+        try:
+            if self._must_close:
+                self.close()
+            if self.is_closing:
+                return 0
+            written = self._write(now)
+            if written >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
+                # is_writable was false for what the session held, and the socket took it all; or more was held for it.
+                self._engine.writable(self)
+        except Exception:
+            log.exception("%s: hung up, for what it is told %s", self, ERROR_OF_BROKER)
+            self.abort()
             return 0
-        written = self._write(now)
-        if written >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
-            # is_writable was false for what the session held, and the socket took it all; or more was held for that.
-            self._engine.writable(self)
         return written
 
     def _write(self, now: float) -> int:

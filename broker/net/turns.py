@@ -50,6 +50,7 @@ class Turns:
     _spent: deque[Waiting] = field(default_factory=deque, init=False)
     _told: float = field(default=-TELL_SECONDS, init=False)
     number: int = field(default=0, init=False)  # of this turn
+    now: float = field(default=0.0, init=False)  # what the clock showed at the last ``begin``
     overlong: int = field(default=0, init=False)  # how many steps took longer than OVERLONG_SECONDS
 
     @property
@@ -59,11 +60,14 @@ class Turns:
 
     def begin(self) -> float:
         """Until when the caller may go on in this turn, by the clock; 0: its time is used up."""
-        now = self.clock()
+        self.now = now = self.clock()
         if not self._ends:
             self._ends = now + self.turn_seconds
             self._call()
-        return min(now + SLICE_SECONDS, self._ends) if now < self._ends else 0.0
+        ends = now + SLICE_SECONDS
+        if ends <= self._ends:
+            return ends
+        return self._ends if now < self._ends else 0.0
 
     def wait(self, connection: Waiting, *, has_spent: bool) -> None:
         """``connection`` gets ``go_on`` in a later turn; it does not wait already. ``has_spent``: it had its slice."""

@@ -21,7 +21,7 @@ from tandemmq.store.records.acknowledgements import (
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.loose import key_bytes
 from tandemmq.store.records.message import Destination, DestinationKind, Message
-from tandemmq.store.records.protobuf import bytes_field, decode_varint, read_fields, signed, varint, varint_field
+from tandemmq.store.records.protobuf import SHORT, bytes_field, decode_varint, read_fields, signed, varint, varint_field
 from tandemmq.store.records.remembered import remember
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 
@@ -222,12 +222,14 @@ def encode_remove(
         if not ack and isinstance(transaction, XaTransactionId):  # prove: branch-has-acks
             ack = ack_of_branch(destination, message_id, transaction, is_unmatched=ack is not None)
     field = _destination_fields.get(destination) or destination_field(destination)
-    key_length = varint(len(key))
+    key_size = len(key)
+    key_length = SHORT[key_size] if key_size < 128 else varint(key_size)
     tail = b"" if ack is None else bytes_field(0x22, ack)
     if subscription_key is not None:
         tail += _subscription_fields.get(subscription_key) or _subscription_field(subscription_key)
-    size = len(head) + len(field) + 1 + len(key_length) + len(key) + len(tail)
-    return b"".join((b"\2", varint(size), head, field, b"\x1a", key_length, key, tail))
+    size = len(head) + len(field) + 1 + len(key_length) + key_size + len(tail)
+    length = SHORT[size] if size < 128 else varint(size)
+    return b"".join((b"\2", length, head, field, b"\x1a", key_length, key, tail))
 
 
 def _subscription_field(subscription_key: str) -> bytes:

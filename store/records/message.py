@@ -115,7 +115,7 @@ class Message:
         message_id: str,
         body: bytes = b"",
         body_kind: BodyKind = BodyKind.BYTES,
-        *,
+        # To be given by name. They are not keyword-only: Python would look up the default of each.
         persistent: bool = False,
         priority: int = 4,
         expiration: int = 0,
@@ -202,7 +202,7 @@ class Message:
     @property
     def may_have_properties(self) -> bool:
         """Whether it is worth while to ask for ``properties``: asked without decoding anything, and no false No."""
-        return self.properties is not None
+        return self._properties is not None
 
     def __repr__(self) -> str:
         return f"<Message {self.message_id} for {self.destination}, {self.size} bytes>"

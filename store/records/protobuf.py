@@ -30,6 +30,8 @@ def encode_varint(value: int) -> bytes:
 
 
 _TABLE = tuple(encode_varint(value) for value in range(_TABLE_SIZE))
+# Those of 0 to 127, for who writes them for each message.
+SHORT = _TABLE[:128]
 
 
 def varint(value: int) -> bytes:

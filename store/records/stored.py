@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from tandemmq.store.records import loose
 from tandemmq.store.records.commands import PRIORITIES, destination_field, encode_add, with_sender
@@ -10,6 +11,7 @@ from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import encode_properties
+from tandemmq.store.records.protobuf import SHORT, varint
 from tandemmq.store.records.transactions import TransactionId
 
 try:
@@ -19,11 +21,23 @@ except ImportError:  # not compiled
 
 _TEXT = int(BodyKind.TEXT)
 _BYTES = int(BodyKind.BYTES)
+# The fields of a frame (fields.py) between what differs in length; x: absent, or 0.
+_HEAD = struct.Struct(">iBxxxxx")  # size, type; command id, response required
+_BETWEEN_PRODUCERS = b"\0\0\1\x6e\0"  # transaction, original destination; message id without a text
+# sequence, broker sequence; original transaction, group, its sequence, correlation; persistent, expiration, priority;
+# reply to; timestamp; type
+_MIDDLE = struct.Struct(">qqxxxxxxx?qbxqx")
+_TEXT_CONTENT = struct.Struct(">Bii")
+_CONTENT = struct.Struct(">Bi")
+# Data structure, target, compressed, redelivery counter, path, arrival, user, by bridge, droppable, cluster; broker in;
+# broker out, first for consumer.
+_END = struct.Struct(">20xq9x")
+_FIXED = _HEAD.size - 4 + len(_BETWEEN_PRODUCERS) + _MIDDLE.size + _END.size
 
 
 def encode_stored(message: Message, transaction: TransactionId | None = None) -> bytes:
     """The payload that stores ``message``; with a transaction it waits for the Commit. Raises Unencodable."""
-    payload = None if native is None or transaction is not None else _encode_plain(message)
+    payload = None if transaction is not None else _encode_plain(message)
     if payload is None:
         payload = encode_add(message, encode_message(message), transaction)
     return payload if message.sender is None else with_sender(payload, message.sender)
@@ -34,7 +48,8 @@ def _encode_plain(message: Message) -> bytes | None:
     kind = message.body_kind
     if (
         (kind != _TEXT and kind != _BYTES)
-        or message.raw is not None
+        or type(message) is not Message  # its fields are asked for without a call, as it is no opened frame
+        or message._raw is not None
         or message.correlation_id is not None
         or message.reply_to is not None
         or message.type is not None
@@ -45,7 +60,7 @@ def _encode_plain(message: Message) -> bytes | None:
         or message.redelivery_counter
     ):
         return None
-    properties = message.properties
+    properties = message._properties
     message_id = message.message_id
     prefix, _, last = message_id.rpartition(":")
     producer = loose.producers.get(prefix)
@@ -53,9 +68,8 @@ def _encode_plain(message: Message) -> bytes | None:
     if producer is None or destination is None or not loose.is_plain_sequence(last):
         return None  # they are known by the next
     sequence = int(last)
-    assert native is not None, "it was asked for"
     try:
-        return native.plain_add(
+        return plain_add(
             kind,
             producer,
             destination,
@@ -65,7 +79,7 @@ def _encode_plain(message: Message) -> bytes | None:
             message.expiration,
             message.priority,
             message.timestamp,
-            message.body,
+            message._body,
             encode_properties(properties) if properties else b"",
             destination_field(message.destination),
             message_id.encode(),
@@ -73,3 +87,61 @@ def _encode_plain(message: Message) -> bytes | None:
         )
     except (OverflowError, IndexError, struct.error) as error:
         raise Unencodable(f"a number of message {message_id} is out of range: {error}") from None
+
+
+def _plain_add(
+    kind: int,
+    producer: bytes,
+    destination: bytes,
+    sequence: int,
+    broker_sequence: int,
+    persistent: bool,
+    expiration: int,
+    priority: int,
+    timestamp: int,
+    body: bytes,
+    properties: bytes,
+    field: bytes,
+    key: bytes,
+    tail: bytes,
+) -> bytes | None:
+    """``native.plain_add``, which native.pyi describes, in Python. Raises struct.error for a number that its field has
+    no room for."""
+    length = len(body)
+    if kind == _TEXT:
+        if not body.isascii() or b"\0" in body:
+            return None
+        content = _TEXT_CONTENT.pack(1, length + 4, length)
+    else:
+        content = _CONTENT.pack(1, length) if length else loose.NULL
+    marshalled = loose.blob(properties) if properties else loose.NULL
+    size = _FIXED + 2 * len(producer) + len(destination) + len(content) + length + len(marshalled)
+    frame_length = varint(size + 4)
+    key_size = len(key)
+    key_length = SHORT[key_size] if key_size < 128 else varint(key_size)
+    return b"".join(
+        (
+            b"\1",
+            varint(len(field) + len(key_length) + key_size + len(frame_length) + size + len(tail) + 6),
+            field,
+            b"\x1a",
+            key_length,
+            key,
+            b"\x22",
+            frame_length,
+            _HEAD.pack(size, kind),
+            producer,
+            destination,
+            _BETWEEN_PRODUCERS,
+            producer,
+            _MIDDLE.pack(sequence, broker_sequence, persistent, expiration, priority, timestamp),
+            content,
+            body,
+            marshalled,
+            _END.pack(timestamp),
+            tail,
+        )
+    )
+
+
+plain_add: Callable[..., bytes | None] = _plain_add if native is None else native.plain_add

@@ -103,6 +103,7 @@ class Batch:
 
     __slots__ = (
         "_ended",
+        "_has_queues",
         "_own_ids",
         "_pages",
         "_prepared",
@@ -120,16 +121,38 @@ class Batch:
         self._own_ids = own_ids
         self._prepared: set[str] = set()
         self._ended: set[str] = set()
+        self._has_queues = False
         self.operations: list[Operation | NewQueue] = []
         self.payloads: list[bytes] = []
         self.bytes = 0
         self.must_sync = False
         self.duplicates = 0
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether messages may be added and removed without a question to the state."""
-        return not self._ended
+    def take_plain(self, operations: Sequence[Operation | NewQueue], start: int, limit: int) -> int:
+        """Take those from ``start`` on that are plain, one after the other, while the payloads have no more than
+        ``limit`` bytes. Where the first one stands that was not taken."""
+        if self._ended:  # what is known then, only the applied outcome tells
+            return start
+        payloads = self.payloads
+        size = self.bytes
+        end = start
+        for end in range(start, len(operations)):
+            operation = operations[end]
+            if type(operation) is not RemoveMessage and (  # as is_plain, without a call for each
+                type(operation) is not AddMessage or operation.is_audited or operation.unmatched_acks
+            ):
+                break
+            payload = operation.payload
+            size += len(payload)
+            if size > limit and payloads:
+                size -= len(payload)
+                break
+            payloads.append(payload)
+        else:
+            end = len(operations)
+        self.operations += operations[start:end]
+        self.bytes = size
+        return end
 
     def must_come_first(self, operation: Operation | NewQueue) -> bool:
         """Whether ``operation`` can be formed only when this batch was applied: it asks what the batch changes."""
@@ -267,11 +290,14 @@ class Batch:
     def append(self, operation: Operation | NewQueue, payloads: Sequence[bytes], size: int) -> None:
         """``operation`` with its payloads, ``size`` bytes of them."""
         self.operations.append(operation)
+        self._has_queues = self._has_queues or type(operation) is NewQueue
         self.payloads += payloads
         self.bytes += size
 
     def reported(self) -> list[Operation]:
         """Those that somebody waits for."""
+        if not self._has_queues:
+            return self.operations  # type: ignore[return-value]
         return [operation for operation in self.operations if type(operation) is not NewQueue]  # type: ignore[misc]
 
     def apply(self, locations: Sequence[int], file: int) -> None:
@@ -279,12 +305,19 @@ class Batch:
         state = self._state
         number = 0
         for operation in self.operations:
-            if type(operation) is AddMessage and not operation.is_duplicate:
+            if type(operation) is RemoveMessage:  # as apply
+                state.remove(
+                    operation.owner,
+                    operation.order_key,
+                    operation.location,
+                    operation.size,
+                    operation.message_id,
+                    file,
+                )
+                number += 1
+            elif type(operation) is AddMessage and not operation.is_duplicate:
                 place(operation, locations[number])
                 number += 1 + len(operation.unmatched_acks)
-                apply(state, operation, file)
-            elif type(operation) is RemoveMessage:
-                number += 1
                 apply(state, operation, file)
             else:
                 number += self._apply_rare(operation, locations, number, file)

@@ -116,8 +116,9 @@ class Window(QueueBase):
 
     @property
     def has_work(self) -> bool:
-        has_routed = self.routes is not None and self.routes.count > 0
-        return bool(self.ready or self.returned.heap or self.is_paged or has_routed)
+        if self.ready or self.returned.heap or self.is_paged:
+            return True
+        return self.routes is not None and self.routes.count > 0
 
     # ---- in
 
@@ -140,7 +141,13 @@ class Window(QueueBase):
         if not level.is_behind:
             settings = self._settings
             share = self.share
-            if count < settings.window_messages and weight < settings.window_bytes and share.has_space:
+            memory = share.memory
+            if (
+                count < settings.window_messages
+                and weight < settings.window_bytes
+                and memory.used < memory.window_max  # as share.has_space, which few have to ask
+                and (not share.limit or share.has_space)
+            ):
                 level.cursor = order_key
                 entry = Entry(message, order_key, location, size, size + ENTRY_OVERHEAD_BYTES)
                 share.take(entry)

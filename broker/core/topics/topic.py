@@ -69,7 +69,7 @@ class TopicSubscription(Subscription):
         self.keep(entry, PENDING_BYTES)
         # The newest is never dropped, however big it is.
         while len(pending) > 1 and (
-            len(pending) > self._messages_max or self.pending_bytes > self._bytes_max or not self._holder.has_space
+            len(pending) > self._messages_max or self.pending_bytes > self._bytes_max or not self.holder.has_space
         ):
             lost = self._next() if self.eviction is None else self._take(self.eviction.choose(pending))
             self.dropped += 1
@@ -89,7 +89,7 @@ class TopicSubscription(Subscription):
         self.unsifted_bytes += entry.weight
         self.keep(entry, PENDING_BYTES)
         while len(unsifted) > 1 and (
-            len(unsifted) > self._unsifted_max or self.unsifted_bytes > self._bytes_max or not self._holder.has_space
+            len(unsifted) > self._unsifted_max or self.unsifted_bytes > self._bytes_max or not self.holder.has_space
         ):
             self._next_unsifted()
             self.dropped += 1

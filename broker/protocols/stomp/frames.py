@@ -15,6 +15,9 @@ from collections.abc import Sequence, Sized
 from typing import NamedTuple, cast
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.protocols.stomp.destinations import write_destination
+from tandemmq.store.records.message import Destination
+from tandemmq.store.records.remembered import remember
 
 try:
     from tandemmq.broker.protocols.stomp import native
@@ -44,7 +47,7 @@ class Dialect:
     ``trims``: blanks around a value do not count (ActiveMQ in 1.0).
     """
 
-    __slots__ = ("_escapes", "_undoes", "_unescapes", "drops_cr", "trims", "version")
+    __slots__ = ("_destinations", "_escapes", "_undoes", "_unescapes", "drops_cr", "trims", "version")
 
     def __init__(self, version: str, escapes: dict[str, str], *, drops_cr: bool, trims: bool) -> None:
         self.version = version
@@ -55,6 +58,7 @@ class Dialect:
         self._unescapes = {escape: character for character, escape in escapes.items()}
         # Likewise: an escaped backslash is a NUL until nothing else is escaped.
         self._undoes = tuple((escape, "\0" if escape == "\\\\" else each) for escape, each in self._unescapes.items())
+        self._destinations: dict[Destination, str] = {}
 
     @property
     def has_escapes(self) -> bool:
@@ -73,6 +77,14 @@ class Dialect:
         """
         for character, escape in self._escapes:
             text = text.replace(character, escape)
+        return text
+
+    def destination(self, value: Destination) -> str:
+        """``write_destination``, escaped; kept for the next time."""
+        text = self._destinations.get(value)
+        if text is None:
+            text = self.escape(write_destination(value))
+            remember(self._destinations, value, text, len(text))
         return text
 
     def unescape(self, text: str) -> str:
@@ -260,7 +272,7 @@ class FrameParser:
             self._check_count(len(lines))
         try:
             # STOMP 1.2, Repeated Header Entries: the first one counts; so they are entered backwards.
-            headers = {name: value for name, value in [line.split(":", 1) for line in lines[:0:-1]]}  # noqa: C416
+            headers = dict([line.split(":", 1) for line in lines[:0:-1]])
         except ValueError:
             raise self._no_colon(lines) from None
         if "\\" in text and dialect.has_escapes:

@@ -216,7 +216,9 @@ def encode(
         changed = _NOTHING
         if transformation is not None and message.body_kind is BodyKind.TEXT:
             changed = {"transformation": transformation}  # StompSubscription.onMessageDispatch
-        if is_inflated(message):
+        if not isinstance(message, OpenedMessage):
+            body = message.body
+        elif message.is_compressed:
             body, as_sent = _inflated(message, inflated_bytes_max, is_quick=is_quick)
             if as_sent:
                 changed = {**changed, **as_sent}
@@ -287,9 +289,9 @@ def _inflated(message: OpenedMessage, bytes_max: int, *, is_quick: bool) -> tupl
         raise Undeliverable(str(error)) from None
 
 
-def _sound(message: Message) -> bytes:
+def _sound(message: OpenedMessage) -> bytes:
     """The body of what is not compressed. A text of a JMS client may be damaged: Undeliverable."""
-    if isinstance(message, OpenedMessage) and message.body_kind is BodyKind.TEXT:
+    if message.body_kind is BodyKind.TEXT:
         try:
             return message.inflated(INFLATED_BYTES_MAX)
         except RecordDamaged as error:
@@ -338,9 +340,11 @@ def _encode_headers(
     write: Callable[[Destination], str],
 ) -> bytes:
     escape = dialect.escape
+    destination = message.destination
+    written = dialect.destination(destination) if write is write_destination else escape(write(destination))
     text = (
         f"message-id:{escape(message.message_id)}\n"
-        f"destination:{escape(write(message.destination))}\n"
+        f"destination:{written}\n"
         f"expires:{message.expiration}\n"
         f"priority:{message.priority}\n"
         f"timestamp:{message.timestamp}\n"

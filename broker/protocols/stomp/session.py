@@ -170,7 +170,9 @@ class StompSession(Output):
             if data:
                 parser.feed(data)
             ends = parser.offset + RECEIVED_BYTES_MAX
-            while len(commands) < COMMANDS_MAX and parser.offset < ends:
+            for _ in range(COMMANDS_MAX):
+                if parser.offset >= ends:
+                    break
                 try:
                     frame = next_frame()
                 except FrameTooLong as too_long:  # a name of its own: mypyc gives a name one type

@@ -74,8 +74,6 @@ def test_a_number_that_has_no_room_is_named(change: dict[str, int]) -> None:
 
 
 def test_the_usual_message_is_made_in_one_piece() -> None:
-    if stored.native is None:
-        pytest.skip("native.c is not compiled")
     properties: dict[str, PropertyValue] = {"ActiveMQ.MQTT.QoS": 1}
     message = Message(QUEUES[0], IDS[0], b"text", BodyKind.TEXT, persistent=True, timestamp=1, properties=properties)
     encode_stored(message)
@@ -86,3 +84,5 @@ def test_the_usual_message_is_made_in_one_piece() -> None:
     assert command.message == encode_message(message)
     assert stored._encode_plain(Message(QUEUES[0], IDS[0], b"text", type="t")) is None
     assert stored._encode_plain(Message(QUEUES[0], IDS[0], "ü".encode(), BodyKind.TEXT)) is None
+    framed = Message(QUEUES[0], IDS[0], b"text", raw=encode_message(message))
+    assert encode_stored(framed) == encode_add(framed, encode_message(message))
