@@ -23,6 +23,7 @@ from tests.mutants.changes import Mutant
 from tests.mutants.witness import BEGUN, FAILED, LATE, OVER, WITNESS
 from tests.support.bytecode import copy_bytecode
 from tests.support.journal.compiler import NoCompiler, compile_c
+from tests.support.samples import ALL_CASES
 
 # A test that hangs fails after so long. One that cannot be made to fail hangs when nothing was heard for twice as long.
 TEST_SECONDS_MAX = 60
@@ -138,6 +139,7 @@ class Tree:
             "PYTHONPYCACHEPREFIX": str(self._compiled),
             "TANDEMMQ_SEED": SEED,
             "TANDEMMQ_THOROUGH": str(int(self._is_thorough)),
+            ALL_CASES: "1",
             WITNESS: str(witness),
         }
         command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]

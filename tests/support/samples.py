@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from tests.support.prove import SEED
+from tests.support.prove import SEED, is_set
+
+#: Set for a mutant, which may be seen by one case alone: no case is left out.
+ALL_CASES: Final = "TANDEMMQ_ALL_CASES"
+
+
+def is_chosen(name: str, share: float) -> bool:
+    """Return whether SEED draws ``name`` for a sample that has about this share of all names."""
+    return is_set(ALL_CASES) or random.Random(f"{SEED} {name}").random() < share
 
 
 def sampled(name: str, cases: Iterable[Any], count: int) -> list[Any]:
@@ -19,7 +27,7 @@ def sampled(name: str, cases: Iterable[Any], count: int) -> list[Any]:
     every = list(cases)
     order = list(range(len(every)))
     random.Random(f"{SEED} {name}").shuffle(order)
-    chosen = set(order[:count])
+    chosen = set(order if is_set(ALL_CASES) else order[:count])
     return [
         pytest.param(
             *(case if isinstance(case, tuple) else (case,)),
