@@ -15,6 +15,7 @@ from tandemmq.store.records.commands import encode_producer_audit
 from tests.support.pipeline.frames import frames_of
 from tests.support.pipeline.pipeline_journals import add
 from tests.support.samples import is_chosen
+from tests.unit.pipeline.conftest import SECONDS_MAX
 
 #: Of the tests with a session of Spark CI runs about so many, and a proof all.
 SPARK_SHARE_IN_CI: Final = 0.25
@@ -29,7 +30,8 @@ def by_spark(name: str) -> list[pytest.MarkDecorator]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A query runs by DuckDB, and by Spark."""
     if "engine" in metafunc.fixturenames:
-        cases = [LOCAL, pytest.param(SPARK, marks=by_spark(metafunc.function.__name__))]
+        marks = [*by_spark(metafunc.function.__name__), pytest.mark.timeout(SECONDS_MAX)]
+        cases = [LOCAL, pytest.param(SPARK, marks=marks)]
         metafunc.parametrize("engine", cases, indirect=True)
 
 
