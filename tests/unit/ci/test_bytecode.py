@@ -18,7 +18,12 @@ TEST = "import helper\n\ndef test_one(): assert helper.ONE == 1\n"
 def compiled_by(tree: Path, prefix: Path) -> set[str]:
     """The names of the modules of ``tree`` that a run of its test compiles."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--import-mode=prepend", "-q"]
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(prefix), "PYTEST_ADDOPTS": ""}
+    environment = {
+        **os.environ,
+        "PYTHONPYCACHEPREFIX": str(prefix),
+        "PYTEST_ADDOPTS": "",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     before = {path: path.stat().st_mtime_ns for path in prefix.rglob("*.pyc")}
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
