@@ -231,7 +231,8 @@ def _is_fast(path: str) -> bool:
 
 
 def _longest_first(items: list[pytest.Item]) -> None:
-    """By what one worker gets at once. What was not measured may take as long as its limit."""
+    """By what one worker gets at once: first what shares a server, which no other worker can help with. What was not
+    measured may take as long as its limit."""
     seconds: dict[str, float] = {}
     for item in items:
         limit = item.get_closest_marker("timeout")
@@ -239,7 +240,7 @@ def _longest_first(items: list[pytest.Item]) -> None:
         scope = _scope(item.nodeid)
         own = found.seconds / found.tests if found else limit.args[0] if limit else 0.0
         seconds[scope] = seconds.get(scope, 0.0) + own
-    items.sort(key=lambda item: -seconds[_scope(item.nodeid)])
+    items.sort(key=lambda item: (_scope(item.nodeid) not in TOGETHER, -seconds[_scope(item.nodeid)]))
 
 
 def _scope(nodeid: str) -> str:

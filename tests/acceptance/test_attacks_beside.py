@@ -16,8 +16,10 @@ from tandemmq.bench.peers.ports import free_port
 from tests.support.acceptance.attacks import ATTACKS, DESCRIPTORS, PREPARATIONS, SECONDS_MAX
 from tests.support.acceptance.broker_process import BrokerProcess, serving
 from tests.support.acceptance.good_client import GoodClient, living, run
+from tests.support.samples import sampled
 
-#: Those of the default run: work that grows with messages and with subscriptions.
+#: Those of the default run: work that grows with messages and with subscriptions. CI has some of the others.
+ATTACKS_IN_CI = 5
 SAMPLE = ("at rest", "200 messages to 5000 subscribers", "16000 SUBSCRIBE and UNSUBSCRIBE")
 
 
@@ -45,7 +47,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedBroker]
 @pytest.mark.timeout(SECONDS_MAX + 60)
 @pytest.mark.parametrize(
     "attack",
-    [pytest.param(name, marks=pytest.mark.promise("others-are-served") if name in SAMPLE else ()) for name in ATTACKS],
+    [
+        *(pytest.param(name, marks=pytest.mark.promise("others-are-served")) for name in SAMPLE),
+        *sampled("attacks", [name for name in ATTACKS if name not in SAMPLE], ATTACKS_IN_CI),
+    ],
 )
 async def test_a_good_client_beside_it_is_served_and_no_role_changes(broker: AttackedBroker, attack: str) -> None:
     before = broker.wait_role("master")

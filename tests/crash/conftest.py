@@ -18,7 +18,11 @@ def scratch() -> Iterator[str]:
         yield directory
 
 
-@pytest.fixture(params=["python", "c"])
+#: By which code a journal is written.
+STEPS = ("python", "c")
+
+
+@pytest.fixture(params=STEPS)
 def steps(request: pytest.FixtureRequest) -> Iterator[str]:
     """By which code the journal is written in this test: a life that is recorded is lived twice."""
     if request.param == "python":

@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.crash import what_happened
-from tests.support.crash.explorer import Candidate, Exploration, Judge, explore, hold_all, sampled, scratch_directory
+from tests.crash.conftest import STEPS
+from tests.support.crash import explorer, what_happened
+from tests.support.crash.explorer import Candidate, Exploration, Judge, explore, hold_all, scratch_directory
 from tests.support.crash.promises import State
 from tests.support.crash.promotion_lives import PROMOTION_LIVES
 from tests.support.crash.recording_disk import ROOT, RecordingDisk
@@ -29,6 +30,7 @@ from tests.support.crash.short_lives import LIVES as LIVES_OF_ONE_OR_TWO
 from tests.support.crash.short_lives import SETTINGS, Life, ShortLife, killed_at
 from tests.support.crash.takeover_lives import TAKEOVER_LIVES
 from tests.support.prove import IS_PROOF, SEED
+from tests.support.samples import sampled
 
 LIVES: dict[str, ShortLife] = {**LIVES_OF_ONE_OR_TWO, **PROMOTION_LIVES, **TAKEOVER_LIVES, **SEVERAL_LIVES}
 # What a run that is no proof opens of each life.
@@ -71,10 +73,12 @@ pytestmark = [
 
 
 def one_in_some(first: int) -> list[Any]:
-    """All lives; in the default run one in ONE_IN, from this one on."""
+    """Each life, and by which code its journal is written: one of the two, and in a proof both. In the default run one
+    life in ONE_IN, from this one on."""
     return [
-        pytest.param(name, marks=() if number % ONE_IN == first else pytest.mark.thorough)
+        pytest.param(*case.values, marks=[*case.marks, *(() if number % ONE_IN == first else [pytest.mark.thorough])])
         for number, name in enumerate(LIVES)
+        for case in sampled(f"{first} {name}", [(name, steps) for steps in STEPS], 1)
     ]
 
 
@@ -157,7 +161,7 @@ def some(candidates: Sequence[Candidate], count: int, dice: random.Random) -> Se
     return candidates if IS_PROOF else dice.sample(candidates, min(count, len(candidates)))
 
 
-@pytest.mark.parametrize("name", one_in_some(0))
+@pytest.mark.parametrize(("name", "steps"), one_in_some(0), indirect=["steps"])
 def test_whatever_a_power_loss_leaves_every_promise_holds(scratch: str, tally: Tally, name: str, steps: str) -> None:
     dice = random.Random(SEED)
     life = LIVES[name]
@@ -189,7 +193,7 @@ def test_the_lives_have_in_them_what_can_happen_to_a_store(scratch: str, tally: 
     assert {what: found[what] for what, least in LIVES_WITH.items() if found[what] < least} == {}
 
 
-@pytest.mark.parametrize("name", one_in_some(4))
+@pytest.mark.parametrize(("name", "steps"), one_in_some(4), indirect=["steps"])
 def test_a_crash_during_recovery_breaks_no_promise_either(scratch: str, tally: Tally, name: str) -> None:
     """What the first recovery found stays, from the moment on at which it could be seen."""
     dice = random.Random(SEED)
@@ -260,7 +264,7 @@ def test_the_explorer_finds_a_sync_that_is_missing(scratch: str, lies_about: str
     assert disk.lies
     judge = Judge(scratch, SETTINGS)
     found = 0
-    for candidate in sampled(disk.events, disk.start, IMAGES_TO_FIND_A_LIE, dice):
+    for candidate in explorer.sampled(disk.events, disk.start, IMAGES_TO_FIND_A_LIE, dice):
         try:
             judge.hold(candidate)
         except Exception:  # refused as damaged, or a promise that is broken: it is seen

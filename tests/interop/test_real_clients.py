@@ -12,7 +12,12 @@ from tests.support.interop.books import Books
 from tests.support.interop.checkouts import run_by_hand
 
 
-@pytest.fixture(params=real_clients.IN_CI)
+@pytest.fixture(
+    params=[
+        *real_clients.IN_CI,
+        *(pytest.param(name, marks=[pytest.mark.prove, pytest.mark.proof_only]) for name in real_clients.IN_PROOFS),
+    ]
+)
 def client(request: pytest.FixtureRequest, require_service: Callable[[object, str], None]) -> real_clients.Client:
     found = real_clients.CLIENTS[request.param]
     if "go" in found.missing:  # Debian's is too old

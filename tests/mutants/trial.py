@@ -21,7 +21,9 @@ import pytest
 
 from tests.mutants.changes import Mutant
 from tests.mutants.witness import BEGUN, FAILED, LATE, OVER, WITNESS
+from tests.support.bytecode import copy_bytecode
 from tests.support.journal.compiler import NoCompiler, compile_c
+from tests.support.samples import ALL_CASES
 
 # A test that hangs fails after so long. One that cannot be made to fail hangs when nothing was heard for twice as long.
 TEST_SECONDS_MAX = 60
@@ -86,7 +88,9 @@ class Tree:
         self._test_seconds_max = TEST_SECONDS_MAX * patience
         self._root = directory / "tree"
         self._scratch = directory
+        self._compiled = directory / "compiled"
         shutil.copytree(root, self._root, symlinks=True, ignore=_LEFT_OUT)
+        copy_bytecode(root, self._root, self._compiled)
 
     def try_out(self, mutant: Mutant, tests: Sequence[str]) -> Outcome:
         """Run ``tests`` until one fails. Raises TrialFailed."""
@@ -132,9 +136,10 @@ class Tree:
         environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
         environment |= {
             "PYTHONPATH": str(self._root),
-            "PYTHONPYCACHEPREFIX": str(self._scratch / "compiled"),
+            "PYTHONPYCACHEPREFIX": str(self._compiled),
             "TANDEMMQ_SEED": SEED,
             "TANDEMMQ_THOROUGH": str(int(self._is_thorough)),
+            ALL_CASES: "1",
             WITNESS: str(witness),
         }
         command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
@@ -168,7 +173,7 @@ class Tree:
 
     def _forget_compiled(self, file: Path) -> None:
         """What was compiled is taken for that of a file with the same second and size."""
-        for compiled in (self._scratch / "compiled").rglob(f"{file.stem}.*.pyc"):
+        for compiled in self._compiled.rglob(f"{file.stem}.*.pyc"):
             compiled.unlink()
 
 

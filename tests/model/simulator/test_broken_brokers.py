@@ -266,26 +266,26 @@ NOBODY_SERVES = "nobody else serves"
 HANG = ("hang",)
 
 BROKEN: dict[str, Broken] = {
-    "nobody looks": Broken(nobody_looks, (), FAULTS, HARM, 9),
+    "nobody looks": Broken(nobody_looks, (), FAULTS, HARM, 17),
     "a fence is a name": Broken(fence_is_a_name, (), LATE, HARM, 9),
-    "a lease is held for ever": Broken(lease_is_held_for_ever, LEASE, FAULTS, f"{HARM}|still proves", 8),
+    "a lease is held for ever": Broken(lease_is_held_for_ever, LEASE, FAULTS, f"{HARM}|still proves", 11),
     "reads before its fence": Broken(reads_before_its_fence, (), FAULTS, HARM, 13),
     "nothing is synced": Broken(nothing_is_synced, (), ("kill",), HARM, 3),
     "tells before it writes": Broken(tells_before_it_writes, (), ("kill",), HARM, 2),
-    "gives up what is needed": Broken(gives_up_what_is_needed, (), ("kill",), HARM, 8),
-    "acknowledgements are not synced": Broken(acknowledgements_are_not_synced, (), ("kill",), "came back", 14),
-    "a fence without a header goes early": Broken(fence_without_a_header_goes_early, NO_LOCK, STORMS, HARM, 133),
-    "fences without a proof": Broken(fences_without_a_proof, (), STORMS, "cannot prove", 6),
+    "gives up what is needed": Broken(gives_up_what_is_needed, (), ("kill",), HARM, 9),
+    "acknowledgements are not synced": Broken(acknowledgements_are_not_synced, (), ("kill",), "came back", 21),
+    "a fence without a header goes early": Broken(fence_without_a_header_goes_early, NO_LOCK, STORMS, HARM, 135),
+    "fences without a proof": Broken(fences_without_a_proof, (), STORMS, "cannot prove", 8),
     "what ends is not synced": Broken(what_ends_is_not_synced, NO_LOCK, ("promotion", "kill"), HARM, 99),
-    "a header names no ends": Broken(header_names_no_ends, NO_LOCK, STORMS, HARM, 7),
+    "a header names no ends": Broken(header_names_no_ends, NO_LOCK, STORMS, HARM, 9),
     "the lock is granted by an old answer": Broken(
-        lock_is_granted_by_an_old_answer, LEASE, ("kill",), "still proves", 18
+        lock_is_granted_by_an_old_answer, LEASE, ("kill",), "still proves", 20
     ),
     "waits for ever for its last look at the journal": Broken(
         waits_for_ever(Wait.FOLLOW), LEASE, HANG, NOBODY_SERVES, 692
     ),
-    "waits for ever for its promotion": Broken(waits_for_ever(Wait.PROMOTE), LEASE, HANG, NOBODY_SERVES, 27),
-    "waits for ever for its storage": Broken(waits_for_ever(Wait.STORAGE), LEASE, HANG, NOBODY_SERVES, 138),
+    "waits for ever for its promotion": Broken(waits_for_ever(Wait.PROMOTE), LEASE, HANG, NOBODY_SERVES, 29),
+    "waits for ever for its storage": Broken(waits_for_ever(Wait.STORAGE), LEASE, HANG, NOBODY_SERVES, 160),
     "waits for ever while it hands over": Broken(waits_for_ever(Wait.CLOSE), LEASE, HANG, NOBODY_SERVES, 241),
     "follows nothing": Broken(follows_nothing, (), ("kill",), "are due", 10),
     "cleans up in the end only": Broken(cleans_up_in_the_end_only, (), ("handover",), "while it runs", 55),

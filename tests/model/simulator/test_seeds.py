@@ -1,6 +1,6 @@
 """Seeds of faults, with the default settings: every promise holds, and a seed is always the same run.
 
-30 seeds by default, or as many as TANDEMMQ_PROVE says; from TANDEMMQ_SEED on. What fails can
+18 seeds by default, or as many as TANDEMMQ_PROVE says; from TANDEMMQ_SEED on. What fails can
 be looked at with ``tandemmq simulate --seed N --trace`` and the same settings.
 """
 
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.promise("simulator-finds-nothing", "confirmed-survives", "one-master-counts"),
 ]
 
-SEEDS = rounds(30, 20_000)
+SEEDS = rounds(18, 20_000)
 FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))
 LOCKERS = {
     "shared-file": (),

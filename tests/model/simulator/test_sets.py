@@ -178,9 +178,9 @@ VOTE = ("vote",)
 
 BROKEN = {
     "receipts wait for nobody": of_set(
-        replaced(Term, "_is_reached", lambda self, place, must_be_final: True), HARM, 102
+        replaced(Term, "_is_reached", lambda self, place, must_be_final: True), HARM, 158
     ),
-    "who is behind is not refused": of_set(who_is_behind_is_not_refused, HARM, 65),
+    "who is behind is not refused": of_set(who_is_behind_is_not_refused, HARM, 66),
     "a lease holds nobody back": of_set(a_lease_holds_nobody_back, TWO, 2),
     "nothing is synced": of_set(nothing_is_synced, f"{HARM}|no quorum of disks", 1, ("power",)),
     "a standby shows all that came": of_set(
@@ -196,7 +196,7 @@ BROKEN = {
         VOTE,
     ),
     "who was restored is admitted": of_set(
-        replaced(replica, "is_older", lambda life, seen: False), "are elected for epoch", 11, VOTE
+        replaced(replica, "is_older", lambda life, seen: False), "are elected for epoch", 12, VOTE
     ),
     "another name is another store": of_set(
         changed(PromiseFile, "_read", "if slot is None:", "if slot is None or slot[1].node != node:"),
@@ -204,17 +204,17 @@ BROKEN = {
         1,
         ("renamed",),
     ),
-    "nothing is cut": of_set(nothing_is_cut, "goes on", 36),
+    "nothing is cut": of_set(nothing_is_cut, "goes on", 39),
     "the first batch need not be final": of_set(
         changed(Marks, "_update", "if final >= first:", "if True:"), "on no quorum", 15, VOTE
     ),
     "bytes of an old epoch are taken": of_set(
         changed(Voter, "promise", 'self._follower.leave("a later epoch is promised", ends_link=False)', "pass"),
         "has promised",
-        4,
+        7,
         ("partition",),
     ),
-    "elections take their time": of_set(replaced(election, "WAIT", 4.0), "nobody is elected", 57, ("kill",)),
+    "elections take their time": of_set(replaced(election, "WAIT", 4.0), "nobody is elected", 119, ("kill",)),
     "files that were given up stay": of_set(
         replaced(Follower, "remove_given_up", lambda self: None), "was taken out", 2, ("kill", "handover")
     ),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.acceptance.docker_image import COMPILED_WHEEL
+from tests.support.bytecode import copy_bytecode
 from tests.support.ci import compiled_tests
 from tests.support.ci.dockerd import daemon
 from tests.support.prove import SEED
@@ -61,6 +62,7 @@ def prepared(leg: Leg) -> Iterator[tuple[Path, dict[str, str]]]:
         with tempfile.TemporaryDirectory(prefix="tandemmq-compiled-") as directory:
             tree = Path(directory, "tree")
             shutil.copytree(leg.root, tree, symlinks=True, ignore=_LEFT_OUT)
+            copy_bytecode(leg.root, tree)
             with zipfile.ZipFile(compiled_wheel(Path(directory))) as wheel:
                 wheel.extractall(tree, [name for name in wheel.namelist() if name.endswith(".so")])
             environment["PYTHONPATH"] = str(tree)

@@ -26,7 +26,7 @@ _NO_ARCHIVE: Final = SETTINGS.replace("archive_data_logs = true", "archive_data_
 @dataclass(frozen=True)
 class Writer:
     """``protocol`` of the client. ``options``: the settings of TandemMQ, or what LedgerBroker is told. ``is_whole``: no
-    file is deleted. ``is_sample``: CI tries all local jobs on its store; a proof tries all jobs on all."""
+    file is deleted. ``is_sample``: CI tries jobs on its store; a proof tries all jobs on all."""
 
     protocol: str
     options: tuple[str, ...] = ()
@@ -63,9 +63,8 @@ WRITERS: Final = {
     "activemq-6-compacted": Writer("stomp", ("compact",), is_whole=False),
     "activemq-6-several": Writer("jms", ("several",)),
 }
-#: Needs no other program; and whose store CI reads by Spark, too.
+#: Needs no other program.
 OWN: Final = "tandemmq-mqtt"
-BY_SPARK: Final = "activemq-several"
 
 
 def needs_java(writer: str) -> bool:

@@ -9,9 +9,12 @@ import pytest
 from tandemmq.bench import beside as module
 from tandemmq.bench.beside import CASES, beside, table
 from tandemmq.bench.peers import server
+from tests.support.samples import sampled
+
+CASES_IN_CI = 4
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sampled("beside", CASES, CASES_IN_CI))
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_each_case_has_its_latencies(case: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,24 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
 import pytest
 
 from tandemmq.journal.format import encode_batch
+from tandemmq.pipeline.engine import LOCAL, SPARK
+from tandemmq.pipeline.local.session import LocalSession
 from tandemmq.store.records.commands import encode_producer_audit
 from tests.support.pipeline.frames import frames_of
 from tests.support.pipeline.pipeline_journals import add
+from tests.support.samples import is_chosen
+from tests.unit.pipeline.conftest import SECONDS_MAX
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+#: Of the tests with a session of Spark CI runs about so many, and a proof all.
+SPARK_SHARE_IN_CI: Final = 0.25
+
+
+def by_spark(name: str) -> list[pytest.MarkDecorator]:
+    """The marks of a test or case of this name that Spark computes."""
+    left = [] if is_chosen(name, SPARK_SHARE_IN_CI) else [pytest.mark.proof_only]
+    return [pytest.mark.service, pytest.mark.prove, *left]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A query runs by DuckDB, and by Spark."""
+    if "engine" in metafunc.fixturenames:
+        marks = [*by_spark(metafunc.function.__name__), pytest.mark.timeout(SECONDS_MAX)]
+        cases = [LOCAL, pytest.param(SPARK, marks=marks)]
+        metafunc.parametrize("engine", cases, indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
+            for mark in by_spark(item.name):
+                item.add_marker(mark)
 
 
 @pytest.fixture
-def frame(spark: SparkSession) -> Callable[..., DataFrame]:
-    return frames_of(spark)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A session."""
+    if request.param == SPARK:
+        yield request.getfixturevalue("spark")
+    else:
+        pytest.importorskip("duckdb", reason="duckdb is not installed: the extra local")
+        with LocalSession(tmp_path / "engine") as session:
+            yield session
+
+
+@pytest.fixture
+def frame(engine: Any) -> Callable[..., Any]:
+    """Rows as a table of either engine."""
+    return frames_of(engine)
 
 
 @pytest.fixture

@@ -6,15 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyspark", reason="pyspark is not installed: the extra spark")
-
-from pyspark.sql import functions as F
-
+from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs.clocks import clocked
 
-pytestmark = pytest.mark.service
+# What Spark computes has mark.service.
 
 START = 1_700_000_000
 

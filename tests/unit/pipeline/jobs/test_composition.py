@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: the extra spark")
-
-from pyspark.sql import functions as F
-
 from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY as CAUSE_PROPERTY_OF_THE_BROKER
+from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs import composition, dead_letters, duplicates, effects
 from tandemmq.pipeline.table import Table
 
-pytestmark = pytest.mark.service
+# What Spark computes has mark.service.
 
 NINE = datetime(2026, 11, 3, 9, tzinfo=UTC)
 TEN = datetime(2026, 11, 3, 10, tzinfo=UTC)
@@ -153,7 +150,7 @@ OPEN = {"transaction": "local:9"}
 def settled(frame: Callable[..., Any], messages: Any = None, *ends: dict[str, Any], marks: Any = None) -> Any:
     """What the transactions of ``messages`` did not store, with the records that end them."""
     kept = ("store", "file", "offset", "command", "destination_type", "destination", "message_id", "transaction")
-    own = [] if messages is None else [{name: row[name] for name in kept} for row in messages.collect()]
+    own = [] if messages is None else [{name: getattr(row, name) for name in kept} for row in messages.collect()]
     records = frame("records", *own, *ends)
     return effects.not_stored(effects.operations(records, frame("marks") if marks is None else marks))
 
@@ -175,7 +172,7 @@ def test_each_kind_is_told_apart(frame: Callable[..., Any]) -> None:
         "same_sequence": ("ID:p:2", 2, 2),
         "same_body": ("ID:p:3", 2, 2),
     }
-    assert [(place.file, place.offset) for place in found["same_id"].locations] == [(1, 100), (1, 200)]
+    assert [(place["file"], place["offset"]) for place in found["same_id"].locations] == [(1, 100), (1, 200)]
 
 
 def test_what_only_looks_stored_twice_is_not_told(frame: Callable[..., Any]) -> None:
@@ -217,7 +214,7 @@ def test_the_places_of_a_habit_are_bounded(frame: Callable[..., Any]) -> None:
     found = duplicates.duplicates(messages, settled(frame))
     [row] = found.collect()
     assert (row.copies, row.ids) == (copies, copies)
-    assert [place.offset for place in row.locations] == list(range(duplicates.LOCATIONS_MAX))
+    assert [place["offset"] for place in row.locations] == list(range(duplicates.LOCATIONS_MAX))
     [counted] = duplicates.by_destination(found).collect()
     assert (counted.groups, counted.extra, counted.extra_bytes) == (1, copies - 1, (copies - 1) * 5)
 
@@ -268,7 +265,7 @@ def letters(frame: Callable[..., Any]) -> Any:
     xid = {"transaction": "XID:1"}
     records = frame(
         "records",
-        *({name: row[name] for name in kept} for row in messages.collect()),
+        *({name: getattr(row, name) for name in kept} for row in messages.collect()),
         record(2, 1500, "REMOVE_MESSAGE"),
         record(2, 2000, "REMOVE_MESSAGE"),
         record(1, 1501, "REMOVE_MESSAGE", "orders"),

@@ -13,15 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from tests.support.pipeline.pipeline_journals import QUEUE, add, write_foreign
-
-pytest.importorskip("pyspark", reason="pyspark is not installed: the extra spark")
-
-from pyspark.sql import functions as F
-
 from tandemmq.bench.peers.server import HOST, Server
 from tandemmq.cli import main
 from tandemmq.client import Client
+from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs import latency
 from tandemmq.pipeline.jobs.latency import (
     Point,
@@ -38,12 +33,11 @@ from tandemmq.pipeline.jobs.summary import Lines
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.table import Table
 from tandemmq.store.records.commands import encode_remove
+from tests.support.pipeline.pipeline_journals import QUEUE, add, write_foreign
 from tests.support.services.pairs import TandemMQ
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-pytestmark = pytest.mark.service
 
 NINE = datetime(2026, 11, 3, 9, tzinfo=UTC)
 LIFE = (
@@ -65,10 +59,10 @@ def life(
     return [options["store"], "queue", options["destination"], None, "m", *times, state]
 
 
-@pytest.fixture(scope="module")
-def lives(spark: SparkSession) -> DataFrame:
+@pytest.fixture
+def lives(engine: Any) -> DataFrame:
     slow = [life(number, number + 2, number + 4) for number in range(100)]
-    return spark.createDataFrame(
+    return engine.createDataFrame(
         [
             *slow,  # each waits 2 to 4 s
             life(200, 210, 210),
@@ -185,9 +179,7 @@ def test_a_backlog_stays_as_it_was_while_nothing_happens() -> None:
 # ---- journals
 
 
-@pytest.mark.prove
-@pytest.mark.proof_only
-def test_activemqs_acknowledgements_are_timed_by_the_messages_around(spark: SparkSession, tmp_path: Path) -> None:
+def test_activemqs_acknowledgements_are_timed_by_the_messages_around(engine: Any, tmp_path: Path) -> None:
     def message(number: int, seconds: int) -> bytes:
         return add(number, timestamp=int(NINE.timestamp() * 1000) + 1000 * seconds)
 
@@ -196,7 +188,7 @@ def test_activemqs_acknowledgements_are_timed_by_the_messages_around(spark: Spar
 
     write_foreign(tmp_path / "store" / "db-1.log", [[message(1, 0)], [message(2, 10)], [acknowledged(1)]])
     write_foreign(tmp_path / "store" / "db-2.log", [[message(3, 14)], [acknowledged(2), acknowledged(77)]])
-    summary = latency.run(spark, Sources((str(tmp_path / "store"),), is_tail_wanted=True), str(tmp_path / "out"))
+    summary = latency.run(engine, Sources((str(tmp_path / "store"),), is_tail_wanted=True), str(tmp_path / "out"))
     [row] = [dict(zip(summary.tables[0].columns, cells, strict=True)) for cells in summary.tables[0].rows]
     assert row["destination"] == "orders"
     assert [row[name] for name in ("enqueued", "acked", "backlog", "unbounded", "unmatched")] == [3, 2, 1, 1, 1]
@@ -240,6 +232,7 @@ async def work(server: Server, delays: Sequence[float]) -> Told:
     return told
 
 
+@pytest.mark.service
 def test_a_brokers_journal_says_when_its_clients_acknowledged(
     spark: SparkSession, broker: Server, tmp_path: Path
 ) -> None:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: the extra spark")
-
-from pyspark.sql import functions as F
-
 from tandemmq.pipeline.columns import ACKS, COLUMNS, MARKS, RECORDS, ddl
+from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs.lifecycle import believed, lifecycle
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.service
+# What Spark computes has mark.service.
 
 START = datetime(2026, 11, 3, 9, tzinfo=UTC)
 QUEUE = {"destination_type": "queue", "destination": "orders"}
@@ -75,12 +69,12 @@ class Journal:
         return self
 
 
-def found_in(spark: SparkSession, journals: Sequence[Journal], **named: Any) -> dict[str, list[Life]]:
+def found_in(session: Any, journals: Sequence[Journal], **named: Any) -> dict[str, list[Life]]:
     """By store (message, subscription, added, added at the latest, acknowledged, at the latest, state) of each life."""
 
     def table(name: str, rows: Sequence[Row]) -> Any:
         names = [column for column, _ in COLUMNS[name]]
-        return spark.createDataFrame([[row.get(column) for column in names] for row in rows], ddl(name))
+        return session.createDataFrame([[row.get(column) for column in names] for row in rows], ddl(name))
 
     rows = [row for journal in journals for row in journal.rows]
     removals = [row for row in rows if row["command"] == "REMOVE_MESSAGE"]
@@ -96,9 +90,9 @@ def found_in(spark: SparkSession, journals: Sequence[Journal], **named: Any) -> 
     return {store: sorted(each, key=repr) for store, each in found.items()}
 
 
-@pytest.fixture(scope="module")
-def lives(spark: SparkSession) -> Mapping[str, list[Life]]:
-    return found_in(spark, Journal.written)
+@pytest.fixture
+def lives(engine: Any) -> Mapping[str, list[Life]]:
+    return found_in(engine, Journal.written)
 
 
 # (message, subscription, added, added at the latest, acknowledged, at the latest, state), or the state alone.
@@ -265,11 +259,13 @@ story(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", STORIES)
-def test_each_message_has_the_times_that_its_journal_tells(lives: Mapping[str, list[Life]], name: str) -> None:
-    journal, expected = STORIES[name]
-    found = lives[journal.store]
-    assert ([life[-1] for life in found] if isinstance(expected[0], str) else found) == expected
+def test_each_message_has_the_times_that_its_journal_tells(lives: Mapping[str, list[Life]]) -> None:
+    wrong = {}
+    for name, (journal, expected) in STORIES.items():
+        found = lives[journal.store]
+        if ([life[-1] for life in found] if isinstance(expected[0], str) else found) != expected:
+            wrong[name] = found
+    assert wrong == {}
 
 
 UNMARKED = Journal().batch(clock(1), add("a", 1)).batch(ack("a")).batch(clock(3), add("b", 3))
@@ -277,10 +273,10 @@ UNMARKED.next_file().batch(clock(100), add("c", 100)).batch(ack("b")).batch(ack(
 UNMARKED.next_file().batch(clock(9000), add("d", 9000))
 
 
-def test_without_a_mark_less_than_the_interval_has_passed(spark: SparkSession, lives: Mapping[str, list[Life]]) -> None:
+def test_without_a_mark_less_than_the_interval_has_passed(engine: Any, lives: Mapping[str, list[Life]]) -> None:
     """Two marks of one file were two seconds apart: so an unmarked batch was written within that."""
     assert lives[UNMARKED.store][1:3] == [
         ("b", None, 3, 3, 100, 102.001, "acked"),
         ("c", None, 100, 100, 100, 102.001, "acked"),
     ]
-    assert found_in(spark, [UNMARKED], mark_interval_ms=500)[UNMARKED.store][1][-3:] == (100, 100.501, "acked")
+    assert found_in(engine, [UNMARKED], mark_interval_ms=500)[UNMARKED.store][1][-3:] == (100, 100.501, "acked")

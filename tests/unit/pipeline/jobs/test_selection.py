@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tandemmq.pipeline.engine import LOCAL, SPARK
 from tandemmq.pipeline.jobs.selection import selection
-from tandemmq.pipeline.local.session import LocalSession
 from tandemmq.pipeline.sending.request import UNACKNOWLEDGED, ReplayRequest
-from tests.support.pipeline.frames import frames_of
+
+# What Spark computes has mark.service.
 
 NOW_MS = 1_700_000_100_000
-
-
-@pytest.fixture(params=[pytest.param(SPARK, marks=pytest.mark.service), LOCAL])
-def frame(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Rows as a table of either engine."""
-    if request.param == SPARK:
-        yield frames_of(request.getfixturevalue("spark"))
-    else:
-        pytest.importorskip("duckdb", reason="duckdb is not installed: the extra local")
-        with LocalSession(tmp_path) as session:
-            yield frames_of(session)
 
 
 def at(second: int) -> datetime:

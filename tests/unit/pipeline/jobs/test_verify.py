@@ -10,17 +10,12 @@ import pytest
 
 from tandemmq.journal.files import JournalFiles
 from tandemmq.pipeline.jobs.tables import Sources
+from tandemmq.pipeline.jobs.verify import checked, damage, findings, unreadable
 from tandemmq.store.maintenance.archive import Archive
 from tandemmq.store.maintenance.manifest import SUFFIX, decode_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytest.importorskip("pyspark", reason="pyspark is not installed: the extra spark")
-
-from tandemmq.pipeline.jobs.verify import checked, damage, findings, unreadable
-
-pytestmark = pytest.mark.service
 
 
 @pytest.fixture
@@ -42,8 +37,9 @@ def test_damage_is_listed_in_its_place_and_a_torn_tail_is_none(batches: Any) -> 
 
 
 def test_what_was_checked_is_counted(batches: Any) -> None:
-    [row] = checked(batches).collect()
-    assert row.asDict() == {
+    found = checked(batches)
+    [row] = found.collect()
+    assert dict(zip(found.columns, row, strict=True)) == {
         "store": "a",
         "files": 2,
         "batches": 3,
@@ -79,6 +75,7 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.service
 def test_what_is_not_as_it_was_handed_over_is_told(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     """Of four files one has a flipped bit in a message, one behind its end, one has grown, and one is as it was."""
     from tandemmq.pipeline.jobs import verify
