@@ -29,7 +29,8 @@ def broker_producer(connection_id: str) -> str:
 def broker_ids(connection_id: str) -> Iterator[str]:
     """Ids that a broker makes for ``connection_id``, without end."""
     producer = broker_producer(connection_id)
-    return (f"{producer}:{sequence}" for sequence in count(1))
+    for sequence in count(1):
+        yield f"{producer}:{sequence}"
 
 
 def client_message_id(producer: str, sequence: int, user: str | None = None) -> str:
