@@ -68,23 +68,24 @@ class Connect(Command):
 
 
 class Send(Command):
-    """Store and route ``message``. The session has already given it its id, timestamp and destination."""
+    """Store and route ``message``. The session has already given it its id, timestamp and destination.
 
-    __slots__ = ("message", "receipt", "transaction")
+    ``translate`` sets the body of the message, where that takes long: a thread calls it first. None: the body is set.
+    """
 
-    def __init__(self, message: Message, transaction: str | None = None, receipt: Receipt | None = None) -> None:
+    __slots__ = ("message", "receipt", "transaction", "translate")
+
+    def __init__(
+        self,
+        message: Message,
+        transaction: str | None = None,
+        receipt: Receipt | None = None,
+        translate: Callable[[], None] | None = None,
+    ) -> None:
         self.message = message
         self.transaction = transaction
         self.receipt = receipt
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Translate(Command):
-    """``send``, once ``translate`` has set the body of its message: that takes long, so a thread calls it. It raises
-    nothing."""
-
-    send: Send
-    translate: Callable[[], None]
+        self.translate = translate
 
 
 @dataclass(slots=True, eq=False, repr=False)

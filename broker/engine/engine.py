@@ -25,7 +25,7 @@ from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, refus
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up, tell
 from tandemmq.broker.core.delivery import QueueBase, Subscription
 from tandemmq.broker.core.destinations import Destinations
-from tandemmq.broker.core.memory import Kind, Memory
+from tandemmq.broker.core.memory import Memory
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.private_access import PrivateAccess
@@ -132,7 +132,6 @@ class Engine:
         self.check = guarded.check
         self._guarded = guarded
         self._in_thread = loop.in_thread
-        self._prepare_in_thread = loop.prepare_in_thread
         self._start = start = loop.start
         self._start_first = loop.start_first or start
         self._settings = settings
@@ -195,7 +194,6 @@ class Engine:
         self._writable_again = Rounds(start, self._go_on)
         self._handlers: dict[type, Handler] = {
             commands.Send: producing.send,
-            commands.Translate: self._translate,
             commands.Ack: self._acknowledger.ack,
             commands.AckOfMessage: self._acknowledger.ack_of_message,
             commands.AckOfNothing: self._acknowledger.ack_of_nothing,
@@ -414,24 +412,6 @@ class Engine:
             return
         if work is not None:
             self._clients.work_for(client, command, work)
-
-    def _translate(self, client: Client, command: commands.Translate) -> None:
-        """Then it is a SEND as any other."""
-        size = command.send.message.size
-
-        def work() -> None:
-            if client.is_there:
-                command.translate()
-
-        def ask(then: Callable[[None], None]) -> None:
-            def is_over() -> None:
-                client.holder.add(Kind.WAITING_SENDS, -size)
-                then(None)
-
-            client.holder.add(Kind.WAITING_SENDS, size)
-            self._prepare_in_thread(work, is_over)
-
-        self._clients.when_known(client, ask, lambda _: self.handle(client.connection, command.send))
 
     def _close_subscriptions(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
         subscriptions, client.subscriptions = client.subscriptions, {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client
@@ -51,9 +52,13 @@ class Producing:
     def send(self, client: Client, command: Send) -> Work[None] | None:
         """SEND."""
         message = command.message
+        if command.translate is not None:
+            translate, command.translate = command.translate, None
+            self._prepare(client, command, translate)
+            return None
         # prove: long-texts-are-written-beside-the-loop "is_long_text(message)" -> "False"
         if message.raw is None and len(message.body) > QUICK_WRITTEN_BYTES_MAX and is_long_text(message):
-            self._write_first(client, command)
+            self._prepare(client, command, partial(_write, command))
             return None
         if message.user_id != client.user_id:
             command.message = message = of_user(message, client.user_id)
@@ -81,17 +86,26 @@ class Producing:
             self._clients.await_out(client)
         return None
 
-    def _write_first(self, client: Client, command: Send) -> None:
-        """Send a long text as Java has it, which takes seconds to write: that is done beside the loop, and what the
-        client says next waits."""
+    def _prepare(self, client: Client, command: Send, prepare: Callable[[], None]) -> None:
+        """Have a thread do ``prepare``, which takes seconds, and then send. What the client says next waits."""
+        size = command.message.size
         failed: Exception | None = None
 
-        def write() -> None:
+        def work() -> None:
             nonlocal failed
             try:
-                command.message = written(command.message)
+                if client.is_there:
+                    prepare()
             except Exception as error:  # raised on the loop
                 failed = error
+
+        def ask(then: Callable[[None], None]) -> None:
+            def is_over() -> None:
+                client.holder.add(Kind.WAITING_SENDS, -size)
+                then(None)
+
+            client.holder.add(Kind.WAITING_SENDS, size)
+            self._prepare_in_thread(work, is_over)
 
         def send(client: Client, command: Send) -> Work[None] | None:
             if isinstance(failed, Unencodable):
@@ -100,18 +114,8 @@ class Producing:
                 raise failed
             return self.send(client, command)
 
-        def write_first(then: Callable[[None], None]) -> None:
-            holder, size = client.holder, command.message.size
-            holder.add(Kind.WAITING_SENDS, size)
-
-            def is_over() -> None:
-                holder.add(Kind.WAITING_SENDS, -size)
-                then(None)
-
-            self._prepare_in_thread(write, is_over)
-
         clients = self._clients
-        clients.when_known(client, write_first, lambda _: clients.carry_out(client, command, send))
+        clients.when_known(client, ask, lambda _: clients.carry_out(client, command, send))
 
     def _check_stored_bytes(self, stored: StoredBytes, client: Client, command: Send) -> None:
         """Say for whom the message counts. ClientError when it is to be stored, and its user has no room left. The end
@@ -193,3 +197,8 @@ class Producing:
         finally:
             if transaction is not None:
                 transactions.forget_made(transaction)
+
+
+def _write(command: Send) -> None:
+    """A long text as Java has it."""
+    command.message = written(command.message)

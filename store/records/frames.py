@@ -25,7 +25,7 @@ from tandemmq.store.records.openwire import (
 )
 from tandemmq.store.records.properties import has_at_most
 from tandemmq.store.records.transactions import TransactionId
-from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX, is_quick, is_utf8, utf8_of_modified
+from tandemmq.store.records.utf import is_quick, is_quickly_written, is_utf8, utf8_of_modified
 
 # Any client can send a message that has a sound header, and nothing else that is.
 UNREADABLE = LimitedLog(logging.getLogger(__name__))
@@ -284,7 +284,7 @@ def is_long_text(message: Message) -> bool:
     """Whether ``written`` is for another thread than the event loop's."""
     if message.body_kind is not BodyKind.TEXT or message.raw is not None:
         return False
-    return len(message.body) > QUICK_WRITTEN_BYTES_MAX and not message.body.isascii()
+    return not message.body.isascii() and not is_quickly_written(message.body)
 
 
 def written(message: Message) -> Message:

@@ -29,8 +29,12 @@ _HIGH_LEADS = frozenset(bytes((0xED, byte)) for byte in range(0xA0, 0xB0))
 # What is read in some milliseconds: so many bytes, and so many that may begin a surrogate.
 QUICK_BYTES_MAX = 1 << 20
 QUICK_SURROGATES_MAX = 10_000
-# What is written in as much time, with any characters.
+# What is written in as much time: so many bytes of any characters, or QUICK_BYTES_MAX with no more beyond U+FFFF than
+# these can have.
 QUICK_WRITTEN_BYTES_MAX = 32 * 1024
+_QUICK_ASTRAL_MAX = QUICK_WRITTEN_BYTES_MAX // 4
+# The first bytes of characters beyond U+FFFF, in plain UTF-8.
+_ASTRAL_LEADS = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
 # So much of a long text is read or written without a rest.
 _PIECE_BYTES = 4096
 
@@ -38,6 +42,13 @@ _PIECE_BYTES = 4096
 def is_quick(data: bytes) -> bool:
     """Whether the event loop may read a text among ``data``: that takes some milliseconds at most."""
     return len(data) <= QUICK_BYTES_MAX and data.count(SURROGATE_LEAD) <= QUICK_SURROGATES_MAX
+
+
+def is_quickly_written(body: bytes) -> bool:
+    """As ``is_quick``, for a text body that is to be written for Java."""
+    if len(body) <= QUICK_WRITTEN_BYTES_MAX:
+        return True
+    return len(body) <= QUICK_BYTES_MAX and sum([body.count(lead) for lead in _ASTRAL_LEADS]) <= _QUICK_ASTRAL_MAX
 
 
 def encode_modified(text: str) -> bytes:
@@ -72,6 +83,8 @@ def modified_of_utf8(body: bytes) -> bytes:
     """A text body for Java. Bytes that are no UTF-8 travel as lone surrogates (PEP 383), so that they come back."""
     if body.isascii() and _NUL not in body:
         return body
+    if is_quickly_written(body):  # on the loop, too, which rests nowhere: threads that work would hold it up
+        return encode_modified(body.decode("utf-8", "surrogateescape"))
     return b"".join([encode_modified(piece.decode("utf-8", "surrogateescape")) for piece in pieces(body)])
 
 
@@ -86,6 +99,8 @@ def utf8_of_modified(content: bytes) -> bytes:
 
 
 def _utf8_of_modified(content: bytes, errors: str) -> bytes:
+    if is_quick(content):  # as above
+        return decode_modified(content).encode("utf-8", errors)
     return b"".join([decode_modified(piece).encode("utf-8", errors) for piece in pieces(content)])
 
 

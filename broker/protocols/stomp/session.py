@@ -28,7 +28,6 @@ from tandemmq.broker.core.commands import (
     ProtocolFailure,
     Send,
     Subscribe,
-    Translate,
     Undeliverable,
     Unsubscribe,
     refusal,
@@ -53,7 +52,7 @@ from tandemmq.broker.protocols.stomp.subscriptions import StompSubscription, dur
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.records.transactions import XaTransactionId
-from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
+from tandemmq.store.records.utf import QUICK_BYTES_MAX
 
 DEFAULT_LIMITS = Limits()
 # How often the broker is willing to write at most, whatever the client wants (Artemis has the same minimum).
@@ -281,7 +280,7 @@ class StompSession(Output):
         self.receive_interval_ms = can_send
         self.send_interval_ms = max(wants, self.heart_beat_ms_min) if wants else 0
 
-    def _send(self, headers: Headers, body: bytes) -> Send | Translate:
+    def _send(self, headers: Headers, body: bytes) -> Send:
         get = headers.get
         name = get("destination")
         if name is None:
@@ -315,9 +314,9 @@ class StompSession(Output):
         if len(headers) != known:
             later = apply_headers(message, headers, names, self._user)
             if later is not None:
-                return Translate(Send(message, transaction, receipt), partial(_translate, message, later))
-        if message.body_kind is BodyKind.TEXT and len(body) <= QUICK_WRITTEN_BYTES_MAX and not body.isascii():
-            _keep_undecodable(message)  # of a longer one the engine sees to that
+                return Send(message, transaction, receipt, partial(_translate, message, later))
+        if message.body_kind is BodyKind.TEXT and len(body) <= QUICK_BYTES_MAX and not body.isascii():
+            _keep_undecodable(message)  # a longer one is looked at when it is written
         return Send(message, transaction, receipt)
 
     def _subscribe(self, headers: Headers, body: bytes) -> Subscribe:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, Send, Translate
+from tandemmq.broker.core.commands import AckMode, Send
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.store.records.message import BodyKind, Message
@@ -123,13 +123,13 @@ def test_who_leaves_meanwhile_leaves_it_to_the_next(
     assert (harness.stored(), harness.figures()["messages"], harness.engine.memory.used) == (0, 0, 0)
 
 
-def translated(one: Client, body: str, **options: Any) -> Translate:
-    send = Send(one.message("not yet"), receipt="r", **options)
+def translated(one: Client, body: str, **options: Any) -> Send:
+    message = one.message("not yet")
 
     def translate() -> None:
-        send.message.body = body.encode()
+        message.body = body.encode()
 
-    return Translate(send, translate)
+    return Send(message, receipt="r", translate=translate, **options)
 
 
 def test_what_takes_long_to_read_holds_up_its_own_client(harness: Harness, threads: Threads) -> None:
@@ -273,6 +273,7 @@ def test_a_long_text_is_written_beside_the_loop_and_its_client_waits(harness: Ha
     assert not sender.is_reading
     other.send("other", receipt="other").turn()
     assert (sender.receipts, other.receipts, reader.bodies) == ([], ["other"], ["other"])
+    assert harness.engine.memory.by_kind[Kind.WAITING_SENDS] > len(FACES), "it counts while it waits"
     threads.do()
     harness.turn()
     assert sender.is_reading
@@ -280,6 +281,7 @@ def test_a_long_text_is_written_beside_the_loop_and_its_client_waits(harness: Ha
     assert reader.bodies == ["other", FACES, "behind"]
     (message,) = [each.message for each in reader.session.delivered if each.message.raw is not None]
     assert message.body_kind is BodyKind.TEXT, "it is the frame that a JMS client gets"
+    assert harness.engine.memory.by_kind[Kind.WAITING_SENDS] == 0
     harness.turn()
     assert threads.waiting == []
 
@@ -290,8 +292,9 @@ def test_a_long_text_is_written_beside_the_loop_and_its_client_waits(harness: Ha
         (FACES[:-1], BodyKind.TEXT),
         (FACES, BodyKind.BYTES),
         ("x" * QUICK_WRITTEN_BYTES_MAX * 2, BodyKind.TEXT),
+        ("gr\u00fcn " * QUICK_WRITTEN_BYTES_MAX + FACES[1:], BodyKind.TEXT),
     ],
-    ids=["short", "bytes", "ascii"],
+    ids=["short", "bytes", "ascii", "with few characters that take long"],
 )
 def test_what_is_written_at_once_waits_for_no_thread(
     harness: Harness, threads: Threads, body: str, kind: BodyKind

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -51,18 +53,25 @@ def _halves(character: str) -> str:
     return chr(int.from_bytes(units[:2])) + chr(int.from_bytes(units[2:]))
 
 
+# Behind these a text is not quick.
+LONG_READ = utf.encode_modified(FACE) * (utf.QUICK_SURROGATES_MAX // 2 + 1)
+LONG_WRITTEN = FACE.encode() * (utf.QUICK_WRITTEN_BYTES_MAX // 4 + 1)
+
+
 @given(st.integers(PIECE - 12, PIECE + 2), st.lists(BITS, max_size=12), st.lists(BITS, max_size=4))
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_a_text_in_pieces_is_read_and_written_as_in_one(fill: int, middle: list[bytes], end: list[bytes]) -> None:
     data = b"x" * fill + b"".join(middle) + b"y" * PIECE + b"".join(end)
-    try:
-        expected = read_whole(data)
-    except UnicodeDecodeError:
-        with pytest.raises(RecordDamaged):
-            utf.utf8_of_modified(data + b"\xc0\x80")
-    else:
-        assert utf.utf8_of_modified(data) == expected
-    assert utf.modified_of_utf8(data) == write_whole(data)
+    for read in (data + b"z", data + b"z" + LONG_READ):
+        try:
+            expected = read_whole(read)
+        except UnicodeDecodeError:
+            with pytest.raises(RecordDamaged):
+                utf.utf8_of_modified(read + b"\xc0\x80")
+        else:
+            assert utf.utf8_of_modified(read) == expected
+    for body in (data, data + LONG_WRITTEN):
+        assert utf.modified_of_utf8(body) == write_whole(body)
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -93,3 +102,27 @@ def test_a_text_is_quick_unless_it_is_long_or_of_surrogates() -> None:
     assert not utf.is_quick(face * (utf.QUICK_SURROGATES_MAX // 2 + 1))
     assert utf.is_quick("\u4e2d".encode() * 300_000)
     assert not utf.is_quick(b"x" * (utf.QUICK_BYTES_MAX + 1))
+
+
+def test_a_text_is_quickly_written_unless_it_is_long_or_of_characters_beyond_ffff() -> None:
+    some = "gr\u00fcn \u4e2d".encode() * 10_000
+    assert utf.is_quickly_written(some + LONG_WRITTEN[4:])
+    assert not utf.is_quickly_written(some + LONG_WRITTEN)
+    assert not utf.is_quickly_written("\U0010ffff".encode() * (len(LONG_WRITTEN) // 4))
+    assert not utf.is_quickly_written(b"x" * (utf.QUICK_BYTES_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    "data", [utf.encode_modified(FACE) * 5_000, "gr\u00fcn".encode() * 100_000], ids=["faces", "long"]
+)
+def test_what_is_quick_is_read_and_written_without_a_rest(data: bytes) -> None:
+    """On the event loop a rest lets threads go first, each for as long as its compiled code takes. Compiled, nothing
+    is seen here."""
+    called: list[object] = []
+    sys.setprofile(lambda frame, event, function: called.append(function) if event == "c_call" else None)
+    try:
+        body = utf.utf8_of_modified(data)
+        utf.modified_of_utf8(body)
+    finally:
+        sys.setprofile(None)
+    assert time.sleep not in called
