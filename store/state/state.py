@@ -766,8 +766,8 @@ class State:
 
     def is_newest(self, owner: int, message_id: str) -> bool:
         """Whether nothing with a higher number than this id's, which has one, is known of its producer, neither
-        ``owner``'s nor the audit's nor that of a prepared transaction: then a higher one is new. What is not sure is
-        no."""
+        ``owner``'s nor the audit's, and nothing of it is in a prepared transaction: then a higher one is new. What is
+        not sure is no."""
         producer, sequence = numbered(message_id)
         prefix, indexed = keys.producer_key(owner, message_id)
         if indexed is None:  # prove: newest-is-sorted
@@ -776,8 +776,7 @@ class State:
             return False
         if not self._ids.is_newest(owner, producer, sequence):  # prove: newest-of-the-tails
             return False
-        # prove: newest-of-the-prepared "of == producer" -> "False"
-        if any(of == producer and number > sequence for of, number in (numbered(id) for _, id in self.open.named)):
+        if producer in self.open.producers:  # prove: newest-of-the-prepared
             return False
         later = self.index.scan(prefix + (sequence + 1).to_bytes(8, "big"), prefix[:-1] + b"\1")
         return next(later, None) is None  # prove: newest-of-the-index

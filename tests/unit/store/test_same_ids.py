@@ -2,7 +2,8 @@
 duplicate, so a running store never has both under that id. Each test ends with the checker."""
 
 # proves: all-holders-are-asked, ended-is-not-prepared, moved-id-is-known, moved-onto-itself-has-its-own-id
-# proves: named-before-its-queue-ends, prepared-id-is-known, what-meets-another-has-its-own-id
+# proves: named-before-its-queue-ends, named-by-another, passed-over-is-not-kept, prepared-id-is-known
+# proves: what-meets-another-has-its-own-id
 
 from __future__ import annotations
 
@@ -29,10 +30,11 @@ from tandemmq.store.records.commands import (
     encode_remove_destination,
     encode_rollback,
     encode_subscription,
+    encode_unsubscribe,
 )
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.stored import encode_stored
-from tandemmq.store.records.transactions import TransactionId, XaTransactionId
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 from tests.support.store.several_harness import A2, A, B, SeveralTerm
 from tests.support.store.store_harness import SMALL, Term
 
@@ -43,6 +45,8 @@ SETTINGS = replace(SMALL, failover_producers_audit_depth=0)
 CLIENTS, BROKERS = "ID:c:1:1:1", "ID:c:-1:1:1"
 TOPIC = Destination(DestinationKind.TOPIC, "T")
 XID = XaTransactionId(5, b"global", b"branch")
+ANOTHER = XaTransactionId(5, b"another", b"branch")
+LOCAL = LocalTransactionId("ID:c", 1)
 
 
 @pytest.fixture
@@ -66,11 +70,19 @@ def adding(
     return AddMessage(message, (term.store.queue(destination),), payload, is_audited=is_audited)
 
 
-def removing(added: AddMessage, owner: int | None = None, key: str | None = None) -> RemoveMessage:
+def removing(
+    added: AddMessage, owner: int | None = None, key: str | None = None, transaction: TransactionId | None = None
+) -> RemoveMessage:
     message = added.message
-    payload = encode_remove(message.destination, message.message_id, None, key)
+    payload = encode_remove(message.destination, message.message_id, transaction, key)
     place = added.owners[0] if owner is None else owner
     return RemoveMessage(place, added.order_key, added.location, message.message_id, payload, size=added.size)
+
+
+def subscribing(term: Term, name: str) -> int:
+    owner = term.store.subscription("c", name, TOPIC)
+    term.do(AddSubscription(owner, encode_subscription(TOPIC, "c", name)))
+    return owner
 
 
 def held_after_a_replay(term: Term, directory: str, *destinations: Destination) -> list[list[bytes]]:
@@ -181,6 +193,66 @@ def test_what_a_prepared_transaction_removes_does_not_come_again_when_its_queue_
     term.do(EndTransaction(XID, True, encode_commit(XID)))
     assert not term.do(adding(term, A, "sent afterwards")).is_duplicate
     assert held_after_a_replay(term, directory, A) == [[b"moved", b"sent afterwards"]]
+
+
+@pytest.mark.parametrize("other", [ANOTHER, LOCAL])
+def test_what_several_transactions_remove_of_a_topic_is_known_until_all_ended(
+    directory: str, other: XaTransactionId | LocalTransactionId
+) -> None:
+    """Two durable subscriptions give up one message. The subscription of the transaction that is still prepared began
+    anew: what is sent again would be removed by the outcome."""
+    with Term(directory, settings=SETTINGS) as term:
+        one, two = subscribing(term, "one"), subscribing(term, "two")
+        sent = adding(term, TOPIC, "x")
+        sent.owners = one, two
+        term.do(sent)
+        removals = [removing(sent, two, "c:two", XID)]
+        term.do(PrepareTransaction(XID, removals, encode_prepare(XID)))
+        removals = [removing(sent, one, "c:one", other)]
+        if isinstance(other, XaTransactionId):
+            term.do(PrepareTransaction(other, removals, encode_prepare(other)))
+            term.do(EndTransaction(other, True, encode_commit(other)))
+        else:
+            term.do(Atomic(removals, encode_commit(other)))
+            term.crash()
+            shutil.rmtree(f"{directory}/index")
+            term = Term(directory, settings=SETTINGS)
+        term.do(RemoveOwner(term.store.subscription("c", "two", TOPIC), encode_unsubscribe(TOPIC, "c", "two")))
+        again = adding(term, TOPIC, "x")
+        again.owners = (subscribing(term, "two"),)
+        again.unmatched_acks = (encode_remove(TOPIC, CLIENTS, None, "c:one", b""),)
+        assert term.do(again).is_duplicate
+        term.do(EndTransaction(XID, True, encode_commit(XID)))
+        again.is_duplicate = False
+        assert not term.do(again).is_duplicate
+        assert len(term.page(again.owners[0]).messages) == 1
+        term.crash()
+        shutil.rmtree(f"{directory}/index")
+        with Term(directory, settings=SETTINGS) as term:
+            assert len(term.page(term.store.subscription("c", "two", TOPIC)).messages) == 1
+
+
+def test_a_subscription_that_passed_over_what_was_prepared_does_not_get_it_when_it_began_anew(directory: str) -> None:
+    """A replay took its prepared removal for that of a message of this id that it held before."""
+    with Term(directory, settings=SETTINGS) as term:
+        takes, passes = subscribing(term, "takes"), subscribing(term, "passes")
+        held = adding(term, TOPIC, "x", BROKERS, is_audited=False)
+        held.owners = (takes, passes)
+        term.do(held)
+        term.do(removing(held, takes, "c:takes"))
+        prepared = adding(term, TOPIC, "x", BROKERS, XID, is_audited=False)
+        prepared.owners = (takes,)
+        prepared.unmatched_acks = (encode_remove(TOPIC, BROKERS, XID, "c:passes", b""),)
+        term.do(PrepareTransaction(XID, [prepared], encode_prepare(XID)))
+        term.crash()
+        shutil.rmtree(f"{directory}/index")
+        term = Term(directory, settings=SETTINGS)
+        term.do(RemoveOwner(term.store.subscription("c", "passes", TOPIC), encode_unsubscribe(TOPIC, "c", "passes")))
+        subscribing(term, "passes")
+        end = term.do(EndTransaction(XID, True, encode_commit(XID)))
+        assert [owner for owner, _ in end.added] == [term.store.subscription("c", "takes", TOPIC)]
+        assert not end.removed
+        term.close()
 
 
 def test_copies_in_one_of_several_stores_come_back_with_places_of_their_own(unchecked: str) -> None:
