@@ -732,10 +732,10 @@ class State:
         value = self.index.get(keys.id_key(owner, message_id))
         return None if value is None else int.from_bytes(value, "big")
 
-    # ---- ids that clients made
+    # ---- ids of messages
 
     def know_id(self, owner: int, message_id: str) -> None:
-        """``owner`` has just got a message whose id a client made."""
+        """``owner`` has just got a message whose id a client made, or that the broker moved."""
         self._ids.add((owner, message_id))
 
     def note_id(self, owners: Iterable[int], message_id: str) -> None:
@@ -754,7 +754,8 @@ class State:
             self._ids.discard((owner, message_id))
 
     def has_id(self, owner: int, message_id: str) -> bool:
-        """Whether ``owner`` holds a message of that client-made id: sure, however long ago it came."""
+        """Whether ``owner`` holds a message of that id. Sure if a client made it, however long ago it came; if a broker
+        did, but for messages that came in this term and are not in the index yet."""
         place = (owner, message_id)
         if self._ids.is_live(place) or self._ids.is_frozen(place):
             return True
