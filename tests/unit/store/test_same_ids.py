@@ -33,7 +33,9 @@ from tandemmq.store.records.commands import (
     encode_subscription,
     encode_unsubscribe,
 )
+from tandemmq.store.records.frames import open_message
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.stored import encode_stored
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 from tests.support.store.several_harness import A2, A, B, SeveralTerm
@@ -112,6 +114,21 @@ def test_what_moved_is_known_by_its_id(term: Term, directory: str) -> None:
     assert moved.message.message_id == CLIENTS
     assert term.do(adding(term, A, "sent again")).is_duplicate
     assert held_after_a_replay(term, directory, A, B) == [[b"moved"], []]
+
+
+def test_properties_that_cannot_be_written_again_do_not_end_the_store(term: Term, directory: str) -> None:
+    """A name in plain UTF-8 that is too long in Java's, beside the property that is to be changed."""
+    term.do(adding(term, A, "was there"))
+    moved = adding(term, A, "odd", is_audited=False)
+    name = "\N{GRINNING FACE}" * 16383
+    moved.message.properties = {"originalMessageId": "the client's own", "a" * len(name.encode()): 7}
+    frame = encode_message(moved.message).replace(b"a" * len(name.encode()), name.encode())
+    moved.message = open_message(frame)
+    moved.payload = encode_stored(moved.message)
+    term.do(Atomic([moved]))
+    assert moved.message.message_id != CLIENTS
+    assert moved.message.properties == {"originalMessageId": "the client's own", name: 7}
+    assert held_after_a_replay(term, directory, A) == [[b"was there", b"odd"]]
 
 
 @pytest.mark.parametrize("is_indexed", [True, False])
