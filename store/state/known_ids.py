@@ -1,4 +1,5 @@
-"""The ids that clients made, of messages in the tails: those that the index does not tell yet. Pure."""
+"""The ids of messages in the tails, which the index does not tell yet: those that clients made, and of what moved or a
+replay met. Pure."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from tandemmq.journal.format import RECORD_HEADER_SIZE
 from tandemmq.store.records.commands import ADD, DEFAULT_PRIORITY, REMOVE, AddMessage, RemoveMessage
 from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.message_ids import numbered
 
 
 class PendingOperation(NamedTuple):
@@ -83,8 +85,9 @@ class OpenTransactions:
 
     ``withheld``: owner -> order keys of messages whose removal is prepared; no consumer gets them until it is decided.
     ``unresolved``: prepared removals whose message a replay has not met yet: its copy may stand behind the Prepare.
-    ``named``: destination and id of each message that a prepared transaction adds, or removes, though its queue may
-    have ended: a replay would have its outcome take any message of that id there.
+    ``named``: destination and id of each message that prepared transactions add or remove, and the keys of these, also
+    if its queue has ended: a replay would have their outcome take any message of that id there. ``producers``: how many
+    of these ids each producer has.
     ``is_touched``: something changed since the index was written.
     """
 
@@ -93,7 +96,8 @@ class OpenTransactions:
     by_key: dict[str, Transaction] = field(default_factory=dict)
     withheld: dict[int, set[int]] = field(default_factory=dict)
     unresolved: dict[Named, str] = field(default_factory=dict)
-    named: set[tuple[Destination, str]] = field(default_factory=set)
+    named: dict[tuple[Destination, str], set[str]] = field(default_factory=dict)
+    producers: Counter[str] = field(default_factory=Counter)
     is_touched: bool = False
 
     def load(self, blob: bytes) -> None:
@@ -156,11 +160,35 @@ class OpenTransactions:
 
     def _withhold(self, key: str, transaction: Transaction) -> None:
         for operation in transaction.operations:
-            self.named.add((operation.destination, operation.message_id))
+            self._name_for(key, operation)
             if operation.order_key:
                 self.withheld.setdefault(operation.owner, set()).add(operation.order_key)
             elif operation.kind == REMOVE:
                 self.unresolved[_name(operation)] = key
+
+    def _name_for(self, key: str, operation: PendingOperation) -> None:
+        place = operation.destination, operation.message_id
+        keys = self.named.get(place)
+        if keys is None:
+            self.named[place] = {key}
+            self.producers[numbered(operation.message_id)[0]] += 1
+        else:
+            keys.add(key)
+
+    def _unname_for(self, key: str, operation: PendingOperation) -> None:
+        """Others may name the same: each durable subscription of a topic may have a prepared removal of its own."""
+        place = operation.destination, operation.message_id
+        keys = self.named.get(place)
+        if keys is None or key not in keys:
+            return  # it was not prepared, or named it twice
+        keys.remove(key)
+        if keys:  # prove: named-by-another "keys" -> "False"
+            return
+        del self.named[place]
+        producer = numbered(operation.message_id)[0]
+        self.producers[producer] -= 1
+        if not self.producers[producer]:
+            del self.producers[producer]
 
     def resolve(self, name: Named, owner: int, order_key: int) -> None:
         """A replay met a message: should a prepared transaction remove it, no consumer gets it until that is
@@ -205,7 +233,7 @@ class OpenTransactions:
         for operation in transaction.operations:
             # Without this record the operation would be in doubt again, or forgotten.
             self._pin(file, operation.location >> 32)  # prove: outcome-pins-its-operations
-            self.named.discard((operation.destination, operation.message_id))  # prove: ended-is-not-prepared
+            self._unname_for(key, operation)  # prove: ended-is-not-prepared
             if operation.order_key:
                 self.withheld.get(operation.owner, set()).discard(operation.order_key)
             elif operation.kind == REMOVE:

@@ -105,10 +105,11 @@ class Replay:
                     self._state.settle_record(owner)
 
     def list_known_ids(self) -> None:
-        """A term begins: from now on the state itself keeps the clients' ids that are not in the index yet."""
+        """A term begins: from now on the state itself keeps the ids that are not in the index yet, those of brokers
+        too (Batch compares them with what moves)."""
         for owner, message_id in chain(self._frozen_places, self._places):
-            if owner in self._state.owners and not is_made_by_broker(message_id):
-                self._state.know_id(owner, message_id)
+            if owner in self._state.owners:
+                self._state.know_id(owner, message_id)  # prove: ids-of-brokers-are-listed
 
     def freeze_ids(self) -> None:
         """A checkpoint begins, of all that was applied so far."""

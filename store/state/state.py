@@ -732,10 +732,10 @@ class State:
         value = self.index.get(keys.id_key(owner, message_id))
         return None if value is None else int.from_bytes(value, "big")
 
-    # ---- ids that clients made
+    # ---- ids of messages
 
     def know_id(self, owner: int, message_id: str) -> None:
-        """``owner`` has just got a message whose id a client made."""
+        """``owner`` has just got a message whose id a client made, or that the broker moved."""
         self._ids.add((owner, message_id))
 
     def note_id(self, owners: Iterable[int], message_id: str) -> None:
@@ -754,7 +754,8 @@ class State:
             self._ids.discard((owner, message_id))
 
     def has_id(self, owner: int, message_id: str) -> bool:
-        """Whether ``owner`` holds a message of that client-made id: sure, however long ago it came."""
+        """Whether ``owner`` holds a message of that id. Sure if a client made it, however long ago it came; if a broker
+        did, but for messages that came in this term and are not in the index yet."""
         place = (owner, message_id)
         if self._ids.is_live(place) or self._ids.is_frozen(place):
             return True
@@ -766,8 +767,8 @@ class State:
 
     def is_newest(self, owner: int, message_id: str) -> bool:
         """Whether nothing with a higher number than this id's, which has one, is known of its producer, neither
-        ``owner``'s nor the audit's nor that of a prepared transaction: then a higher one is new. What is not sure is
-        no."""
+        ``owner``'s nor the audit's, and nothing of it is in a prepared transaction: then a higher one is new. What is
+        not sure is no."""
         producer, sequence = numbered(message_id)
         prefix, indexed = keys.producer_key(owner, message_id)
         if indexed is None:  # prove: newest-is-sorted
@@ -776,8 +777,7 @@ class State:
             return False
         if not self._ids.is_newest(owner, producer, sequence):  # prove: newest-of-the-tails
             return False
-        # prove: newest-of-the-prepared "of == producer" -> "False"
-        if any(of == producer and number > sequence for of, number in (numbered(id) for _, id in self.open.named)):
+        if producer in self.open.producers:  # prove: newest-of-the-prepared
             return False
         later = self.index.scan(prefix + (sequence + 1).to_bytes(8, "big"), prefix[:-1] + b"\1")
         return next(later, None) is None  # prove: newest-of-the-index

@@ -22,13 +22,13 @@ from tandemmq.store.operations import (
     RemoveMessage,
     RemoveOwner,
 )
-from tandemmq.store.records.altered import with_own_id
+from tandemmq.store.records.altered import altered, with_own_id
 from tandemmq.store.records.commands import AddMessage as AddCommand
 from tandemmq.store.records.commands import RemoveMessage as RemoveCommand
 from tandemmq.store.records.commands import Subscription, decode, encode
+from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.hints import user_in
 from tandemmq.store.records.message import Destination
-from tandemmq.store.records.message_ids import is_made_by_broker
 from tandemmq.store.records.stored import encode_stored
 from tandemmq.store.state.copies import Copies
 from tandemmq.store.state.open_transactions import operation_of
@@ -225,24 +225,29 @@ class Batch:
 
     def _keeps_its_id(self, add: AddMessage, named: set[tuple[int, str]]) -> bool:
         """Whether what the broker adds (a message that moves, a dead letter) meets no message of its id: one that is
-        there, or in the same operation. A replay would take the Add for that message's, and leave it out. Broker-made
-        ids are of one message, or of its copies, which leave their queues under ids of their own."""
+        there, or in the same operation. A replay would take the Add for that message's, and leave it out. Ids that a
+        broker made are compared too: ActiveMQ leaves a copy of a message in its composite queue that does not say that
+        it is one."""
         message_id = add.message.message_id
         for owner in add.owners:
             if (owner, message_id) in named:  # prove: moved-onto-itself-has-its-own-id
                 return False
             named.add((owner, message_id))
-        if not is_made_by_broker(message_id):
-            if self._is_held(add):  # prove: what-meets-another-has-its-own-id
-                return False
-            self._know(add)  # prove: moved-id-is-known
+        if self._is_held(add):  # prove: what-meets-another-has-its-own-id
+            return False
+        self._know(add)  # prove: moved-id-is-known
         return True
 
     def _with_own_id(self, add: AddMessage) -> list[bytes]:
-        """The records of ``add``, whose message has another id from now on."""
+        """The records of ``add``, whose message has another id from now on, and says which it had if there is room."""
         command = decode(add.payload)
         assert isinstance(command, AddCommand), "it adds a message"
-        add.message = with_own_id(add.message, next(self._own_ids))
+        message_id = next(self._own_ids)
+        try:
+            add.message = with_own_id(add.message, message_id)
+        except Unencodable:
+            # What a client wrote as a property can be read, and Java has no room for it: the bytes stay as they are.
+            add.message = altered(add.message, message_id=message_id)
         payloads = [encode_stored(add.message, command.transaction)]
         for ack in add.unmatched_acks:
             removal = decode(ack)

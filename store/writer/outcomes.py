@@ -71,24 +71,28 @@ class _Ending:
 
     def remove(self, operation: PendingOperation, file: int) -> None:
         owner, order_key = operation.owner, operation.order_key
-        if not order_key:
-            # A durable subscription that was passed over; for the rest of those there was nothing to remove.
-            found = self.state.subscriptions.get((operation.destination, operation.subscription_key or ""))
-            place = None if found is None else self.added.pop((found, operation.message_id), None)
-            if not self.end.is_commit or found is None or place is None:
-                return
-            owner, order_key = found, place
-            self.end.added = [
-                (held, each) for held, each in self.end.added if (held, each.order_key) != (owner, order_key)
-            ]
         entry = self.state.entry(owner, order_key) if owner in self.state.owners else None
-        if entry is None:
-            return
-        if self.end.is_commit:
+        if entry is None:  # prove: passed-over-is-not-kept "entry is None" -> "not order_key"
+            self._pass_over(operation, file)
+        elif self.end.is_commit:
             self.state.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
             self.state.pin_for_removal(operation.location, entry.location)
-            if operation.order_key:
-                self.end.removed.append((owner, order_key))
+            self.end.removed.append((owner, order_key))
         else:
             message = self.pages.message_at(entry.location, entry.size)
             self.end.returned.append((owner, PagedMessage(order_key, entry.location, entry.size, message)))
+
+    def _pass_over(self, operation: PendingOperation, file: int) -> None:
+        """A durable subscription does not want what the transaction added, or there is nothing to remove. A replay by
+        an old index may have taken it for the removal of what a former subscription of that name seemed to hold."""
+        owner = self.state.subscriptions.get((operation.destination, operation.subscription_key or ""))
+        order_key = None if owner is None else self.added.pop((owner, operation.message_id), None)
+        if owner is None or order_key is None:
+            return
+        self.end.added = [
+            (holder, each) for holder, each in self.end.added if (holder, each.order_key) != (owner, order_key)
+        ]
+        entry = self.state.entry(owner, order_key)
+        assert entry is not None, "it was added just now"
+        self.state.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
+        self.state.pin_for_removal(operation.location, entry.location)

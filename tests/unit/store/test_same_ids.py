@@ -1,8 +1,10 @@
 """Two messages of one id that would meet in a queue or subscription: a replay of the journal takes the second for a
 duplicate, so a running store never has both under that id. Each test ends with the checker."""
 
-# proves: all-holders-are-asked, ended-is-not-prepared, moved-id-is-known, moved-onto-itself-has-its-own-id
-# proves: named-before-its-queue-ends, prepared-id-is-known, what-meets-another-has-its-own-id
+# proves: all-holders-are-asked, ended-is-not-prepared, ids-of-brokers-are-listed, moved-id-is-known
+# proves: moved-onto-itself-has-its-own-id
+# proves: named-before-its-queue-ends, named-by-another, passed-over-is-not-kept, prepared-id-is-known
+# proves: what-meets-another-has-its-own-id
 
 from __future__ import annotations
 
@@ -29,10 +31,13 @@ from tandemmq.store.records.commands import (
     encode_remove_destination,
     encode_rollback,
     encode_subscription,
+    encode_unsubscribe,
 )
+from tandemmq.store.records.frames import open_message
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.stored import encode_stored
-from tandemmq.store.records.transactions import TransactionId, XaTransactionId
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 from tests.support.store.several_harness import A2, A, B, SeveralTerm
 from tests.support.store.store_harness import SMALL, Term
 
@@ -43,6 +48,8 @@ SETTINGS = replace(SMALL, failover_producers_audit_depth=0)
 CLIENTS, BROKERS = "ID:c:1:1:1", "ID:c:-1:1:1"
 TOPIC = Destination(DestinationKind.TOPIC, "T")
 XID = XaTransactionId(5, b"global", b"branch")
+ANOTHER = XaTransactionId(5, b"another", b"branch")
+LOCAL = LocalTransactionId("ID:c", 1)
 
 
 @pytest.fixture
@@ -66,11 +73,19 @@ def adding(
     return AddMessage(message, (term.store.queue(destination),), payload, is_audited=is_audited)
 
 
-def removing(added: AddMessage, owner: int | None = None, key: str | None = None) -> RemoveMessage:
+def removing(
+    added: AddMessage, owner: int | None = None, key: str | None = None, transaction: TransactionId | None = None
+) -> RemoveMessage:
     message = added.message
-    payload = encode_remove(message.destination, message.message_id, None, key)
+    payload = encode_remove(message.destination, message.message_id, transaction, key)
     place = added.owners[0] if owner is None else owner
     return RemoveMessage(place, added.order_key, added.location, message.message_id, payload, size=added.size)
+
+
+def subscribing(term: Term, name: str) -> int:
+    owner = term.store.subscription("c", name, TOPIC)
+    term.do(AddSubscription(owner, encode_subscription(TOPIC, "c", name)))
+    return owner
 
 
 def held_after_a_replay(term: Term, directory: str, *destinations: Destination) -> list[list[bytes]]:
@@ -99,6 +114,43 @@ def test_what_moved_is_known_by_its_id(term: Term, directory: str) -> None:
     assert moved.message.message_id == CLIENTS
     assert term.do(adding(term, A, "sent again")).is_duplicate
     assert held_after_a_replay(term, directory, A, B) == [[b"moved"], []]
+
+
+def test_properties_that_cannot_be_written_again_do_not_end_the_store(term: Term, directory: str) -> None:
+    """A name in plain UTF-8 that is too long in Java's, beside the property that is to be changed."""
+    term.do(adding(term, A, "was there"))
+    moved = adding(term, A, "odd", is_audited=False)
+    name = "\N{GRINNING FACE}" * 16383
+    moved.message.properties = {"originalMessageId": "the client's own", "a" * len(name.encode()): 7}
+    frame = encode_message(moved.message).replace(b"a" * len(name.encode()), name.encode())
+    moved.message = open_message(frame)
+    moved.payload = encode_stored(moved.message)
+    term.do(Atomic([moved]))
+    assert moved.message.message_id != CLIENTS
+    assert moved.message.properties == {"originalMessageId": "the client's own", name: 7}
+    assert held_after_a_replay(term, directory, A) == [[b"was there", b"odd"]]
+
+
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_a_copy_that_does_not_say_so_has_an_id_of_its_own_when_it_meets_the_other(
+    directory: str, is_indexed: bool
+) -> None:
+    """ActiveMQ leaves it in a composite queue, of a message whose id a broker made."""
+    with Term(directory, settings=SETTINGS) as before:
+        for queue in (A, B):
+            before.do(adding(before, queue, f"in {queue.name}", BROKERS, is_audited=False))
+        if is_indexed:
+            for done in (*before.store.checkpoint(), *before.store.checkpoint()):
+                before.wait(done.done)
+        before.crash()
+    with Term(directory, settings=SETTINGS) as term:
+        [paged] = term.page(term.store.queue(A)).messages
+        moved = adding(term, B, "in Q.A", BROKERS, is_audited=False)
+        payload, owner = encode_remove(A, BROKERS), term.store.queue(A)
+        removal = RemoveMessage(owner, paged.order_key, paged.location, BROKERS, payload, size=paged.size)
+        term.do(Atomic([moved, removal]))
+        assert moved.message.message_id != BROKERS
+        assert [len(each) for each in held_after_a_replay(term, directory, A, B)] == [0, 2]
 
 
 @pytest.mark.parametrize("id", [CLIENTS, BROKERS])
@@ -181,6 +233,68 @@ def test_what_a_prepared_transaction_removes_does_not_come_again_when_its_queue_
     term.do(EndTransaction(XID, True, encode_commit(XID)))
     assert not term.do(adding(term, A, "sent afterwards")).is_duplicate
     assert held_after_a_replay(term, directory, A) == [[b"moved", b"sent afterwards"]]
+
+
+@pytest.mark.parametrize("other", [ANOTHER, LOCAL])
+def test_what_several_transactions_remove_of_a_topic_is_known_until_all_ended(
+    directory: str, other: XaTransactionId | LocalTransactionId
+) -> None:
+    """Two durable subscriptions give up one message. The subscription of the transaction that is still prepared began
+    anew: what is sent again would be removed by the outcome."""
+    with Term(directory, settings=SETTINGS) as term:
+        one, two = subscribing(term, "one"), subscribing(term, "two")
+        sent = adding(term, TOPIC, "x")
+        sent.owners = one, two
+        term.do(sent)
+        removals = [removing(sent, two, "c:two", XID)]
+        term.do(PrepareTransaction(XID, removals, encode_prepare(XID)))
+        removals = [removing(sent, one, "c:one", other)]
+        if isinstance(other, XaTransactionId):
+            term.do(PrepareTransaction(other, removals, encode_prepare(other)))
+            term.do(EndTransaction(other, True, encode_commit(other)))
+        else:
+            term.do(Atomic(removals, encode_commit(other)))
+            term.crash()
+            shutil.rmtree(f"{directory}/index")
+            term = Term(directory, settings=SETTINGS)
+        term.do(RemoveOwner(term.store.subscription("c", "two", TOPIC), encode_unsubscribe(TOPIC, "c", "two")))
+        again = adding(term, TOPIC, "x")
+        again.owners = (subscribing(term, "two"),)
+        again.unmatched_acks = (encode_remove(TOPIC, CLIENTS, None, "c:one", b""),)
+        assert term.do(again).is_duplicate
+        term.do(EndTransaction(XID, True, encode_commit(XID)))
+        again.is_duplicate = False
+        assert not term.do(again).is_duplicate
+        assert len(term.page(again.owners[0]).messages) == 1
+        term.crash()
+        shutil.rmtree(f"{directory}/index")
+        with Term(directory, settings=SETTINGS) as term:
+            assert len(term.page(term.store.subscription("c", "two", TOPIC)).messages) == 1
+
+
+def test_a_subscription_that_passed_over_what_was_prepared_does_not_get_it_when_it_began_anew(directory: str) -> None:
+    """A replay took its prepared removal for that of a message of this id that it held before."""
+    with Term(directory, settings=SETTINGS) as term:
+        takes, passes = subscribing(term, "takes"), subscribing(term, "passes")
+        held = adding(term, TOPIC, "x", BROKERS, is_audited=False)
+        held.owners = (takes, passes)
+        term.do(held)
+        term.do(removing(held, takes, "c:takes"))
+        prepared = adding(term, TOPIC, "x", BROKERS, XID, is_audited=False)
+        # The store does not compare the id in the record, as an old index does not show what its journal had since.
+        prepared.message = adding(term, TOPIC, "x", "ID:c:-1:1:2").message
+        prepared.owners = (takes,)
+        prepared.unmatched_acks = (encode_remove(TOPIC, BROKERS, XID, "c:passes", b""),)
+        term.do(PrepareTransaction(XID, [prepared], encode_prepare(XID)))
+        term.crash()
+        shutil.rmtree(f"{directory}/index")
+        term = Term(directory, settings=SETTINGS)
+        term.do(RemoveOwner(term.store.subscription("c", "passes", TOPIC), encode_unsubscribe(TOPIC, "c", "passes")))
+        subscribing(term, "passes")
+        end = term.do(EndTransaction(XID, True, encode_commit(XID)))
+        assert [owner for owner, _ in end.added] == [term.store.subscription("c", "takes", TOPIC)]
+        assert not end.removed
+        term.close()
 
 
 def test_copies_in_one_of_several_stores_come_back_with_places_of_their_own(unchecked: str) -> None:
