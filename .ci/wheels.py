@@ -49,6 +49,21 @@ def run(*command: str | Path, **variables: str) -> str:
     return done.stdout
 
 
+def shared_headers(python: str, work: Path) -> list[str]:
+    """Options of the compiler for a Python of Debian, whose pyconfig.h includes the one of the machine that it is
+    compiled for, by its name. Others need none."""
+    ask = "import sysconfig; print(sysconfig.get_path('include'), sysconfig.get_config_var('MULTIARCH'))"
+    include, multiarch = run(python, "-c", ask).split()
+    own = Path(include).parent / multiarch / Path(include).name
+    if not own.is_dir():
+        return []
+    for machine in MACHINES:
+        link = work / "include" / f"{machine}-linux-gnu" / own.name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(own)
+    return ["-isystem", str(work / "include")]
+
+
 def wheels(version: str, python: str, machines: list[str], into: Path) -> None:
     """Write one wheel for each machine to ``into``. Raises CalledProcessError."""
     with tempfile.TemporaryDirectory(prefix="tandemmq-wheels-") as directory:
@@ -57,10 +72,11 @@ def wheels(version: str, python: str, machines: list[str], into: Path) -> None:
         own = work / "venv" / "bin" / "python"
         pip = (own, "-m", "pip", "install", "-q")
         run(*pip, *TOOLS)
+        headers = shared_headers(python, work)
         run(*pip, *run(own, "-c", "import hatch_build; print(*hatch_build.COMPILER)", PYTHONPATH=str(TREE)).split())
         for machine in machines:
             raw = work / machine
-            compile_for = f"{own} -m ziglang cc -target {machine}-linux-gnu.{GLIBC}"
+            compile_for = " ".join([f"{own} -m ziglang cc -target {machine}-linux-gnu.{GLIBC}", *headers])
             run(
                 own, "-m", "build", "--wheel", "--no-isolation", "--outdir", raw,
                 CC=compile_for, LDSHARED=f"{compile_for} -shared", TANDEMMQ_COMPILE="1",
