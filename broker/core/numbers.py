@@ -7,7 +7,6 @@ import math
 import re
 import struct
 from decimal import Decimal
-from typing import Any
 
 from tandemmq.store.records.message import PropertyValue
 from tandemmq.store.records.properties import Float
@@ -29,7 +28,7 @@ def whole_number(text: str) -> int:
 _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,20}[ \t]*")
 
 
-def property_text(value: PropertyValue | list[Any] | dict[str, Any]) -> str:
+def property_text(value: PropertyValue) -> str:
     """The value of a property for those whose protocols have texts alone; None is empty. Lists and maps, which a JMS
     client may nest in a property, are written as Java's ``toString`` writes them."""
     if isinstance(value, str):
@@ -45,7 +44,7 @@ def property_text(value: PropertyValue | list[Any] | dict[str, Any]) -> str:
     return java_text(value)
 
 
-def _nested_text(value: PropertyValue | list[Any] | dict[str, Any]) -> str:
+def _nested_text(value: PropertyValue) -> str:
     return "null" if value is None else property_text(value)
 
 

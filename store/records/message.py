@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class DestinationKind(IntEnum):
@@ -55,7 +55,8 @@ class BodyKind(IntEnum):
     BLOB = 29
 
 
-PropertyValue = bool | int | float | str | bytes | None
+# A JMS client may nest lists and maps.
+PropertyValue = bool | int | float | str | bytes | list[Any] | dict[str, Any] | None
 
 
 # What Python takes for a property beside the characters of its name and value.
