@@ -39,8 +39,9 @@ class AddMessage:
     """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that is to hold it.
 
     ``unmatched_acks``: a Remove for each durable subscription of the topic that is not to have it, for whoever replays
-    the journal gives it to all. ``is_audited``: the client made the message's id, and may send it again. ``charged``:
-    the bytes that the event loop counts for the message's sender (0: none), until the store counts them.
+    the journal gives it to all. ``is_audited``: the client made the message's id, and may send it again. ``is_new``:
+    the broker made its id for this send, so that nothing else has it. ``charged``: the bytes that the event loop counts
+    for the message's sender (0: none), until the store counts them.
 
     Filled in by the store before it comes back: ``order_key``, ``location``, ``size`` (bytes in the journal);
     ``is_duplicate``: a message of that id was stored before, nothing was stored now, and the client gets its receipt
@@ -52,6 +53,7 @@ class AddMessage:
         "context",
         "is_audited",
         "is_duplicate",
+        "is_new",
         "is_newest",
         "location",
         "message",
@@ -72,6 +74,7 @@ class AddMessage:
         *,
         unmatched_acks: tuple[bytes, ...] = (),
         is_audited: bool = False,
+        is_new: bool = False,
     ) -> None:
         self.message = message
         self.owners = owners
@@ -79,6 +82,7 @@ class AddMessage:
         self.context = context
         self.unmatched_acks = unmatched_acks
         self.is_audited = is_audited
+        self.is_new = is_new
         self.charged = 0
         self.is_duplicate = False
         self.producer: KnownProducer | None = None

@@ -474,8 +474,12 @@ def _add(
 ) -> AddMessage:
     """What a client sent. It may send it again after a failover, if the id is its own. Of what is done later the id was
     known when it came, and who sent it does not send it again."""
-    is_audited = not client.is_acting and not is_made_by_broker(message.message_id)
-    add = AddMessage(message, owners, encode_payload(message, transaction), is_audited=is_audited)
+    payload = encode_payload(message, transaction)
+    if client.is_acting:  # prove: what-is-moved-is-compared "client.is_acting" -> "False"
+        add = AddMessage(message, owners, payload)
+    else:
+        is_new = is_made_by_broker(message.message_id)
+        add = AddMessage(message, owners, payload, is_audited=not is_new, is_new=is_new)
     if isinstance(target, Topic):
         add.unmatched_acks = unmatched_acks(message, target, owners, transaction) if unmatched is None else unmatched
     return add

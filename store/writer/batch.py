@@ -226,13 +226,15 @@ class Batch:
     def _keeps_its_id(self, add: AddMessage, named: set[tuple[int, str]]) -> bool:
         """Whether what the broker adds (a message that moves, a dead letter) meets no message of its id: one that is
         there, or in the same operation. A replay would take the Add for that message's, and leave it out. Ids that a
-        broker made are compared too: ActiveMQ leaves a copy of a message in its composite queue that does not say that
-        it is one."""
+        broker made, unless for this send, are compared too: ActiveMQ leaves a copy of a message in its composite queue
+        that does not say that it is one."""
         message_id = add.message.message_id
         for owner in add.owners:
             if (owner, message_id) in named:  # prove: moved-onto-itself-has-its-own-id
                 return False
             named.add((owner, message_id))
+        if add.is_new:
+            return True
         if self._is_held(add):  # prove: what-meets-another-has-its-own-id
             return False
         self._know(add)  # prove: moved-id-is-known

@@ -1,6 +1,6 @@
 """What operators do to messages, by the API, with a real broker, its store and STOMP clients."""
 
-# proves: copies-that-move-have-ids-of-their-own, kept-copies-say-that-they-are
+# proves: copies-that-move-have-ids-of-their-own, kept-copies-say-that-they-are, what-is-moved-is-compared
 
 from __future__ import annotations
 
