@@ -71,7 +71,10 @@ class MqttTerm:
         self.loop.call_later(1.0, self._tick)
 
     def _awaits_report(self) -> bool:
-        return self.store is not None and self.lost is None and self.store._pending_operations > 0
+        if self.store is None or self.lost is not None or not self.store._pending:
+            return False
+        handed_over, _ = self.store._pending[-1]
+        return handed_over > self.store._came_back
 
     def _on_lost(self, error: BaseException) -> None:
         self.lost = error
