@@ -342,13 +342,13 @@ class Store:
         self._end_turn()
 
     def _begin_turn(self) -> None:
-        """What is handed over with this turn begins with a message."""
+        """A message was appended: note the time, and hand over at the end of this turn of the loop."""
         self._end_turn()
         if not self._turn_began:
             self._turn_began = self._clock()
 
     def _end_turn(self) -> None:
-        """What was appended is handed over at the end of this turn of the loop."""
+        """Hand over what was appended, at the end of this turn of the loop."""
         if not self._is_turn_due:
             self._is_turn_due = True
             self._call_later(0, self._hand_over)

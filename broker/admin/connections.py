@@ -189,7 +189,7 @@ class AdminConnection(RequestHandler):
             self._settle(has_spent=False)
 
     def go_on(self, until: float) -> None:
-        """As Turns says it."""
+        """Continue with the input that was read, until the clock shows ``until`` (broker.net.turns)."""
         self._is_in_line = False
         try:
             self._feed(until)

@@ -222,7 +222,7 @@ class Handshake(asyncio.BufferedProtocol):
             self._turns.wait(self, has_spent=True)
 
     def go_on(self, until: float) -> None:
-        """As Turns says it. One step, if it is not over."""
+        """Do one step of the handshake, unless the handshake is over (broker.net.turns)."""
         plain = self._socket
         if not self._waiting or plain is None or plain.is_closing():
             return

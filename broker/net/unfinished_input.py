@@ -4,8 +4,8 @@ of the memory (broker.core.memory).
 Beyond that only the connection that began first is read, for a while; the others wait until its frame is whole or it is
 hung up on. So what is held stays below the bound and one frame of full length, and every frame gets its turn.
 
-Who has only a little of a frame is read on beyond it, until all have LITTLE_PART of the memory more: most frames are
-short, and a peer that stops in the middle of a long one is not to hold them up.
+A connection that has less than LONG_BYTES_MIN of a frame is still read, until all frames together exceed what is left
+by 1 / LITTLE_PART of the memory. Most frames are short: a peer that stops within a long frame must not delay them.
 """
 
 from __future__ import annotations

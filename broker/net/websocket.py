@@ -295,8 +295,8 @@ class WebSocket(asyncio.Protocol):
         self._turns.wait(self, has_spent=has_spent)
 
     def _count(self) -> None:
-        """What waits for its turn is held for the connection, and before it begins, what that is to be and what there
-        is of the request. Once the connection is over, it counts nothing any more."""
+        """Count for the connection the bytes that wait for its turn; before it begins, its future size and the part of
+        the request that came. Count nothing after its end."""
         waiting = 0
         if self._request is not None:
             waiting = 0 if self._below is None else CONNECTION_BYTES + self._request.waiting_bytes

@@ -156,8 +156,8 @@ class OpenedMessage(Message):
 
     @property
     def is_quick(self) -> bool:
-        """Whether the event loop may decode body and properties: that takes some milliseconds at most. Of a body that
-        is compressed: once it is inflated."""
+        """Whether the event loop can decode body and properties in a few milliseconds. For a compressed body: the time
+        after it is inflated."""
         frame = self._frame
         if len(frame) <= _QUICK_BYTES:
             return True
@@ -288,8 +288,8 @@ def is_long_text(message: Message) -> bool:
 
 
 def written(message: Message) -> Message:
-    """A text as a message that is its frame: nobody writes it again. A text that is not UTF-8 is bytes, and stays whole
-    as these. Raises Unencodable."""
+    """Return the text message as a message over its frame, so that the store and consumers use these bytes. A text that
+    is not UTF-8 becomes a bytes message with the same body. Raises Unencodable."""
     if not is_utf8(message.body):
         message.body_kind = BodyKind.BYTES
         return message

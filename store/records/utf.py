@@ -40,12 +40,12 @@ _PIECE_BYTES = 4096
 
 
 def is_quick(data: bytes) -> bool:
-    """Whether the event loop may read a text among ``data``: that takes some milliseconds at most."""
+    """Whether the event loop can read a text within ``data`` in a few milliseconds."""
     return len(data) <= QUICK_BYTES_MAX and data.count(SURROGATE_LEAD) <= QUICK_SURROGATES_MAX
 
 
 def is_quickly_written(body: bytes) -> bool:
-    """As ``is_quick``, for a text body that is to be written for Java."""
+    """Whether the event loop can write the text ``body`` for Java in a few milliseconds."""
     if len(body) <= QUICK_WRITTEN_BYTES_MAX:
         return True
     return len(body) <= QUICK_BYTES_MAX and sum([body.count(lead) for lead in _ASTRAL_LEADS]) <= _QUICK_ASTRAL_MAX

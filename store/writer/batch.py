@@ -274,7 +274,7 @@ class Batch:
         return (state.audit is not None and state.audit.is_duplicate(message_id)) or self._is_held(add)
 
     def _is_held(self, add: AddMessage) -> bool:
-        """Whether its id is that of a message that is there, or that a prepared transaction adds or removes."""
+        """Whether a message with this id is stored, or a prepared transaction adds or removes one."""
         destination, message_id = add.message.destination, add.message.message_id
         # prove: prepared-id-is-known "(destination, message_id) in self._state.open.named" -> "False"
         if (destination, message_id) in self._state.open.named:

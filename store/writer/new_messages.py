@@ -54,7 +54,7 @@ class NewMessages:
         return producer
 
     def _have_room(self) -> None:
-        """Who asks while all are forgotten has a producer that nobody asks about any more."""
+        """Forget all producers when there are too many. An answer that comes later for one of them has no effect."""
         if self._count >= KNOWN_MAX:
             self._producers = {}
             self._count = 0

@@ -33,7 +33,7 @@ class LooseReader:
         self.work_max = self._left = work_max
 
     def spend(self, fields: int) -> None:
-        """So many more are read. Raises WireError where that is more than ``work_max``."""
+        """Count ``fields`` that will be read. Raises WireError when the sum exceeds ``work_max``."""
         self._left -= fields
         if self._left < 0:  # prove: fields-of-a-command-are-bounded
             raise WireError(f"more than {self.work_max} fields and objects, or as much text")
