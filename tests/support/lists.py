@@ -29,6 +29,7 @@ from tandemmq.broker.settings.copying import SettingsCopy
 from tandemmq.cli.doctor.errors_command import markdown as failure_tables
 from tandemmq.config.section import Section
 from tandemmq.config.settings import Settings
+from tests.support import language
 from tests.support.broker import functions_crossed
 from tests.support.config import tables
 from tests.support.tree import ROOT, TESTS
@@ -150,8 +151,10 @@ def sections_not_copied() -> list[str]:
 
 #: Names of sizes and the lists behind them.
 COUNTED: Final[Mapping[str, Callable[[], list[str]]]] = {
+    "docstring-openings": language.docstring_openings,
     "patches": patches,
     "private": private_accesses,
+    "replaced-words": language.replaced_words,
     "sections-not-copied": sections_not_copied,
 }
 

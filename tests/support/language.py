@@ -1,0 +1,93 @@
+"""Find the forms that Technical English replaces: in the product's docstrings, comments and texts, and in the pages.
+
+A docstring begins with a verb or with the noun that it describes; a page names the client, the user or the operator.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+from tests.support.tree import DIRECTORIES, ROOT
+
+#: A docstring that begins so says what the reader must find out first: of what it speaks.
+_OPENING: Final = re.compile(
+    r"(?:it|its|it's|they|them|their|he|she|his|her|this|that|these|those|there|one|ones|none|nobody|somebody|someone"
+    r"|anybody|everybody|what|whatever|who|whom|whose|whoever|which|when|whenever|where|wherever|why|how|whether|if|so"
+    r"|as|also|else|then)\b",
+    re.IGNORECASE,
+)
+#: Who acts has a name: the client, the user, the operator, the broker. A setting is set, an address is advertised.
+_REPLACED: Final = re.compile(
+    r"\b(?:he|she|him|his|hers|himself|herself|somebody|someone|anybody|everybody|whoever|whom|whomever"
+    r"|(?:is|are|was|were|be|been|being) (?:told|asked)|nobody)\b",
+    re.IGNORECASE,
+)
+#: A name of the code, a command or an address, which a text must spell as it is.
+_CODE: Final = re.compile(r"``[^`]*``|`[^`]*`|https?://\S+")
+#: Released entries of the changelog are history.
+_PAGES: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md", "deploy/**/*.md", "examples/**/*.md")
+
+
+def docstring_openings() -> list[str]:
+    """Docstrings of the product that begin with a pronoun or a question word."""
+    return [
+        f"{path}:{line}: {text.partition(chr(10))[0]}"
+        for path, tree, _ in _modules()
+        for line, text in _docstrings(tree)
+        if _OPENING.match(text)
+    ]
+
+
+def replaced_words() -> list[str]:
+    """Words that Technical English replaces, in pages and in what the product's modules say."""
+    return [
+        f"{path}:{line}: {found[0]}"
+        for path, line, text in (*_page_lines(), *_said())
+        for found in _REPLACED.finditer(_CODE.sub("", text))
+    ]
+
+
+@cache
+def _modules() -> list[tuple[str, ast.Module, str]]:
+    files = sorted(file for name in ("tandemmq", *DIRECTORIES) for file in (ROOT / name).rglob("*.py"))
+    sources = ((str(file.relative_to(ROOT)), file.read_text(encoding="utf-8")) for file in files)
+    return [(path, ast.parse(source), source) for path, source in sources]
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node, clean=False)
+            if text:
+                yield node.body[0].lineno, text.strip()
+
+
+def _page_lines() -> Iterator[tuple[str, int, str]]:
+    """The lines of the pages without their blocks of code."""
+    for page in sorted({page for pattern in _PAGES for page in ROOT.glob(pattern)}):
+        is_code = False
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            if line.lstrip().startswith("```"):
+                is_code = not is_code
+            elif not is_code and not line.startswith("    "):
+                yield str(page.relative_to(ROOT)), number, line
+
+
+def _said() -> Iterator[tuple[str, int, str]]:
+    """Comments and string literals, docstrings among them."""
+    for path, tree, source in _modules():
+        if not _REPLACED.search(source):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for number, line in enumerate(node.value.splitlines()):
+                    yield path, node.lineno + number, line
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                yield path, token.start[0], token.string
