@@ -21,7 +21,7 @@ _KINDS: Final = {
     ("handleStartException", "–"): refused(
         "What goes wrong at the first poll ends the start; later it is said once, and the lock is asked again."
     ),
-    ("exceptionHandler", "–"): refused("A Java object. docs/failures.md says what each failure leads to."),
+    ("exceptionHandler", "–"): refused("A Java object. docs/troubleshooting.md has the result of each failure."),
 }
 
 KINDS: Final = properties("locker", _KINDS)

@@ -1,9 +1,9 @@
 """What becomes of ActiveMQ's IO exception handlers: DefaultIOExceptionHandler, LeaseLockerIOExceptionHandler and
 JDBCIOExceptionHandler, and of the broker's own settings about its end.
 
-There is no handler to choose here. What each failure leads to is one table (broker.ha.states), by type, errno and
-SQLSTATE; docs/failures.md prints it. So nearly every setting is either what that table does anyway, or would let a
-master go on that may be one of two. Properties and defaults are those of ActiveMQ 5.17.
+There is no handler to choose here. One table (broker.ha.states) has the result of each failure, by type, errno and
+SQLSTATE; ``tandemmq doctor errors`` prints it. So nearly every setting is either what that table does anyway, or would
+let a master go on that may be one of two. Properties and defaults are those of ActiveMQ 5.17.
 """
 
 from __future__ import annotations

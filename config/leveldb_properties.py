@@ -1,8 +1,8 @@
-"""What becomes of each property of ActiveMQ's Replicated LevelDB Store, one by one: its own, and those that every
-LevelDB store has. They are given in [replication]; docs/replication.md prints the tables.
+"""The outcome of each property of ActiveMQ's Replicated LevelDB Store: its own, and those of every LevelDB store. They
+are set in [replication]; docs/replication.md has the tables.
 
-Defaults are ActiveMQ's, as its documentation writes them. What is said of a property is said to operators, in the
-documentation and when a value is refused: why, and what to set instead.
+Defaults are ActiveMQ's, as its documentation writes them. The texts are for operators, in the documentation and when a
+value is refused: the reason, and the setting to use instead.
 """
 
 from __future__ import annotations
@@ -13,67 +13,65 @@ from tandemmq.config.kahadb_property import accepted, always, fixed, mapped, pro
 from tandemmq.config.units import size
 
 SECTION: Final = "replication"
-#: Of a page of our index, in bytes.
+#: The size of a page of the index, in bytes.
 PAGE_SIZE: Final = 8192
-#: The least that `store.index_cache_size` may be.
+#: The smallest value that `store.index_cache_size` may be.
 PAGES_MIN: Final = 16
 
 
 def _pages(value: Any) -> int:
-    """Bytes of a cache as pages of our index."""
+    """Convert the bytes of a cache to pages of the index."""
     return max(size(value) // PAGE_SIZE, PAGES_MIN)
 
 
 _REPLICATED: Final = {
-    ("replicas", "`3`"): accepted("As there, for the founding. Afterwards voters are added and removed by command."),
-    ("securityToken", "–"): accepted("As there. It is proved, not sent."),
-    ("zkAddress", "`127.0.0.1:2181`"): accepted("As there."),
-    ("zkPassword", "–"): accepted("As there."),
-    ("zkPath", "`/default`"): accepted("As there, and sets with different brokers' names may share it."),
+    ("replicas", "`3`"): accepted("Used when the set is founded. Later, commands add and remove voters."),
+    ("securityToken", "–"): accepted("The same. It is proved, not sent."),
+    ("zkAddress", "`127.0.0.1:2181`"): accepted("The same."),
+    ("zkPassword", "–"): accepted("The same."),
+    ("zkPath", "`/default`"): accepted("The same. Sets with different broker names can share it."),
     ("zkSessionTimeout", "`2s`"): accepted(
-        "As there, and the others find out by themselves, too. ZooKeeper may grant more: not under twice its tickTime."
+        "The same; the nodes also detect a failure themselves. ZooKeeper grants at least twice its tickTime."
     ),
-    ("zkSessionTmeout", "`2s`"): mapped(f"{SECTION}.zk_session_timeout", "Its spelling before 5.11."),
+    ("zkSessionTmeout", "`2s`"): mapped(f"{SECTION}.zk_session_timeout", "The spelling before ActiveMQ 5.11."),
     ("sync", "`quorum_mem`"): accepted(
-        "As there, with a stronger default: see [sync](#what-a-receipt-promises-sync).",
+        "The same, with a stronger default: see [sync](#the-setting-sync).",
     ),
     ("bind", "`tcp://0.0.0.0:61619`"): accepted(
-        "As there, but every node listens at all times, not only the master.",
+        "The same, but all nodes listen, not only the master.",
     ),
-    ("hostname", "–"): accepted("As there."),
-    ("weight", "`1`"): accepted("As there."),
+    ("hostname", "–"): accepted("The same."),
+    ("weight", "`1`"): accepted("The same."),
 }
 
 _LEVELDB: Final = {
     ("directory", "`LevelDB`"): mapped(
-        "store.directory", "The directory of this node's store. No two nodes share one."
+        "store.directory", "The store directory of this node. Two nodes never share one."
     ),
-    ("readThreads", "`10`"): refused(
-        "There is no pool of threads that read, so there is nothing to set. Leave it out."
-    ),
-    ("logSize", "`104857600`"): mapped("store.journal_max_file_length", "Length of a journal file."),
+    ("readThreads", "`10`"): refused("There is no pool of reader threads. Remove the setting."),
+    ("logSize", "`104857600`"): mapped("store.journal_max_file_length", "The length of a journal file."),
     ("verifyChecksums", "`false`"): always(
-        "Everything that is read from the journal is verified: without, damage is found by nobody, and copied."
+        "Everything that is read from the journal is verified; otherwise damage would be copied unnoticed."
     ),
     ("paranoidChecks", "`false`"): always(
-        "Damage is an error as soon as it is found: the node stands back until it has what is damaged from the others."
+        "Damage is an error when it is found. The node takes no part until it has the data from the other nodes."
     ),
-    ("indexFactory", "two Java classes"): refused("A Java class. The index here is a B+tree of our own."),
+    ("indexFactory", "two Java classes"): refused("A Java class. The index is a B+tree."),
     ("indexMaxOpenFiles", "`1000`"): refused(
-        "The index is one file, beside the list of its free pages. Leave it out.",
+        "The index is one file and a list of free pages. Remove the setting.",
     ),
-    ("indexBlockRestartInterval", "`16`"): refused("Keys of the index are not delta-encoded. Leave it out."),
+    ("indexBlockRestartInterval", "`16`"): refused("The keys of the index are not delta-encoded. Remove the setting."),
     ("indexWriteBufferSize", "`6291456`"): refused(
-        "What is new goes to the index by checkpoints. Set store.checkpoint_bytes, store.checkpoint_records or "
+        "Checkpoints write to the index. Set store.checkpoint_bytes, store.checkpoint_records or "
         "store.checkpoint_interval."
     ),
-    ("indexBlockSize", "`4096`"): refused("Pages of the index have one size, written in the index itself."),
+    ("indexBlockSize", "`4096`"): refused("The page size is fixed and stored in the index."),
     ("indexCacheSize", "`268435456`"): mapped(
-        "store.index_cache_size", f"Bytes there, pages here: so many pages of {PAGE_SIZE} bytes as fit.", _pages
+        "store.index_cache_size", f"Bytes are converted to pages of {PAGE_SIZE} bytes.", _pages
     ),
-    ("indexCompression", "`snappy`"): fixed(("none",), "The index holds positions, not messages: it stays small."),
+    ("indexCompression", "`snappy`"): fixed(("none",), "The index holds positions, not messages, so it stays small."),
     ("logCompression", "`none`"): fixed(
-        ("none",), "The journal is in KahaDB's format, which has no compression. Clients can compress what they send."
+        ("none",), "KahaDB's journal format has no compression. Clients can compress messages."
     ),
 }
 

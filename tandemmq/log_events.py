@@ -28,7 +28,7 @@ UNSAFE: Final = _event("unsafe", "Something was set, or found, that is known to 
 
 ROLE_CHANGED: Final = _event("role-changed", "It is standby, or master, or on its way from one to the other.")
 DEMOTED: Final = _event(
-    "demoted", "It stopped being master, or could not become it, by a failure; failures.md has each."
+    "demoted", "A failure ended its mastership or its promotion; troubleshooting.md has each failure."
 )
 DEPOSED: Final = _event("deposed", "The same: another broker has begun an epoch of its own.")
 LOCK_LOST: Final = _event("lock-lost", "The same: the lock is another's, or could not be confirmed for too long.")

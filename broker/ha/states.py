@@ -1,8 +1,8 @@
-"""The life of a broker as two tables: what follows on what, and what each trouble leads to.
+"""The life of a broker as two tables: the phase that follows an event, and the result of each trouble.
 
 `TRANSITIONS` says which phase an event leads to; there is no other way from one phase to another. `RECOGNISED` says by
 which type, errno or SQLSTATE a failure is known: never by the text of a message. `ANSWERS` says what each trouble leads
-to at each moment. Together they stand where ActiveMQ has IO exception handlers; docs/failures.md is printed from them.
+to at each moment. Together they stand where ActiveMQ has IO exception handlers; ``tandemmq doctor errors`` prints them.
 
 Pure: nothing here waits, logs or touches a disk.
 """
@@ -23,7 +23,7 @@ from tandemmq.store.writer.journal_end import NoProof
 
 
 class Role(Enum):
-    """What a broker is to others; the values are those of ``tandemmq status``."""
+    """The role of a broker; the values are those of ``tandemmq status``."""
 
     STARTING = "starting"
     STANDBY = "standby"
@@ -32,7 +32,7 @@ class Role(Enum):
 
 
 class Phase(Enum):
-    """Where a broker is in its life; in ``status`` beside the role."""
+    """The phase in the life of a broker; ``status`` shows it beside the role."""
 
     STARTING = "starting"
     STANDBY = "standby"
@@ -59,16 +59,16 @@ _ROLES: Final = {
 
 
 class Event(Enum):
-    """What moves a broker from one phase to the next."""
+    """An event moves a broker from one phase to the next."""
 
-    LOCK_BUSY = "somebody else has the lock"
-    LOCK_TAKEN = "the lock is ours"
+    LOCK_BUSY = "another broker has the lock"
+    LOCK_TAKEN = "this broker has the lock"
     SERVING = "the ports answer"
-    HANDOVER_ASKED = "a handover was asked for"
-    LOST = "a trouble is answered with a demotion"
+    HANDOVER_ASKED = "a handover is requested"
+    LOST = "a failure leads to a demotion"
     RESTED = "the pause after a demotion is over"
     LET_GO = "everything is handed over"
-    STOP_ASKED = "the end was asked for"
+    STOP_ASKED = "a stop is requested"
 
 
 TRANSITIONS: Final[Mapping[tuple[Phase, Event], Phase]] = {
@@ -98,39 +98,39 @@ class LoopHung(Exception):
 
 
 class StorageHung(Exception):
-    """Who works on the volume showed no life for too long, or was not done in time (broker.ha.waits): it may hang."""
+    """A thread that works on the volume showed no life for too long, or did not finish in time (broker.ha.waits)."""
 
 
 class ServiceHung(Exception):
-    """Clients could not be begun to serve, or let go, in time (broker.ha.waits)."""
+    """The ports did not open or close in time (broker.ha.waits)."""
 
 
 class Trouble(Enum):
     """The classes of failures. The value is the text for operators."""
 
-    DEPOSED = "another broker has fenced us off"
-    LOCK_LOST = "the lock is not ours any more: changed, deleted, expired or taken"
-    PROOF_EXPIRED = "nobody could confirm for too long that the lock is ours"
-    LOOP_HUNG = "the event loop hung longer than a proof lasts"
-    STORAGE_HUNG = "who works on the volume hung, or was not done in time"
-    SERVICE_HUNG = "the ports did not open, or did not close, in time"
-    LOCK_HELD = "somebody else has the lock, and fail_if_locked is set"
-    LOCK_REFUSED = "the lock's server refuses us, or our name is another broker's too"
-    LOCK_SILENT = "the lock cannot be asked"
-    NO_SPACE = "the volume is full, its reserve too"
-    READ_ONLY = "the volume does not let us write"
-    GONE = "the store's directory, or a file of it, went away under us"
-    EXHAUSTED = "this process may open no more files, or get no more memory"
-    PORT_TAKEN = "another program has a port of ours"
-    DISK_FAILED = "the disk failed to read, write or sync"
+    DEPOSED = "another broker fenced this broker off"
+    LOCK_LOST = "the lock is lost: changed, deleted, expired or taken"
+    PROOF_EXPIRED = "ownership of the lock could not be proved in time"
+    LOOP_HUNG = "the event loop hung for longer than a proof lasts"
+    STORAGE_HUNG = "the storage thread hung, or did not finish in time"
+    SERVICE_HUNG = "the ports did not open or close in time"
+    LOCK_HELD = "another broker holds the lock, and fail_if_locked is set"
+    LOCK_REFUSED = "the lock server refuses this broker, or another broker has the same name"
+    LOCK_SILENT = "the lock does not answer"
+    NO_SPACE = "the volume is full, including the reserve"
+    READ_ONLY = "the volume refuses writes"
+    GONE = "the store directory, or a file in it, disappeared"
+    EXHAUSTED = "the process is out of file descriptors or memory"
+    PORT_TAKEN = "another program uses a port of this broker"
+    DISK_FAILED = "a read, write or sync failed"
     DAMAGED = "the journal is damaged or incomplete"
-    INDEX = "this broker's own index cannot be used"
-    BUG = "a fault of ours"
+    INDEX = "the broker's index cannot be used"
+    BUG = "an internal error"
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """By what a trouble is known: a type of exception, and if given its errno or the beginning of its SQLSTATE."""
+    """The sign of a trouble: a type of exception and, if given, its errno."""
 
     trouble: Trouble
     types: tuple[type[BaseException], ...]
@@ -167,12 +167,12 @@ RECOGNISED: Final[tuple[Sign, ...]] = (
 
 
 def classify(error: BaseException) -> Trouble:
-    """Which trouble an exception is; BUG when no sign of another is seen."""
+    """Return the trouble of an exception; BUG if no sign matches."""
     return next((sign.trouble for sign in RECOGNISED if sign.is_seen_in(error)), Trouble.BUG)
 
 
 class Moment(Enum):
-    """When a trouble comes; the value is the heading of its column."""
+    """The moment of a trouble; the value is the heading of its column."""
 
     START = "at the first start"
     STANDBY = "while standing by"
@@ -182,10 +182,10 @@ class Moment(Enum):
 
 
 class Answer(Enum):
-    """What a trouble leads to."""
+    """The result of a trouble."""
 
-    GO_ON = "goes on, and asks again"
-    DEMOTE = "lets everything go, pauses, stands by again"
+    GO_ON = "continues, and tries again"
+    DEMOTE = "releases everything, pauses, stands by again"
     END = "ends with an error"
 
 
@@ -196,9 +196,9 @@ _LATER: Final = {
     Moment.HANDOVER: Answer.DEMOTE,
 }
 _ALWAYS: Final = {Moment.START: Answer.DEMOTE, **_LATER}
-# What is wrong at the first start is the operator's to mend, and he is looking.
+# The operator is present at the first start, and corrects what is wrong then.
 _NOT_AT_START: Final = {Moment.START: Answer.END, **_LATER}
-# Not to know is not to have lost: a master goes on as long as its last proof holds.
+# A lock that does not answer is not lost: a master continues while its last proof holds.
 _PATIENT: Final = {**_NOT_AT_START, Moment.STANDBY: Answer.GO_ON, Moment.MASTER: Answer.GO_ON}
 
 ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
@@ -249,7 +249,7 @@ class NotMaster(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """What a handover did. ``seconds``: from the last receipt that could be given to the lock's release."""
+    """The result of a handover. ``seconds``: from the last receipt that could be given to the lock's release."""
 
     epoch: int
     seconds: float

@@ -1,8 +1,9 @@
 """Every wait between "lock granted" and "lock released": its bound, what happens at the bound, and who notices.
 
-Nothing may keep a lock that does not keep up with its work. So each wait has an end: a time, or a silence, which is a
-time without a sign of life from the thread that is waited for (store.writer.pulse: who computes is alive, who waits for
-a volume is not). Slow work is no silence. docs/failures.md prints this table, and a test hangs each row of it.
+A broker that makes no progress must not keep the lock. So each wait has a bound: a time, or a silence, which is a time
+without a sign of life from the thread that is waited for (store.writer.pulse: a thread that computes is alive, a thread
+that waits for a volume is not). Slow work is no silence. ``tandemmq doctor errors --markdown`` prints this table, and a
+test hangs each row of it.
 
 Pure: what waits is in broker.ha.mastership, and who notices stands in the table.
 """
@@ -25,27 +26,27 @@ LOCK_SILENCE_SECONDS_MAX: Final = 10.0
 
 
 class Wait(Enum):
-    """What is waited for."""
+    """The operation that is waited for."""
 
-    POLL = "the lock's answer to a poll, which may have made it ours"
+    POLL = "the answer of the lock to a poll, which may have granted it"
     FOLLOW = "the last call of `follow`, when the lock is granted"
     PROMOTE = "fence, replay, header"
-    BEGIN = "the event loop, which takes up all queues and subscriptions in one turn"
-    SERVE = "the ports to open"
-    STORAGE = "the storage thread, and whom it waits for; of several stores each one"
-    KEEP_ALIVE = "the lock's answer to a keep-alive, or to our name and epoch"
+    BEGIN = "the event loop, which loads all queues and subscriptions in one turn"
+    SERVE = "the ports open"
+    STORAGE = "the storage thread of each store, and the threads that it waits for"
+    KEEP_ALIVE = "the answer of the lock to a keep-alive, or to the broker's name and epoch"
     LOOP = "the event loop"
     CHECKPOINT = "a checkpoint while clients are still served"
-    FINISH = "the last receipts, and clients to take their last bytes"
-    CLOSE = "what waits to be written, the last checkpoint, the files to be closed"
-    ABORT = "clients to be hung up on"
-    DROP = "the thread of this life, to close what it has open"
-    RELEASE = "the lock's answer to being let go"
+    FINISH = "the last receipts, and clients read their last bytes"
+    CLOSE = "the last writes, the last checkpoint, closing the files"
+    ABORT = "disconnecting clients"
+    DROP = "the storage thread closes its files"
+    RELEASE = "the answer of the lock to its release"
     EXIT = "threads that still hang when the process ends"
 
 
 class Notices(Enum):
-    """Who notices that a bound is reached."""
+    """The part of the broker that notices that a bound is reached."""
 
     LOOP = "the event loop"
     DETECTOR = "the stall detector, a thread of its own"
@@ -83,8 +84,8 @@ class Bound:
         return ", ".join(parts) or "as long as the last proof of ownership holds"
 
 
-_GIVE_UP: Final = "the thread is left behind, the lock let go, the broker demoted"
-_UNWELL: Final = "the broker says that it is not well; a supervisor ends it then, and with it a lock that hangs"
+_GIVE_UP: Final = "the thread is abandoned, the lock released, the broker demoted"
+_UNWELL: Final = "the broker reports a problem; a supervisor kills it, which frees a lock that hangs"
 
 BOUNDS: Final[Mapping[Wait, Bound]] = {
     # Only the lock's own thread waits; it may have got a lock that lies on the volume that hangs.
@@ -94,40 +95,43 @@ BOUNDS: Final[Mapping[Wait, Bound]] = {
     Wait.PROMOTE: Bound((Phase.PROMOTING,), _GIVE_UP, Notices.LOOP, silence=(30.0, 30.0)),
     Wait.BEGIN: Bound(
         (Phase.PROMOTING,),
-        "nothing is confirmed, the lock let go; demoted when it wakes up",
+        "nothing is confirmed, the lock is released; the broker is demoted when it wakes up",
         Notices.DETECTOR,
         silence=(HUNG_SECONDS_MAX, HUNG_SECONDS_MAX),
     ),
     Wait.SERVE: Bound(
-        (Phase.PROMOTING,), "what listens is closed, the lock let go, the broker demoted", Notices.LOOP, seconds=10.0
+        (Phase.PROMOTING,), "the ports are closed, the lock released, the broker demoted", Notices.LOOP, seconds=10.0
     ),
     Wait.STORAGE: Bound(
         (Phase.MASTER,),
-        f"clients are cut off, {_GIVE_UP}",
+        f"clients are disconnected, {_GIVE_UP}",
         Notices.LOOP,
         silence=(HUNG_SECONDS_MIN, HUNG_SECONDS_MAX),
     ),
     Wait.KEEP_ALIVE: Bound(
         (Phase.PROMOTING, Phase.MASTER, Phase.HANDING_OVER),
-        "nothing is confirmed any more, the broker demoted; the lock is let go when it answers",
+        "nothing is confirmed any more, the broker is demoted; the lock is released when it answers",
         Notices.PROOF,
     ),
     Wait.LOOP: Bound(
         (Phase.STARTING, Phase.STANDBY, Phase.MASTER, Phase.HANDING_OVER, Phase.DEMOTED),
-        "nothing is confirmed any more, clients are cut off, the lock let go; demoted when it wakes up",
+        "nothing is confirmed any more, clients are disconnected, the lock is released; demoted when it wakes up",
         Notices.DETECTOR,
         silence=(HUNG_SECONDS_MIN, HUNG_SECONDS_MAX),
     ),
-    Wait.CHECKPOINT: Bound((Phase.MASTER,), "the handover goes on without it", Notices.LOOP, seconds=5.0),
+    Wait.CHECKPOINT: Bound((Phase.MASTER,), "the handover continues without it", Notices.LOOP, seconds=5.0),
     Wait.FINISH: Bound(
-        (Phase.HANDING_OVER,), "clients are cut off, the lock let go, the broker demoted", Notices.LOOP, seconds=5.0
+        (Phase.HANDING_OVER,),
+        "clients are disconnected, the lock released, the broker demoted",
+        Notices.LOOP,
+        seconds=5.0,
     ),
     # With the rest of a handover less than TimeoutStopSec in deploy/. What was promised is written long before.
     Wait.CLOSE: Bound((Phase.HANDING_OVER,), _GIVE_UP, Notices.LOOP, seconds=15.0, silence=(10.0, 10.0)),
-    Wait.ABORT: Bound((Phase.DEMOTED,), "goes on without", Notices.LOOP, seconds=5.0),
+    Wait.ABORT: Bound((Phase.DEMOTED,), "the broker continues without it", Notices.LOOP, seconds=5.0),
     Wait.DROP: Bound(
         (),
-        "the thread is left behind, the lock let go; the broker stands by again when the thread has come back",
+        "the thread is abandoned, the lock released; the broker stands by again when the thread returns",
         Notices.LOOP,
         seconds=1.0,
     ),

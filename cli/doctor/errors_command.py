@@ -1,8 +1,8 @@
-"""``tandemmq doctor errors``: which failure is known by what, what it leads to, how long anything is waited for by one
-who holds the lock, and what an operator does then.
+"""``tandemmq doctor errors``: how the broker recognises each failure, what the failure leads to, how long a broker that
+holds the lock waits for anything, and what an operator does.
 
-Everything but the advice is printed from the tables that the broker lives by (broker.ha.states, broker.ha.waits);
-docs/failures.md holds what ``--markdown`` prints.
+Everything but the advice is printed from the tables that the broker uses (broker.ha.states, broker.ha.waits);
+docs/troubleshooting.md holds the table of ``failure_table``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tandemmq.locker.sql import states as sql_states
 
 
 class Advice(NamedTuple):
-    """``seen``: what the operator meets first. ``do``: what he does."""
+    """``seen``: what the operator sees first. ``do``: what the operator does."""
 
     seen: str
     do: str
@@ -29,87 +29,88 @@ class Advice(NamedTuple):
 
 ADVICE: Final[Mapping[states.Trouble, Advice]] = {
     states.Trouble.DEPOSED: Advice(
-        "The log names the file and epoch of the other broker; `tandemmq status` of both shows who is master.",
-        "Nothing: what it wrote too late counts for nobody. If it comes again and again, two brokers get one lock: "
-        "`tandemmq doctor storage DIR`.",
+        "The log names the file and the epoch of the other broker.",
+        "Nothing: late writes of the old master do not count. If it happens again and again, both brokers get one "
+        "lock at the same time: run `tandemmq doctor storage DIR`.",
     ),
     states.Trouble.LOCK_LOST: Advice(
-        "`tandemmq lock status` names another holder, or a lock file or row that somebody changed.",
-        "Nothing, when it was meant. Else find what deletes the lock file or writes into the lock's table.",
+        "`tandemmq lock status` shows another holder, or a changed file or row.",
+        "Find the program that deletes the lock file or writes to the lock table.",
     ),
     states.Trouble.PROOF_EXPIRED: Advice(
-        "The log has warned before that the lock cannot be asked; `tandemmq_lock_proof_age_seconds` has grown.",
-        "See to the lock's server, or the volume of the lock file. A short proof and a slow server do not go together: "
-        "a longer lease, or a longer `lock_keep_alive_period`.",
+        "Earlier log lines warn that the lock does not answer. `tandemmq_lock_proof_age_seconds` grows.",
+        "Check the lock server, or the volume of the lock file. For a slow server, set a longer lease or "
+        "`lock_keep_alive_period`.",
     ),
     states.Trouble.LOOP_HUNG: Advice(
-        "`stalled` and `cut` in `tandemmq failover explain`; clients were cut off.",
-        "The process was stopped, the machine suspended or starved of processor time. If not, report it with the log.",
+        "`tandemmq failover explain` shows `stalled` and `cut`.",
+        "Check whether the process was stopped, the machine suspended, or short of processor time. If not, report "
+        "it with the log.",
     ),
     states.Trouble.STORAGE_HUNG: Advice(
-        "`/health` said before that the storage thread shows no life.",
-        "The volume hangs: `dmesg`, the mount, the file server. The broker stands by again when the call "
-        "that hung has come back, or when its supervisor has started it anew.",
+        "`/health` reports that the storage thread shows no life.",
+        "Check `dmesg`, the mount and the file server. The broker stands by again when the hanging call returns, "
+        "or after a restart.",
     ),
     states.Trouble.SERVICE_HUNG: Advice(
-        "The log names what was not done in time.",
-        "A name server that does not answer for a connector's host, most likely: give the connector an address.",
+        "The log names the step that did not finish.",
+        "If a name server does not answer for the host of a connector, set an IP address there.",
     ),
     states.Trouble.LOCK_HELD: Advice(
-        "The broker ends with 1 and names the holder.",
-        "Start it without `fail_if_locked`, so that it stands by; or stop the holder.",
+        "The broker exits with 1 and names the holder.",
+        "Start it without `fail_if_locked`, or stop the holder.",
     ),
     states.Trouble.LOCK_REFUSED: Advice(
-        "The message has the server's own words and its SQLSTATE.",
-        "Mend password, rights, database or table; give each broker of a pair a name of its own.",
+        "The log has the message of the server and its SQLSTATE.",
+        "Correct the password, the rights, the database or the table. Give each broker of a pair its own name.",
     ),
     states.Trouble.LOCK_SILENT: Advice(
-        "A warning in the log, once for each new reason; the age of the proof grows.",
-        "See to the lock's server. The master goes on as long as its last proof holds, and demotes itself then.",
+        "One warning in the log for each new reason.",
+        "Check the lock server. A master demotes itself when its last proof expires.",
     ),
     states.Trouble.NO_SPACE: Advice(
-        "Producers have been refused before, with the reason; `tandemmq status` shows it as a warning.",
-        "Make room, or let consumers drain: `tandemmq store why`. Is `disk_reserve` 0, or does somebody else fill it?",
+        "Producers were refused before. `tandemmq status` shows a warning.",
+        "Free space, or drain queues (`tandemmq store why`). Check whether `disk_reserve` is 0, or another "
+        "program fills the volume.",
     ),
     states.Trouble.READ_ONLY: Advice(
         "errno EROFS, EACCES or EPERM, and the path.",
-        "A file system that turned read-only has had an error: `dmesg`. Else mend owner and mode of the directory.",
+        "A file system that turned read-only had an error: check `dmesg`. Otherwise correct the owner and mode of "
+        "the directory.",
     ),
     states.Trouble.GONE: Advice(
-        "errno ESTALE, ENOENT or their kin, and the path.",
-        "The volume was unmounted or exported anew, or somebody moved files. Mount it; never delete journal files.",
+        "errno ESTALE, ENOENT or a similar one, and the path.",
+        "The volume was unmounted or exported again, or files were moved. Mount it. Never delete journal files.",
     ),
     states.Trouble.EXHAUSTED: Advice(
         "errno EMFILE, ENFILE or ENOMEM.",
-        "Raise LimitNOFILE of the unit, or give the process more memory; count connections in `tandemmq status`.",
+        "Raise `LimitNOFILE`, or give the process more memory.",
     ),
     states.Trouble.PORT_TAKEN: Advice(
-        "The message names connector, host and port.",
-        "Find who listens there (`ss -ltnp`), or give the connector another port.",
+        "The log names the connector, the host and the port.",
+        "Stop the program that uses the port (`ss -ltnp`), or set another port.",
     ),
     states.Trouble.DISK_FAILED: Advice(
-        "errno EIO or another, and the path; the store takes nothing more from that moment.",
-        "A failed sync is final: what the kernel dropped is gone, and whoever takes over reads what is really there. "
-        "See to the disk before this broker is to be master again.",
+        "errno EIO or another one, and the path.",
+        "Check the disk before this broker becomes master again.",
     ),
     states.Trouble.DAMAGED: Advice(
-        "The message names file, offset and the ids of the messages concerned.",
-        "`tandemmq store check`, a backup, or `ignore_missing_journalfiles`, which loses what it names. "
-        "If no journal file is left and none can be restored: `tandemmq store afresh`.",
+        "The log names the file, the offset and the ids of the affected messages.",
+        "Restore a backup, or set `ignore_missing_journalfiles`. If all files are lost: `tandemmq store afresh`.",
     ),
     states.Trouble.INDEX: Advice(
-        "The message names the directory of the index.",
-        "An index is made anew from the journal: `tandemmq store rebuild-index`. If it comes again, see to that disk.",
+        "The log names the directory of the index.",
+        "The broker rebuilds the index from the journal. If it happens again, check that disk.",
     ),
     states.Trouble.BUG: Advice(
-        "A trace in the log, and exit code 1.",
-        "Report it with the log. The supervisor starts the broker again; the other one is master meanwhile.",
+        "A stack trace in the log; exit code 1.",
+        "Report it with the log. The other broker is master; the supervisor restarts this one.",
     ),
 }
 
 
 class Database(NamedTuple):
-    """What a database's errors mean for a lock (locker.sql.states), to be printed."""
+    """The meaning of a database's errors for a lock (locker.sql.states), to be printed."""
 
     name: str
     known_by: str
@@ -140,10 +141,10 @@ DATABASES: Final = (
 
 
 @click.command()
-@click.option("--markdown", "as_markdown", is_flag=True, help="As in the documentation.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print all tables as Markdown.")
 @json_option
 def errors(as_markdown: bool, as_json: bool) -> None:
-    """Print which failures there are, by what each is known, and what it leads to in each phase."""
+    """Print each failure, how it is recognised, what it leads to in each phase, and what to do."""
     if as_json:
         click.echo(json.dumps(tables(), indent=2))
     elif as_markdown:
@@ -158,7 +159,7 @@ def errors(as_markdown: bool, as_json: bool) -> None:
 
 
 def signs(trouble: states.Trouble) -> list[str]:
-    """By what a trouble is known, in words: types, and the errnos where they decide."""
+    """Return how a trouble is recognised, in words: types, and the errnos where they decide."""
     found = [_sign(sign) for sign in states.RECOGNISED if sign.trouble is trouble]
     return found or ["anything else"]
 
@@ -170,7 +171,7 @@ def _sign(sign: states.Sign) -> str:
 
 
 def tables() -> dict[str, Any]:
-    """Everything, as JSON-able values."""
+    """Return everything as JSON-able values."""
     return {
         "transitions": [
             {"from": before.value, "event": event.value, "to": after.value}
@@ -210,12 +211,27 @@ def _paragraph(trouble: states.Trouble) -> Iterator[str]:
     yield f"  do        {ADVICE[trouble].do}"
 
 
-# ---- for the documentation
+# ---- as Markdown
 
 
 def markdown() -> str:
-    """The tables of docs/failures.md."""
-    return "\n".join([*_phases(), "", *_answers(), "", *_waits(), "", *_known_by(), "", *_advice()]) + "\n"
+    """Return all tables."""
+    parts = [*_phases(), "", *_answers(), "", *_waits(), "", *_known_by(), "", "## What to do", ""]
+    return "\n".join(parts) + f"\n{failure_table()}"
+
+
+def failure_table() -> str:
+    """Return the table of docs/troubleshooting.md: each failure, and what to do."""
+    rows = (
+        (
+            f"{_named(trouble)}: {trouble.value}",
+            *(_WORDS[states.ANSWERS[trouble][moment]] for moment in (states.Moment.START, states.Moment.MASTER)),
+            *ADVICE[trouble],
+        )
+        for trouble in states.Trouble
+    )
+    columns = ("failure", states.Moment.START.value, states.Moment.MASTER.value, "what you see", "what to do")
+    return "\n".join(_table(columns, rows)) + "\n"
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
@@ -236,7 +252,7 @@ def _phases() -> Iterator[str]:
         steps = [(event.value, f"`{after.value}`") for (at, event), after in states.TRANSITIONS.items() if at is phase]
         first, *others = steps or [("–", "–")]
         rows += [(f"`{phase.value}`", phase.role.value, *first), *(("", "", *step) for step in others)]
-    yield from _table(("phase", "role in `status`", "what happens", "the next phase"), rows)
+    yield from _table(("phase", "role in `status`", "event", "next phase"), rows)
 
 
 def _answers() -> Iterator[str]:
@@ -252,15 +268,15 @@ def _answers() -> Iterator[str]:
         yield f"- *{word}*: {answer.value}."
     yield ""
     leaving = ", ".join(_named(trouble) for trouble in states.Trouble if trouble in states.LEAVES_THE_LOCK)
-    yield f"After {leaving} the lock is left to the other broker for a while, as after a handover: it may fare better."
+    yield f"After {leaving} the broker leaves the lock to the other broker for a while, as after a handover."
 
 
 def _waits() -> Iterator[str]:
     yield '## Waits between "lock granted" and "lock released"'
     yield ""
     yield (
-        "A broker that makes no progress does not keep the lock. A thread that computes shows life, one that waits for "
-        "a volume does not."
+        "A broker that makes no progress does not keep the lock. A thread that computes shows life; a thread that "
+        "waits for a volume does not."
     )
     yield ""
     rows = (
@@ -271,17 +287,17 @@ def _waits() -> Iterator[str]:
         for wait in Wait
         for bound in (BOUNDS[wait],)
     )
-    columns = ("phase", "what is waited for", "bound", "what happens at the bound", "who notices")
+    columns = ("phase", "wait for", "bound", "what happens at the bound", "noticed by")
     yield from _table(columns, rows)
 
 
-_WORDS: Final = {states.Answer.GO_ON: "goes on", states.Answer.DEMOTE: "demotes", states.Answer.END: "ends"}
+_WORDS: Final = {states.Answer.GO_ON: "continues", states.Answer.DEMOTE: "demotes", states.Answer.END: "ends"}
 
 
 def _known_by() -> Iterator[str]:
-    yield "## By what a failure is known"
+    yield "## How a failure is recognised"
     yield ""
-    yield "By its type, its errno or its SQLSTATE, never by the text of a message. The first row that fits decides."
+    yield "By its type, its errno or its SQLSTATE, never by the text of a message. The first row that matches decides."
     yield ""
     rows = []
     for sign in states.RECOGNISED:
@@ -290,18 +306,11 @@ def _known_by() -> Iterator[str]:
         rows.append((_named(sign.trouble), types, errnos or "any"))
     yield from _table(("failure", "type", "and errno"), [*rows, (_named(states.Trouble.BUG), "anything else", "")])
     yield ""
-    yield "What a lock's database says is sorted first, by SQLSTATE or number:"
+    yield "Errors of a lock's database are sorted first, by SQLSTATE or number:"
     yield ""
     yield from _table(
-        ("database", "known by", _named(states.Trouble.LOCK_REFUSED), "somebody else has the lock"),
+        ("database", "known by", _named(states.Trouble.LOCK_REFUSED), "another broker has the lock"),
         ((name, known_by, ", ".join(refused), ", ".join(busy)) for name, known_by, refused, busy in DATABASES),
     )
     yield ""
-    yield f"All else that a database says is `{states.Trouble.LOCK_SILENT.name}`: the lock could not be asked."
-
-
-def _advice() -> Iterator[str]:
-    yield "## What an operator sees, and does"
-    yield ""
-    rows = ((_named(trouble), *ADVICE[trouble]) for trouble in states.Trouble)
-    yield from _table(("failure", "seen", "what to do"), rows)
+    yield f"Any other error of a database is `{states.Trouble.LOCK_SILENT.name}`."

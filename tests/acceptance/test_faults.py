@@ -1,7 +1,7 @@
 """A master under whom something fails: it says no more, stands by in the same process, and can be master again.
 
 One story for each failure of a real process: calls on its volume that fail, or do not come back, and a loop that
-hangs. Which trouble each is, and what follows, stands in docs/failures.md.
+hangs. ``tandemmq doctor errors`` has each trouble and what follows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.prove import IS_PROOF, SEED
 QUEUE = "/queue/q"
 # A hung thread or a proof that ends is noticed within this.
 NOTICED_SECONDS_MAX = 20.0
-# The longest bound of the table in docs/failures.md, and what follows on it.
+# The longest bound of broker.ha.waits, and what follows on it.
 SECONDS_MAX = 90.0
 
 

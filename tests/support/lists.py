@@ -26,7 +26,7 @@ from tandemmq.broker.ha import locks
 from tandemmq.broker.security import setup
 from tandemmq.broker.settings import engine, policies, store
 from tandemmq.broker.settings.copying import SettingsCopy
-from tandemmq.cli.doctor.errors_command import markdown as failure_tables
+from tandemmq.cli.doctor.errors_command import failure_table
 from tandemmq.config.section import Section
 from tandemmq.config.settings import Settings
 from tests.support import language
@@ -55,7 +55,7 @@ def functions() -> str:
 #: By name.
 LISTS: Final[Mapping[str, Listing]] = {
     "events": Listing("logging.md", tables.event_table),
-    "failures": Listing("failures.md", failure_tables),
+    "failures": Listing("troubleshooting.md", failure_table),
     "functions": Listing("architecture.md", functions),
     "kahadb": Listing("kahadb-settings.md", tables.kahadb_tables),
     "leveldb": Listing("replication.md", tables.leveldb_tables),

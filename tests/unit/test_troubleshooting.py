@@ -14,6 +14,7 @@ from tests.support.pages.blocks import blocks
 from tests.support.tree import DIRECTORIES, ROOT
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
+LABELS = ["Cause", "Check", "Action"]
 QUOTED = [line for block in blocks(PAGE) if block.language == "text" for line in block.text.splitlines()]
 
 
@@ -39,8 +40,10 @@ def test_a_message_that_is_quoted_is_in_the_code(message: str) -> None:
     assert message in said()
 
 
-def test_each_symptom_says_why_how_to_tell_and_what_to_do() -> None:
+def test_each_symptom_has_a_cause_a_check_and_an_action() -> None:
     symptoms = re.split(r"^### ", PAGE.read_text(), flags=re.MULTILINE)[1:]
     assert len(symptoms) > 20
     for symptom in symptoms:
-        assert re.findall(r"^- \*\*(.+)\.\*\*", symptom, flags=re.MULTILINE) == ["Why", "To tell", "Cure"], symptom[:60]
+        assert re.findall(r"^- \*\*(.+)\.\*\*", symptom, flags=re.MULTILINE) == ["Cause", "Check", "Action"], symptom[
+            :60
+        ]

@@ -31,7 +31,8 @@ MARKS: Final = {
 #: The languages of fenced blocks that are run, or looked at.
 SHELL: Final = "sh"
 PYTHON: Final = "python"
-_COMMENT = re.compile(r"^ *<!-- ([\w ]+?)(?:: (.*?))? -->[ \t]*\n", re.MULTILINE | re.DOTALL)
+#: The comments around a generated list (tests.support.lists) are not about a block.
+_COMMENT = re.compile(r"^ *<!-- (?!list: |end of list )([\w ]+?)(?:: (.*?))? -->[ \t]*\n", re.MULTILINE | re.DOTALL)
 
 
 class PageError(Exception):

@@ -28,7 +28,6 @@ from tandemmq.locker.contract import Holder, LockRequest, LockSettings
 from tandemmq.locker.kinds import create
 from tandemmq.locker.shared_file import SharedFileLocker
 from tests.support.locker.manual_clock import ManualClock
-from tests.support.tree import ROOT
 
 
 class Node:
@@ -331,8 +330,8 @@ def test_events_and_lock_are_pages(pair: tuple[Node, Node]) -> None:
 # ---- doctor errors
 
 
-def test_the_page_of_failures_has_every_transition_and_sign() -> None:
-    page = (ROOT / "docs" / "failures.md").read_text()
+def test_the_tables_of_failures_have_every_transition_and_sign() -> None:
+    page = markdown()
     for before, event in TRANSITIONS:
         assert f"`{before.value}`" in page
         assert f"| {event.value} |" in page
@@ -350,8 +349,8 @@ def test_every_failure_has_an_answer_at_every_moment_and_advice() -> None:
         assert one["do"]
 
 
-def test_every_wait_of_one_who_has_the_lock_stands_on_the_page_with_its_bound() -> None:
-    page = (ROOT / "docs" / "failures.md").read_text()
+def test_the_tables_of_failures_have_every_wait_with_its_bound() -> None:
+    page = markdown()
     answer = tables()["waits"]
     assert [one["awaited"] for one in answer] == [wait.value for wait in Wait]
     for wait in Wait:

@@ -54,11 +54,11 @@ CAUSES: dict[str, dict[str, Any]] = {
     "demoted, not yet a standby": status("demoted"),
     "the storage thread shows no life for 10 s": status(storage=NOW - 10.1),
     "the lock does not answer for 10 s": status(lock=NOW - 10.1),
-    "the lock was let go, and does not answer": status("standby", is_overdue=True),
-    "a node of a set takes no part until it is started again": status(
+    "the release of the lock is not answered": status("standby", is_overdue=True),
+    "a node of a set must be restarted": status(
         "standby", part=WELL | {"problem": "this node takes no part until it is started again"}
     ),
-    "a fault of the program in a node of a set": status("standby", part=WELL | {"problem": "BUG: KeyError()"}),
+    "an internal error in a node of a set": status("standby", part=WELL | {"problem": "BUG: KeyError()"}),
     "a node of a set has another history (FORK)": status("standby", part=WELL | {"problem": "FORK: db-3.log"}),
     "a node of a set lacks files": status("standby", part=WELL | {"is_whole": False}),
     "two nodes of a set have copies of one disk": status(part=WELL | {"twins": "store 5e is used by two nodes"}),
@@ -67,7 +67,7 @@ CAUSES: dict[str, dict[str, Any]] = {
     "a sealed journal file is damaged": status(damaged_files=1),
     "the disk is at its reserve": status(full="the disk is at its reserve"),
     "the archive cannot be written": status(archive="the archive cannot be written"),
-    "a certificate expired or expires soon; a file that changed is wrong": status(files=("users stay as they were",)),
+    "a certificate expired or expires soon; a changed file is wrong": status(files=("users stay as they were",)),
 }
 
 
