@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ STYLE: Final = "docs/site/extra.css"
 _LINK = re.compile(r"\]\(([^)\s#:]+)[^)]*\)")
 
 
+@event_priority(100)  # before the plugin of redirects, which looks for its targets
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The theme's files stay; those of docs_dir have their place in the tree instead."""
+    """Replace the files of docs_dir by those of the tree. The theme's files stay."""
     for file in list(files):
         if file.src_dir == config.docs_dir:
             files.remove(file)
