@@ -146,7 +146,7 @@ class FailoverUrl:
 class Fate(Enum):
     """What becomes of an option."""
 
-    DONE = "done"
+    DONE = "supported"
     IGNORED = "ignored"
     REFUSED = "refused"
 
@@ -222,63 +222,65 @@ _MILLISECONDS_FROM_1 = Reader(_number_from(1), "milliseconds, at least 1")
 _LIMIT = Reader(_number_from(UNLIMITED), "a number, or -1 for no limit")
 _MULTIPLIER = Reader(_number_from(1.0, 1000.0, float), "a number from 1 to 1000")
 
-_NO_CONTROL = "STOMP has no frame by which a broker sends other addresses"
-_ONE_LISTENS = "of a pair only the master listens, so there is no second connection to hold ready or to prefer"
-_KEPT_ANYHOW = "each message is kept until its receipt came, at most `window` of them"
+_NO_CONTROL = "a STOMP broker cannot advertise other addresses"
+_ONE_LISTENS = "only the master of a pair listens"
+_KEPT_ANYHOW = "the client keeps each message until its receipt, at most `window` messages"
 
 OPTIONS: Final[Mapping[str, Option]] = {
     "initialReconnectDelay": _done(
-        "the pause after a lost connection, and the first pause between two rounds",
+        "pause after a lost connection, and first pause between two rounds",
         "initial_reconnect_delay_ms",
         _MILLISECONDS,
     ),
-    "maxReconnectDelay": _done("pauses grow up to this", "max_reconnect_delay_ms", _MILLISECONDS),
-    "useExponentialBackOff": _done("whether pauses grow", "use_exponential_back_off", _FLAG),
-    "backOffMultiplier": _done("by how much pauses grow", "back_off_multiplier", _MULTIPLIER),
+    "maxReconnectDelay": _done("longest pause between two rounds", "max_reconnect_delay_ms", _MILLISECONDS),
+    "useExponentialBackOff": _done("whether pauses increase", "use_exponential_back_off", _FLAG),
+    "backOffMultiplier": _done("factor by which pauses increase", "back_off_multiplier", _MULTIPLIER),
     "reconnectDelayExponent": _done("older name of backOffMultiplier", "back_off_multiplier", _MULTIPLIER),
     "maxReconnectAttempts": _done(
-        "so many rounds over all addresses after a loss; -1 for ever, 0 none (ActiveMQ 5.6 and later)",
+        "rounds over all addresses after a loss; -1: no limit, 0: none (as ActiveMQ 5.6 and later)",
         "max_reconnect_attempts",
         _LIMIT,
     ),
     "startupMaxReconnectAttempts": _done(
-        "so many rounds for the first connection; -1: as maxReconnectAttempts says, but at least one",
+        "rounds for the first connection, at least one; -1: the value of maxReconnectAttempts",
         "startup_max_reconnect_attempts",
         _LIMIT,
     ),
-    "randomize": _done("try the addresses in any order; the one just lost comes last anyhow", "randomize", _FLAG),
-    "timeout": _done("a send, flush or commit that finds no broker for so long gives up", "timeout_ms", _LIMIT),
+    "randomize": _done(
+        "try the addresses in random order; the address that was just lost is always last", "randomize", _FLAG
+    ),
+    "timeout": _done("time without a broker after which a send, flush or commit fails", "timeout_ms", _LIMIT),
     "warnAfterReconnectAttempts": _done(
-        "the first failed round is told, then every so many; 0 or less: none", "warn_after_reconnect_attempts", _LIMIT
+        "log the first failed round, then each n-th one; 0 or less: none", "warn_after_reconnect_attempts", _LIMIT
     ),
     "nested.connectionTimeout": _done(
-        "so long may one address take to answer, up to its CONNECTED (ActiveMQ: 30000, up to the TCP connection)",
+        "time until an address must answer with CONNECTED (ActiveMQ: 30000, until the TCP connection)",
         "connect_timeout_ms",
         _MILLISECONDS_FROM_1,
     ),
     "nested.wireFormat.maxInactivityDuration": _done(
-        "heart-beats both ways, this often; silence for one and a half is a loss; 0: none (ActiveMQ: 30000)",
+        "interval of heart-beats in both directions; silence of 1.5 intervals is a loss; 0: none (ActiveMQ: 30000)",
         "heart_beat_ms",
         _MILLISECONDS,
     ),
-    "nested.tcpNoDelay": _ignored("it is always on"),
-    "nested.keepAlive": _ignored("heart-beats notice a dead peer sooner than TCP does"),
+    "nested.tcpNoDelay": _ignored("always on"),
+    "nested.keepAlive": _ignored("heart-beats detect a dead peer sooner than TCP keep-alive"),
     "backup": _ignored(_ONE_LISTENS),
     "backupPoolSize": _ignored(_ONE_LISTENS),
     "priorityBackup": _ignored(_ONE_LISTENS),
     "priorityURIs": _ignored(_ONE_LISTENS),
     "trackMessages": _ignored(_KEPT_ANYHOW),
     "maxCacheSize": _ignored(_KEPT_ANYHOW),
-    "trackTransactionProducers": _ignored("STOMP has no producers to declare again"),
+    "trackTransactionProducers": _ignored("STOMP has no producers to register again"),
     "updateURIsSupported": _ignored(_NO_CONTROL),
     "rebalanceUpdateURIs": _ignored(_NO_CONTROL),
     "reconnectSupported": _ignored(_NO_CONTROL),
     "connectionInterruptProcessingTimeout": _ignored(
-        "what was delivered on a lost connection is dropped at once, for it comes again"
+        "deliveries of a lost connection are dropped at once, because they are redelivered"
     ),
-    "reconnectDelay": _ignored("the pause that ActiveMQ is at, no setting; say initialReconnectDelay"),
-    "updateURIsURL": _refused("addresses are not read from another place; list them in the URL"),
-    "nested.*": _refused("only the nested options named in docs/clients.md are known"),
+    "reconnectDelay": _ignored("internal state of ActiveMQ; use initialReconnectDelay"),
+    "updateURIsURL": _refused("list the addresses in the URL"),
+    "nested.*": _refused("only the nested options of docs/clients.md are supported"),
     "jms.*": _refused("an option of ActiveMQ's Java client"),
 }
 _SYNONYMS = frozenset(("reconnectDelayExponent",))

@@ -21,9 +21,9 @@ STYLE: Final = "docs/site/extra.css"
 _LINK = re.compile(r"\]\(([^)\s#:]+)[^)]*\)")
 
 
-@event_priority(50)  # before the plugin of redirects, which looks for their targets
+@event_priority(100)  # before the plugin of redirects, which looks for its targets
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The theme's files stay; those of docs_dir have their place in the tree instead."""
+    """Replace the files of docs_dir by those of the tree. The theme's files stay."""
     for file in list(files):
         if file.src_dir == config.docs_dir:
             files.remove(file)

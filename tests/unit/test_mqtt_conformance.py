@@ -1,4 +1,4 @@
-"""What docs/mqtt-conformance.md says: each statement once, and the tests and cases that it names are there."""
+"""mqtt_statements.txt has each statement of the standards once, and the tests and cases that it names exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATEMENTS = {"MQTT 3.1.1": 141, "MQTT 5.0": 251}
 
 def tables() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
     """The rows of each version."""
-    for section in (ROOT / "docs/mqtt-conformance.md").read_text().split("\n## ")[1:]:
+    for section in (ROOT / "tests/unit/mqtt_statements.txt").read_text().split("\n## ")[1:]:
         version, _, table = section.partition("\n")
         yield version, ROW.findall(table)
 
@@ -51,3 +51,9 @@ class TestStatements:
     def test_each_case_that_is_named_is_there(self, version: str, rows: list[tuple[str, str, str]]) -> None:
         named = {(number, test, case) for number, _, shown in rows for test, case in TEST.findall(shown) if case}
         assert {each for each in named if each[2] not in CASES.get(each[1], {each[2]})} == set()
+
+
+def test_the_page_of_deviations_names_statements() -> None:
+    named = set(re.findall(r"MQTT-(\d+(?:\.\d+)+-\d+)", (ROOT / "docs/mqtt-conformance.md").read_text()))
+    assert named
+    assert named - {number for rows in TABLES.values() for number, _, _ in rows} == set()
