@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 if TYPE_CHECKING:
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGES: Final = ("README.md", "CHANGELOG.md", "docs/**/*.md", "deploy/**/*.md", "examples/**/*.md", "bench/README.md")
+PAGES: Final = ("*.md", "docs/**/*.md", "deploy/**/*.md", "examples/**/*.md", "bench/README.md")
 INDEX: Final = ROOT / "docs" / "README.md"
 STYLE: Final = "docs/site/extra.css"
 _LINK = re.compile(r"\]\(([^)\s#:]+)[^)]*\)")
 
 
+@event_priority(100)  # before plugins, which look for pages by their place in the tree
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The theme's files stay; those of docs_dir have their place in the tree instead."""
     for file in list(files):
