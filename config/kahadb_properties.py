@@ -150,35 +150,28 @@ _BROKER: Final = {
     ),
 }
 
-_JVM: Final = "A system property of ActiveMQ. "
 _SYSTEM: Final = {
-    ("defaultPageSize", "`4096`"): refused(_JVM + "The index has one page size."),
-    ("defaultWriteBatchSize", "`1000`"): refused(_JVM + "Set checkpoint_records."),
-    ("defaultPageCacheSize", "`100`"): refused(_JVM + "Set index_cache_size."),
-    ("maxKahaDBTxSize", "`10485760`"): refused(_JVM + "Set checkpoint_records to limit the memory of a checkpoint."),
-    ("org.apache.kahadb.journal.CALLER_BUFFER_APPENDER", "`false`"): refused(_JVM + "There is one way to write."),
-    ("org.apache.kahadb.journal.appender.WRITE_STAT_WINDOW", "`0`"): refused(
-        _JVM + "`tandemmq status` shows the figures."
-    ),
+    ("defaultPageSize", "`4096`"): refused("The index has one page size."),
+    ("defaultWriteBatchSize", "`1000`"): refused("Set checkpoint_records."),
+    ("defaultPageCacheSize", "`100`"): refused("Set index_cache_size."),
+    ("maxKahaDBTxSize", "`10485760`"): refused("Set checkpoint_records to limit the memory of a checkpoint."),
+    ("org.apache.kahadb.journal.CALLER_BUFFER_APPENDER", "`false`"): refused("There is one way to write."),
+    ("org.apache.kahadb.journal.appender.WRITE_STAT_WINDOW", "`0`"): refused("`tandemmq status` shows the figures."),
     ("org.apache.activemq.kahaDB.files.skipMetadataUpdate", "`false`"): always(
-        _JVM + "Files are allocated before they are written, so fdatasync writes no metadata."
+        "Files are allocated before they are written, so fdatasync writes no metadata."
     ),
-    ("org.apache.activemq.store.kahadb.LOG_SLOW_ACCESS_TIME", "`0`"): refused(
-        _JVM + "`tandemmq status` shows the figures."
-    ),
+    ("org.apache.activemq.store.kahadb.LOG_SLOW_ACCESS_TIME", "`0`"): refused("`tandemmq status` shows the figures."),
     ("org.apache.activemq.store.kahadb.CANCELED_TASK_MOD_METRIC", "`0`"): refused(
-        _JVM + "A message is stored before it is delivered, so no task is cancelled."
+        "A message is stored before it is delivered, so no task is cancelled."
     ),
-    ("org.apache.activemq.store.kahadb.ASYNC_EXECUTOR_MAX_THREADS", "`1`"): refused(
-        _JVM + "One thread owns the journal."
-    ),
-    ("MaximumFileNameLength", "`64`"): refused(_JVM + "Names are those of ActiveMQ's default."),
-    ("MaximumDirNameLength", "`200`"): refused(_JVM + "Names are those of ActiveMQ's default."),
+    ("org.apache.activemq.store.kahadb.ASYNC_EXECUTOR_MAX_THREADS", "`1`"): refused("One thread owns the journal."),
+    ("MaximumFileNameLength", "`64`"): refused("Names are those of ActiveMQ's default."),
+    ("MaximumDirNameLength", "`200`"): refused("Names are those of ActiveMQ's default."),
     ("java.nio.channels.FileLock.broken", "`false`"): never(
-        _JVM + "For a single broker without file locks, set use_lock = false.", key="locker.file_lock_broken"
+        "For a single broker without file locks, set use_lock = false.", key="locker.file_lock_broken"
     ),
     ("org.apache.activemq.store.kahadb.MultiKahaDBTransactionStore.localXaFormatId", "`61616`"): refused(
-        _JVM + "The format is always this default."
+        "The format is always this default."
     ),
 }
 
