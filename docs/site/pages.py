@@ -1,4 +1,4 @@
-"""Which files of the tree the site has: the pages where they lie, so that their links hold, and what these link to."""
+"""Select the files of the site: the pages, at their place in the tree, and the files that they link to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINK = re.compile(r"\]\(([^)\s#:]+)[^)]*\)")
 
 @event_priority(100)  # before plugins, which look for pages by their place in the tree
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The theme's files stay; those of docs_dir have their place in the tree instead."""
+    """Keep the theme's files, and replace those of docs_dir by the pages of the tree."""
     for file in list(files):
         if file.src_dir == config.docs_dir:
             files.remove(file)
@@ -36,7 +36,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """A directory has no page: who follows a link to one comes to the list of all pages."""
+    """Replace links to directories, which have no page, by links to the list of all pages."""
     here = (ROOT / page.file.src_uri).parent
     index = os.path.relpath(INDEX, here)
     return _LINK.sub(lambda link: f"]({index})" if (here / link[1]).is_dir() else link[0], markdown)
