@@ -30,9 +30,9 @@ def _table(prefix: str, found: dict[str, Property]) -> dict[str, Property]:
 BROKER: Final = _table(
     "broker",
     {
-        "brokerName": mapped("broker.name", "As there."),
-        "populateJMSXUserID": mapped("broker.populate_jmsx_user_id", "As there."),
-        "maxSchedulerRepeatAllowed": accepted("As there."),
+        "brokerName": mapped("broker.name", "Same as in ActiveMQ."),
+        "populateJMSXUserID": mapped("broker.populate_jmsx_user_id", "Same as in ActiveMQ."),
+        "maxSchedulerRepeatAllowed": accepted("Same as in ActiveMQ."),
         "persistent": always("A store costs what is not persistent nothing."),
         "useJmx": refused(_JMX),
         "managementContext": refused(_JMX),

@@ -1,4 +1,4 @@
-"""What becomes of the settings of ActiveMQ's database lockers, and of the shared-file one's own."""
+"""The treatment of the settings of ActiveMQ's database lockers and of its shared-file locker."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Final
 from tandemmq.config.kahadb_property import accepted, properties, refused
 
 _KINDS: Final = {
-    ("directory", "that of the store"): accepted("As there: where `shared-file` has its file."),
-    ("dataSource", "–"): accepted("An SQLAlchemy URL instead of a Java object; needed for both kinds on a database."),
+    ("directory", "that of the store"): accepted("Directory of the file of `shared-file`."),
+    ("dataSource", "–"): accepted("An SQLAlchemy URL. Required for both kinds of database lock."),
     ("statements", "–"): accepted(
-        "The table `[locker.statements]`: names and SQL as they stand; `?` are ActiveMQ's parameters, in its order."
+        "The table `[locker.statements]`: names and SQL as in ActiveMQ, with its `?` parameters in its order."
     ),
-    ("queryTimeout", "`-1`"): accepted("As there, in seconds; but no answer is waited for without a bound."),
-    ("createTablesOnStartup", "`false`"): accepted("As there, and on by default."),
-    ("leaseHolderId", "the broker's name"): accepted("As there. Two brokers with one are refused, not both masters."),
+    ("queryTimeout", "`-1`"): accepted("In seconds. A wait for an answer is always limited."),
+    ("createTablesOnStartup", "`false`"): accepted("On by default."),
+    ("leaseHolderId", "the broker's name"): accepted("A second broker with the same id is refused."),
     ("maxAllowableDiffFromDBTime", "`0`"): accepted(
-        "A greater difference is warned of. Leases go by the database's clock always, so there is nothing to adjust."
+        "A larger difference is a warning. Leases always use the clock of the database."
     ),
     ("handleStartException", "–"): refused(
-        "What goes wrong at the first poll ends the start; later it is said once, and the lock is asked again."
+        "An error at the first poll ends the start. Later errors are logged once, and the lock is polled again."
     ),
     ("exceptionHandler", "–"): refused("A Java object. docs/troubleshooting.md has the result of each failure."),
 }

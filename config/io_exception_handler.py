@@ -30,53 +30,45 @@ _HANDLER: Final = {
             "jdbcioexceptionhandler",
             "org.apache.activemq.store.jdbc.jdbcioexceptionhandler",
         ),
-        "Clients are cut off when a failure puts ownership in doubt, and served again only with the lock: what the "
-        "lease-locker handler was made for, with any kind of lock and store. The default handler goes on without the "
-        "database.",
+        "If a failure puts ownership in doubt, clients are disconnected and served again only with the lock, as with "
+        "the lease-locker handler. This holds for all locks and stores.",
         key="io_exception_handler.type",
     ),
     ("ignoreAllErrors", "`false`"): never(
-        "After a failed write or sync nobody knows what is on the disk: a master that went on would confirm what may "
-        "be lost."
+        "After a failed write or sync the content of the disk is unknown, so the master stops confirming."
     ),
     ("ignoreNoSpaceErrors", "`true`"): always(
-        "A disk that fills up costs nobody the master: producers are refused with the reason while there is room for "
-        "acknowledgements yet, see `store.disk_reserve`. Stopping would leave the same full disk to the other broker."
+        "On a full disk the master stays master. Producers are refused with the reason; `store.disk_reserve` keeps "
+        "room for acknowledgements."
     ),
-    ("noSpaceMessage", "`space`"): refused(
-        "A full disk is known by its errno, ENOSPC or EDQUOT, not by a word in a message. Leave it out."
-    ),
+    ("noSpaceMessage", "`space`"): refused("A full disk is recognised by its errno (ENOSPC, EDQUOT). Leave it out."),
     ("ignoreSQLExceptions", "`true`; lease-locker and JDBC: `false`"): never(
-        "A database that errs proves nothing: the master goes on while its last proof holds, and demotes itself then."
+        "After a database error the master continues until its last proof of ownership expires, then becomes a standby."
     ),
     ("sqlExceptionMessage", "– (all match)"): refused(
-        "An error of the database is known by its SQLSTATE, not by a word in a message. Leave it out."
+        "Database errors are recognised by their SQLSTATE. Leave it out."
     ),
     ("stopStartConnectors", "`false`; lease-locker and JDBC: `true`"): always(
-        "A master that cannot go on cuts its clients off, so that they go to the other one, and serves again when it "
-        "is master again, in the same process. To keep them connected would leave them without an answer."
+        "A master that cannot continue disconnects its clients, so they connect to the other broker. It serves again "
+        "when it is master again, in the same process."
     ),
     ("resumeCheckSleepPeriod", "`5000`"): mapped(
         "locker.retry_interval",
-        "The longest pause before a broker that was demoted tries again. It begins with 0.2 s and doubles, so that a "
-        "short trouble is over soon.",
+        "The longest pause before a demoted broker tries again. The first pause is 0.2 s; each further one doubles.",
     ),
     ("systemExitOnShutdown", "`false`"): never(
-        "A demotion does not end the process: it drops everything it knew of the store and stands by, as a new "
-        "process would. A failure that is the operator's to mend ends it with 1, for the supervisor to see."
+        "A demotion does not end the process: the broker becomes a standby. A failure that an operator must repair "
+        "ends it with exit code 1."
     ),
 }
 
 _BROKER: Final = {
-    ("restartAllowed", "`true`"): always(
-        "A broker that was demoted stands by again: without, the pair would be one broker after the first incident."
-    ),
+    ("restartAllowed", "`true`"): always("A demoted broker becomes a standby again."),
     ("systemExitOnShutdown", "`false`"): never(
-        "Standing by again takes no new process. The process ends by SIGTERM, or by a failure that is the operator's "
-        "to mend."
+        "The process ends only by SIGTERM, or by a failure that an operator must repair."
     ),
     ("systemExitOnShutdownExitCode", "`0`"): refused(
-        "A process that ends by SIGTERM ends with 0, one that cannot go on with 1, one with wrong settings with 2."
+        "Exit codes: 0 after SIGTERM, 1 if the broker cannot continue, 2 for wrong settings."
     ),
 }
 

@@ -1,7 +1,7 @@
-"""What becomes of each of ActiveMQ's settings of a store, one by one: the table of ``config.kahadb``.
+"""The treatment of each of ActiveMQ's settings of a store: the table of ``config.kahadb``.
 
-Defaults are ActiveMQ's, as its documentation would write them. What is said of a property is said to operators, in the
-documentation and when a value is refused: why, and what to set instead.
+Defaults are ActiveMQ's, as its documentation writes them. Operators read the texts in the documentation and in errors:
+the effect here, or why a value is refused and what to set instead.
 """
 
 from __future__ import annotations
@@ -16,218 +16,162 @@ def _sync_strategy(is_synced: Any) -> str:
     return "always" if read_as(bool, is_synced) else "never"
 
 
-_JAVA: Final = "A Java object that ActiveMQ's own configuration wires in; there is nothing to wire here."
+_JAVA: Final = "A Java object of ActiveMQ's configuration."
 
 _KAHADB: Final = {
-    ("directory", "`activemq-data/<broker>/KahaDB`"): accepted(
-        "The journal, the lock file, and indexes below `index/`."
-    ),
-    ("indexDirectory", "`directory`"): accepted(
-        "Each broker keeps an index of its own in a directory of its name there; a pair shares the journal alone."
-    ),
-    ("journalMaxFileLength", "`32mb`"): accepted("As there. At least 64 KiB, less than 2 GiB."),
-    ("journalMaxWriteBatchSize", "`4mb`"): accepted("As there. One larger message is still written, alone."),
-    ("journalDiskSyncStrategy", "`ALWAYS`"): accepted(
-        "As there, in any case of letters. Only `always` survives a power loss."
-    ),
-    ("journalDiskSyncInterval", "`1000`"): accepted("As there."),
+    ("directory", "`activemq-data/<broker>/KahaDB`"): accepted("Journal, lock file, and indexes below `index/`."),
+    ("indexDirectory", "`directory`"): accepted("Each broker keeps its own index below it. A pair shares the journal."),
+    ("journalMaxFileLength", "`32mb`"): accepted("From 64 KiB to 2 GiB."),
+    ("journalMaxWriteBatchSize", "`4mb`"): accepted("A larger message is written alone."),
+    ("journalDiskSyncStrategy", "`ALWAYS`"): accepted("Case-insensitive. Only `always` survives a power loss."),
+    ("journalDiskSyncInterval", "`1000`"): accepted(),
     ("enableJournalDiskSyncs", "`true`"): mapped(
-        "store.journal_disk_sync_strategy",
-        "Deprecated there as well: `true` is read as `always`, `false` as `never`.",
-        _sync_strategy,
+        "store.journal_disk_sync_strategy", "Deprecated. `true` becomes `always`, `false` `never`.", _sync_strategy
     ),
     ("preallocationScope", "`ENTIRE_JOURNAL`"): fixed(
         ("entire_journal_async", "entire_journal"),
-        "The next journal file is always made whole, and ahead of time: so acknowledgements find room on a full disk."
-        " Only the first one of a term as master begins short, and grows.",
+        "The next file is always allocated in advance, so acknowledgements have room on a full disk. The first file "
+        "of a term as master begins short, and grows.",
     ),
     ("preallocationStrategy", "`SPARSE_FILE`"): fixed(
         ("zeros", "chunked_zeros"),
-        "Zeros are really written, in pieces of 1 MiB. A sparse file, or one that the file system clones, has a "
-        "length and no room: the disk would be full in the middle of it.",
+        "Zeros are written, in pieces of 1 MiB. A sparse or cloned file reserves no space, so a write could fail.",
     ),
-    ("checksumJournalFiles", "`true`"): always(
-        "Every batch is written with its checksum, and verified when it is read: without, damage is found by nobody."
-    ),
+    ("checksumJournalFiles", "`true`"): always("Each batch has a checksum, which is verified on each read."),
     ("checkForCorruptJournalFiles", "`false`"): accepted(
-        "Every byte of the journal is verified at start. Damage stops it, with the ids of the messages concerned, "
-        "unless `ignore_missing_journalfiles` steps over it. Without, files are verified as they are read."
+        "`true`: the whole journal is verified at the start. If it is damaged, the broker names the affected messages "
+        "and does not start, unless `ignore_missing_journalfiles` is set. `false`: files are verified as they are read."
     ),
     ("ignoreMissingJournalfiles", "`false`"): accepted(
-        "As there, and for what is damaged, too: the messages concerned are lost, and told by id. Nothing is deleted:"
-        " damaged bytes are kept in `quarantine/`. Without, the start is refused."
+        "Also skips damage. The affected messages are lost, and their ids are logged. Damaged bytes are kept in "
+        "`quarantine/`."
     ),
-    ("archiveDataLogs", "`false`"): accepted("As there, and durably: a file is in one place at least at any moment."),
+    ("archiveDataLogs", "`false`"): accepted("Moving a file is safe against crashes."),
     ("directoryArchive", "`<directory>/data-archive`"): accepted(
-        "As there. Another volume will do. Nothing is overwritten."
+        "Another volume is possible. Files are never overwritten."
     ),
     ("checkpointInterval", "`5000`"): accepted(
-        "As there; 0 leaves `checkpoint_records`, `checkpoint_bytes` and `recovery_budget`, which bound what a start "
-        "after a crash reads again."
+        "0: only `checkpoint_records`, `checkpoint_bytes` and `recovery_budget` limit recovery after a crash."
     ),
-    ("cleanupInterval", "`30000`"): accepted(
-        "As there; 0: files stay until the broker stops. What can go is known here without a search."
-    ),
-    ("cleanupOnStop", "`true`"): accepted("As there."),
+    ("cleanupInterval", "`30000`"): accepted("0: files stay until the broker stops."),
+    ("cleanupOnStop", "`true`"): accepted(),
     ("enableAckCompaction", "`true`"): mapped(
-        "store.enable_compaction",
-        "Compaction here copies all that lives in sparse files, messages too, not acknowledgements alone.",
+        "store.enable_compaction", "Compaction copies all live records of sparse files, not only acknowledgements."
     ),
     ("compactAcksAfterNoGC", "`10`"): refused(
-        "Compaction does not count idle rounds: it begins when the journal is larger than twice its live bytes and "
-        "two files. Set compaction_rate, or enable_compaction = false."
+        "Compaction begins when the journal is larger than twice its live bytes and two files. Set compaction_rate, "
+        "or enable_compaction = false."
     ),
     ("compactAcksIgnoresStoreGrowth", "`false`"): always(
-        "Compaction runs while the store grows: that is when the bound matters. compaction_rate limits what it costs."
+        "Compaction also runs while the store grows. compaction_rate limits its cost."
     ),
-    ("failoverProducersAuditDepth", "`2048`"): accepted(
-        "As there; 0 switches the audit off. Only what changed is written to the journal."
-    ),
-    ("maxFailoverProducersToTrack", "`64`"): accepted("As there; 0 switches the audit off."),
+    ("failoverProducersAuditDepth", "`2048`"): accepted("0: the audit is off. Only changes are written."),
+    ("maxFailoverProducersToTrack", "`64`"): accepted("0: the audit is off."),
     ("concurrentStoreAndDispatchQueues", "`true`"): never(
-        "A message is given out only when it is durable: one that is consumed first can be lost with its effects "
-        "kept. Many messages share one sync instead."
+        "A message is delivered only when it is durable. Many messages share one sync."
     ),
     ("concurrentStoreAndDispatchTopics", "`false`"): never(
-        "A message is given to durable subscribers only when it is durable."
+        "Durable subscribers get a message only when it is durable."
     ),
-    ("maxAsyncJobs", "`10000`"): accepted(
-        "So many operations may be on their way to the disk; with more, producers wait, as there."
-    ),
+    ("maxAsyncJobs", "`10000`"): accepted("Maximum of operations waiting for the disk. Beyond it, producers wait."),
     ("forceRecoverIndex", "`false`"): never(
-        "Once is enough: `tandemmq store rebuild-index` builds the index from the journal alone. As a setting it "
-        "would do so at every start."
+        "Use `tandemmq store rebuild-index`. As a setting, it would rebuild the index at every start."
     ),
-    ("archiveCorruptedIndex", "`false`"): always(
-        "An index that cannot be used is always set aside under another name, never deleted."
-    ),
-    ("purgeRecoveredXATransactionStrategy", "`NEVER`"): accepted("As there, in any case of letters."),
-    ("indexCacheSize", "`10000`"): accepted("As there, in pages of the index. What is new is in memory besides."),
+    ("archiveCorruptedIndex", "`false`"): always("An unusable index is renamed, never deleted."),
+    ("purgeRecoveredXATransactionStrategy", "`NEVER`"): accepted("Case-insensitive."),
+    ("indexCacheSize", "`10000`"): accepted("In index pages. Changes since the last checkpoint are also in memory."),
     ("indexWriteBatchSize", "`1000`"): refused(
-        "Pages are not written as they become many, but all together by a checkpoint. Set checkpoint_records, "
-        "checkpoint_bytes or checkpoint_interval."
+        "A checkpoint writes all changed pages. Set checkpoint_records, checkpoint_bytes or checkpoint_interval."
     ),
-    ("enableIndexWriteAsync", "`false`"): always(
-        "The index is written by a thread of its own, beside the journal; nobody waits for it."
-    ),
-    ("enableIndexDiskSyncs", "`true`"): always(
-        "A checkpoint of the index is synced, or it would not bound what a start reads again."
-    ),
-    ("enableIndexRecoveryFile", "`true`"): always(
-        "No page in use is ever written over, so none can be torn and none must be kept twice."
-    ),
-    ("enableIndexPageCaching", "`true`"): always("Pages are kept in memory; index_cache_size says how many."),
-    ("useIndexLFRUEviction", "`false`"): never(
-        "Pages that were not used of late leave the cache. A message does not touch the index, so a cleverer order "
-        "would gain nothing."
-    ),
+    ("enableIndexWriteAsync", "`false`"): always("A separate thread writes the index."),
+    ("enableIndexDiskSyncs", "`true`"): always("Each checkpoint is synced, or it would not limit recovery."),
+    ("enableIndexRecoveryFile", "`true`"): always("Pages in use are never overwritten, so none can be torn."),
+    ("enableIndexPageCaching", "`true`"): always("index_cache_size sets the number of cached pages."),
+    ("useIndexLFRUEviction", "`false`"): never("Least recently used pages leave the cache."),
     ("indexLFUEvictionFactor", "`0.2`"): refused("Part of useIndexLFRUEviction. Set index_cache_size."),
-    ("enableSubscriptionStatistics", "`false`"): always(
-        "Every queue and durable subscription knows its count and bytes at any moment; it costs nothing to have them."
-    ),
-    ("databaseLockedWaitDelay", "`10000`"): mapped("locker.lock_acquire_sleep_interval", "Deprecated there as well."),
+    ("enableSubscriptionStatistics", "`false`"): always("Counts and bytes are always known."),
+    ("databaseLockedWaitDelay", "`10000`"): mapped("locker.lock_acquire_sleep_interval", "Deprecated."),
     ("dataFileFactory", "–"): refused(_JAVA),
     ("transactionIdTransformer", "–"): refused(_JAVA),
-    ("usageManager", "–"): refused(_JAVA + " Set disk_reserve, and broker.memory_limit."),
+    ("usageManager", "–"): refused(_JAVA + " Set disk_reserve and broker.memory_limit."),
     ("brokerService", "–"): refused(_JAVA),
-    ("brokerName", "–"): refused("Of the broker, not of its store: set broker.name."),
+    ("brokerName", "–"): refused("Set broker.name."),
     ("scheduledThreadPoolExecutor", "–"): refused(_JAVA),
     ("statistics", "–"): refused(_JAVA + " `tandemmq status` shows the figures."),
 }
 
 _LOCKER: Final = {
-    ("useLock", "`true`"): accepted("As there. Without a lock the journal is still fenced.", key="locker.use_lock"),
+    ("useLock", "`true`"): accepted("Without a lock, the journal still has its fence.", key="locker.use_lock"),
     ("stopOnError", "`false`"): always(
-        "A master that cannot prove its ownership always gives up, and stands by again: whoever goes on may be one of"
-        " two masters.",
-        key="locker.stop_on_error",
+        "A master without a proof of ownership always becomes a standby.", key="locker.stop_on_error"
     ),
     ("lockKeepAlivePeriod", "`0`"): accepted(
-        "As there, and on by default. 0, off, is shown as unsafe.", key="locker.lock_keep_alive_period"
+        "On by default. 0 switches it off, which is reported as unsafe.", key="locker.lock_keep_alive_period"
     ),
     ("locker", "`shared-file-locker`"): accepted("The kind of lock.", key="locker.type"),
     ("lockAcquireSleepInterval", "`10000`"): accepted(
-        "As there; a tenth more or less at random.", key="locker.lock_acquire_sleep_interval"
+        "Varies by up to 10 % at random.", key="locker.lock_acquire_sleep_interval"
     ),
-    ("failIfLocked", "`false`"): accepted("As there, for every kind of lock.", key="locker.fail_if_locked"),
+    ("failIfLocked", "`false`"): accepted("For every kind of lock.", key="locker.fail_if_locked"),
 }
 
+_TRANSACTIONS: Final = "In ActiveMQ only for the journal of transactions. "
 _MKAHADB: Final = {
-    ("directory", "`activemq-data/mKahaDB`"): accepted("The parent of the stores."),
+    ("directory", "`activemq-data/mKahaDB`"): accepted("The parent directory of the stores."),
     ("filteredPersistenceAdapters", "–"): accepted(
-        "A table `[[store.filtered_persistence_adapters]]` for each store; any other key of `[store]` that may differ"
-        " stands in it, too."
+        "One table `[[store.filtered_persistence_adapters]]` per store, with the keys of `[store]` that differ."
     ),
-    ("queue", "–"): accepted("The pattern of a store's queues.", key="store.filtered_persistence_adapters.queue"),
-    ("topic", "–"): accepted("The pattern of a store's topics.", key="store.filtered_persistence_adapters.topic"),
+    ("queue", "–"): accepted("Pattern of the queues of a store.", key="store.filtered_persistence_adapters.queue"),
+    ("topic", "–"): accepted("Pattern of the topics of a store.", key="store.filtered_persistence_adapters.topic"),
     ("perDestination", "`false`"): accepted(
-        "As there, and only where it has an effect: refused beside a pattern.",
-        key="store.filtered_persistence_adapters.per_destination",
+        "Refused beside a pattern, where it has no effect.", key="store.filtered_persistence_adapters.per_destination"
     ),
-    ("persistenceAdapter", "–"): refused("What differs in that store stands in its table itself."),
-    ("usage", "–"): refused("A store has no limit of its own. Set disk_reserve in its table."),
+    ("persistenceAdapter", "–"): refused("Set the keys that differ in the table of the store."),
+    ("usage", "–"): refused("Set disk_reserve in the table of the store."),
     ("transactionStore", "–"): refused(_JAVA),
     ("tempQueue", "–"): refused("Temporary queues are never stored."),
     ("tempTopic", "–"): refused("Temporary topics are never stored."),
-    ("journalMaxFileLength", "`32mb`"): accepted(
-        "There of the journal of transactions alone, here of every store's journal."
-    ),
-    ("journalWriteBatchSize", "`4mb`"): refused(
-        "There of the journal of transactions alone. Set journal_max_write_batch_size."
-    ),
-    ("journalCleanupInterval", "`30000`"): refused("There of the journal of transactions alone. Set cleanup_interval."),
-    ("checkForCorruption", "`true`"): refused(
-        "There of the journal of transactions alone. Set check_for_corrupt_journal_files."
-    ),
+    ("journalMaxFileLength", "`32mb`"): accepted(_TRANSACTIONS + "Here for every store."),
+    ("journalWriteBatchSize", "`4mb`"): refused(_TRANSACTIONS + "Set journal_max_write_batch_size."),
+    ("journalCleanupInterval", "`30000`"): refused(_TRANSACTIONS + "Set cleanup_interval."),
+    ("checkForCorruption", "`true`"): refused(_TRANSACTIONS + "Set check_for_corrupt_journal_files."),
 }
 
 _BROKER: Final = {
     ("storeOpenWireVersion", "`11`"): fixed(
-        (11,),
-        "Messages are written as OpenWire version 11 has them; older ones are read.",
-        key="broker.store_open_wire_version",
+        (11,), "Messages are written in OpenWire version 11. Older versions are read.", "broker.store_open_wire_version"
     ),
     ("persistJMSRedelivered", "`false`"): never(
-        "How often a message was delivered is written when it comes back; nothing is written before a first delivery.",
+        "The delivery count is written when a message is returned, not before its first delivery.",
         key="broker.persist_jms_redelivered",
     ),
     ("prioritizedMessages", "`false`"): never(
-        "Said for each destination: set prioritized_messages in [[destinations]].", key="broker.prioritized_messages"
+        "Set prioritized_messages in [[destinations]].", key="broker.prioritized_messages"
     ),
 }
 
-_JVM: Final = "A property of ActiveMQ's process. "
 _SYSTEM: Final = {
-    ("defaultPageSize", "`4096`"): refused(_JVM + "Pages of our index have one size, written in the index itself."),
-    ("defaultWriteBatchSize", "`1000`"): refused(_JVM + "Set checkpoint_records."),
-    ("defaultPageCacheSize", "`100`"): refused(_JVM + "Set index_cache_size."),
-    ("maxKahaDBTxSize", "`10485760`"): refused(
-        _JVM + "A checkpoint needs memory by checkpoint_records, and no files for what does not fit."
-    ),
-    ("org.apache.kahadb.journal.CALLER_BUFFER_APPENDER", "`false`"): refused(_JVM + "There is one way to write."),
-    ("org.apache.kahadb.journal.appender.WRITE_STAT_WINDOW", "`0`"): refused(
-        _JVM + "`tandemmq status` shows the figures."
-    ),
+    ("defaultPageSize", "`4096`"): refused("The index has one page size."),
+    ("defaultWriteBatchSize", "`1000`"): refused("Set checkpoint_records."),
+    ("defaultPageCacheSize", "`100`"): refused("Set index_cache_size."),
+    ("maxKahaDBTxSize", "`10485760`"): refused("Set checkpoint_records to limit the memory of a checkpoint."),
+    ("org.apache.kahadb.journal.CALLER_BUFFER_APPENDER", "`false`"): refused("There is one way to write."),
+    ("org.apache.kahadb.journal.appender.WRITE_STAT_WINDOW", "`0`"): refused("`tandemmq status` shows the figures."),
     ("org.apache.activemq.kahaDB.files.skipMetadataUpdate", "`false`"): always(
-        _JVM + "Files have their length before they are written, so fdatasync has no metadata to write."
+        "Files are allocated before they are written, so fdatasync writes no metadata."
     ),
-    ("org.apache.activemq.store.kahadb.LOG_SLOW_ACCESS_TIME", "`0`"): refused(
-        _JVM + "`tandemmq status` shows the figures."
-    ),
+    ("org.apache.activemq.store.kahadb.LOG_SLOW_ACCESS_TIME", "`0`"): refused("`tandemmq status` shows the figures."),
     ("org.apache.activemq.store.kahadb.CANCELED_TASK_MOD_METRIC", "`0`"): refused(
-        _JVM + "Nothing is given out before it is stored, so nothing is cancelled."
+        "A message is stored before it is delivered, so no task is cancelled."
     ),
-    ("org.apache.activemq.store.kahadb.ASYNC_EXECUTOR_MAX_THREADS", "`1`"): refused(
-        _JVM + "One thread owns the journal."
-    ),
-    ("MaximumFileNameLength", "`64`"): refused(_JVM + "Names are those that ActiveMQ's default makes."),
-    ("MaximumDirNameLength", "`200`"): refused(_JVM + "Names are those that ActiveMQ's default makes."),
+    ("org.apache.activemq.store.kahadb.ASYNC_EXECUTOR_MAX_THREADS", "`1`"): refused("One thread owns the journal."),
+    ("MaximumFileNameLength", "`64`"): refused("Names are those of ActiveMQ's default."),
+    ("MaximumDirNameLength", "`200`"): refused("Names are those of ActiveMQ's default."),
     ("java.nio.channels.FileLock.broken", "`false`"): never(
-        _JVM + "A lock that cannot be had is none. Where there is a single broker, set use_lock = false.",
-        key="locker.file_lock_broken",
+        "For a single broker without file locks, set use_lock = false.", key="locker.file_lock_broken"
     ),
     ("org.apache.activemq.store.kahadb.MultiKahaDBTransactionStore.localXaFormatId", "`61616`"): refused(
-        _JVM + "The format that marks a local transaction over several stores is that default."
+        "The format is always this default."
     ),
 }
 

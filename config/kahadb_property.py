@@ -1,4 +1,4 @@
-"""One of ActiveMQ's settings of a store, and what may become of it here."""
+"""A setting of ActiveMQ and its treatment here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 
 class Outcome(Enum):
-    """What becomes of a property; the values are those of the documentation."""
+    """The treatment of a property; the values are those of the documentation."""
 
     ACCEPTED = "accepted"
     MAPPED = "mapped"
@@ -25,7 +25,8 @@ Values = tuple[bool | int | str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One of ActiveMQ's settings. ``here`` says what it does here, or why it does not and what to set instead.
+    """One of ActiveMQ's settings. ``here`` is its effect here, or why it has none and what to set instead. An empty
+    ``here`` means the same as in ActiveMQ.
 
     ``key`` is ours: the setting by which it is given. For MAPPED, ``target`` is the setting as which it is read, with
     the value that ``convert`` makes of it. For FIXED, ``values`` are those that are taken, first the one that is shown.
@@ -42,14 +43,14 @@ class Property:
 
 
 def properties(table: str, found: Mapping[tuple[str, str], Property]) -> tuple[Property, ...]:
-    """By ActiveMQ's name and default. Where nothing else is said the key is that name, in this table of ours."""
+    """Return the properties by ActiveMQ's name and default. The default key is that name, in this table."""
     return tuple(
         replace(each, name=name, default=default, key=each.key or f"{table}.{snake_case(name)}")
         for (name, default), each in found.items()
     )
 
 
-def accepted(here: str = "As there.", key: str = "") -> Property:
+def accepted(here: str = "", key: str = "") -> Property:
     return Property(Outcome.ACCEPTED, here, key)
 
 
@@ -76,7 +77,7 @@ def refused(here: str) -> Property:
 
 
 def snake_case(name: str) -> str:
-    """ActiveMQ's name as a key: journalMaxFileLength is journal_max_file_length."""
+    """Return ActiveMQ's name as a key: journal_max_file_length for journalMaxFileLength."""
     name = re.sub("JMS|LFRU|LFU|SQL|XA|GC|DB|DLQ", lambda found: found[0].capitalize(), name.rpartition(".")[2])
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
@@ -85,7 +86,7 @@ _EXPECTED: Final = {bool: "true or false", int: "a whole number", str: "text"}
 
 
 def read_as(kind: type[bool] | type[int] | type[str], value: object) -> bool | int | str:
-    """A value of a kind, also as text. ValueError says what was expected."""
+    """Return a value as this kind, also from text. ValueError names what was expected."""
     try:
         read: bool | int | str = TypeAdapter(kind).validate_python(value)
     except ValidationError as error:

@@ -1,8 +1,8 @@
-"""What becomes of every attribute of ActiveMQ's policyEntry, and of the strategies that stand in it.
+"""The treatment of each attribute of ActiveMQ's policyEntry and of its strategies.
 
 The table of ``config.destinations``, as `config.kahadb_properties` is that of the store: an attribute is a setting of
-ours by the same name, is read as another one, holds anyway, or is refused with the reason and what to set instead.
-Nothing is taken and then ignored. `docs/policies.md` is printed from it.
+the same name, is read as another one, is fixed, or is refused with the reason and what to set instead. No attribute is
+ignored. `docs/policies.md` is printed from it.
 """
 
 from __future__ import annotations
@@ -16,79 +16,74 @@ PREFIX: Final = "destinations"
 
 
 _CURSORS: Final = (
-    "What waits beyond a window in memory is always paged from the store's own journal; set memory_limit, and "
-    "broker.memory_limit."
+    "Messages beyond the window in memory are always paged from the journal. Set memory_limit and broker.memory_limit."
 )
-_PAGES: Final = "Queues are read in pages of a fixed size, and of less when memory is short; set broker.memory_limit."
+_PAGES: Final = "Pages have a fixed size, smaller if memory is short. Set broker.memory_limit."
 _AUDIT: Final = (
-    "Of the store: what a producer sends again is known there for every destination; set "
-    "store.failover_producers_audit_depth and store.max_failover_producers_to_track."
+    "The store detects resent messages for all destinations. Set store.failover_producers_audit_depth and "
+    "store.max_failover_producers_to_track."
 )
-_NETWORK: Final = "There are no networks of brokers here: a pair shares one store."
-_WIRING: Final = "A Java object that ActiveMQ's own configuration wires in; there is nothing to wire here."
+_NETWORK: Final = "There are no networks of brokers."
+_WIRING: Final = "A Java object of ActiveMQ's configuration."
 
 _POLICY_ENTRY: Final = {
-    ("queue", "–"): accepted("As there; several names with commas between them are several entries here."),
-    ("topic", "–"): accepted("As there."),
-    ("tempQueue", "`false`"): accepted("As there."),
-    ("tempTopic", "`false`"): accepted("As there."),
-    ("destination", "–"): refused("Say queue, topic, temp_queue or temp_topic."),
-    ("queuePrefetch", "`1000`"): accepted("As there: where a client asks for no other number than its own default."),
+    ("queue", "–"): accepted("Several names, separated by commas, become several entries."),
+    ("topic", "–"): accepted(),
+    ("tempQueue", "`false`"): accepted(),
+    ("tempTopic", "`false`"): accepted(),
+    ("destination", "–"): refused("Set queue, topic, temp_queue or temp_topic."),
+    ("queuePrefetch", "`1000`"): accepted("For clients that request no other number than their default."),
     ("queueBrowserPrefetch", "`500`"): accepted(),
     ("topicPrefetch", "`32767`"): accepted(),
     ("durableTopicPrefetch", "`100`"): accepted(),
     ("usePrefetchExtension", "`true`"): accepted(),
-    ("memoryLimit", "`0`"): accepted("As there; 0: the broker's limit alone holds."),
+    ("memoryLimit", "`0`"): accepted("0: only the broker's limit."),
     ("producerFlowControl", "`true`"): accepted(),
     ("sendFailIfNoSpace", "`false`"): accepted(),
     ("sendFailIfNoSpaceAfterTimeout", "`-1`"): accepted(),
     ("blockedProducerWarningInterval", "`30000`"): accepted(),
     ("cursorMemoryHighWaterMark", "`70`"): refused(_CURSORS),
-    ("storeUsageHighWaterMark", "`100`"): refused("Of the volume, for all destinations: set store.disk_reserve."),
-    ("minimumMessageSize", "`1024`"): refused("Messages are counted by what they take."),
-    ("deadLetterStrategy", "`sharedDeadLetterStrategy`"): accepted("A table; its `type` is `individual` by default."),
-    ("sendDuplicateFromStoreToDLQ", "`false`"): never("A store does not hold a message twice, so none is found there."),
+    ("storeUsageHighWaterMark", "`100`"): refused("The limit is per volume. Set store.disk_reserve."),
+    ("minimumMessageSize", "`1024`"): refused("Messages count with their real size."),
+    ("deadLetterStrategy", "`sharedDeadLetterStrategy`"): accepted("A table. Default `type`: `individual`."),
+    ("sendDuplicateFromStoreToDLQ", "`false`"): never("The store holds no message twice."),
     ("persistJMSRedelivered", "`false`"): never(
-        "How often a message was delivered is written when it comes back; nothing is written before a first delivery."
+        "The delivery count is written when a message is returned, not before its first delivery."
     ),
-    ("expireMessagesPeriod", "`30000`"): accepted("As there. What is to expire is known without a search."),
-    ("maxExpirePageSize", "`400`"): refused("All that has expired in memory goes, in slices that hold up nobody."),
-    ("prioritizedMessages", "`false`"): accepted("All ten priorities count, for the queue as a whole: see above."),
+    ("expireMessagesPeriod", "`30000`"): accepted(),
+    ("maxExpirePageSize", "`400`"): refused("All expired messages in memory are removed, in small steps."),
+    ("prioritizedMessages", "`false`"): accepted("All ten priorities, for the whole queue. See above."),
     ("allConsumersExclusiveByDefault", "`false`"): accepted(),
     ("useConsumerPriority", "`true`"): accepted(),
     ("strictOrderDispatch", "`false`"): never(
-        "Consumers take turns; one that is to get all until it is full asks for a higher priority or to be exclusive."
+        "Consumers take turns. Use a higher consumer priority, or an exclusive consumer."
     ),
-    ("dispatchPolicy", "–"): refused("Consumers of one priority take turns. A client may ask for a priority."),
-    ("lazyDispatch", "`false`"): never("Deliveries of one turn are written together anyway."),
-    ("optimizedDispatch", "`false`"): always("There is no thread to save: the loop gives out what it took in."),
+    ("dispatchPolicy", "–"): refused("Consumers of one priority take turns. A client can request a priority."),
+    ("lazyDispatch", "`false`"): never("Deliveries of one turn of the event loop are written together."),
+    ("optimizedDispatch", "`false`"): always("The event loop dispatches directly."),
     ("consumersBeforeDispatchStarts", "`0`"): accepted(),
     ("timeBeforeDispatchStarts", "`0`"): accepted(),
-    ("messageGroupMapFactory", "`cached`"): refused(
-        "The owner of each group is known, for as many groups as memory allows."
-    ),
-    ("messageGroupMapFactoryType", "`cached`"): refused("The owner of each group is known by the group's name."),
+    ("messageGroupMapFactory", "`cached`"): refused("The owner of each group is stored, as memory allows."),
+    ("messageGroupMapFactoryType", "`cached`"): refused("The owner of each group is stored by the group's name."),
     ("pendingMessageLimitStrategy", "–"): accepted("A table with `limit`."),
-    ("messageEvictionStrategy", "–"): accepted("A table; its `type` is `oldest` by default."),
-    ("slowConsumerStrategy", "–"): accepted("A table; its `type` is `abort_slow_consumer` by default."),
+    ("messageEvictionStrategy", "–"): accepted("A table. Default `type`: `oldest`."),
+    ("slowConsumerStrategy", "–"): accepted("A table. Default `type`: `abort_slow_consumer`."),
     ("pendingQueuePolicy", "–"): refused(_CURSORS),
     ("pendingDurableSubscriberPolicy", "–"): refused(_CURSORS),
     ("pendingSubscriberPolicy", "–"): refused(_CURSORS),
-    ("subscriptionRecoveryPolicy", "–"): accepted("A table with a `type`. For plain consumers, not for durable ones."),
+    ("subscriptionRecoveryPolicy", "–"): accepted("A table with a `type`. Not for durable consumers."),
     ("alwaysRetroactive", "`false`"): accepted(),
-    ("useCache", "`true`"): always("What arrives while there is room in memory is not read back from disk."),
+    ("useCache", "`true`"): always("A message that arrives while memory has room is not read from disk."),
     ("maxPageSize", "`200`"): refused(_PAGES),
-    ("maxBrowsePageSize", "`400`"): refused("A browser is shown the whole queue, by pages of its own."),
-    ("enableAudit", "`true`"): always(
-        "What a producer sends again after a failover is never given out twice. " + _AUDIT
-    ),
+    ("maxBrowsePageSize", "`400`"): refused("A browser sees the whole queue, in pages."),
+    ("enableAudit", "`true`"): always("A message that is resent after a failover is not delivered twice. " + _AUDIT),
     ("maxAuditDepth", "`10000`"): refused(_AUDIT),
     ("maxQueueAuditDepth", "`10000`"): refused(_AUDIT),
     ("maxProducersToAudit", "`64`"): refused(_AUDIT),
-    ("doOptimzeMessageStorage", "`true`"): always("Messages are held as the bytes that go to disk and to clients."),
-    ("optimizeMessageStoreInFlightLimit", "`10`"): refused("Part of doOptimzeMessageStorage, which always holds."),
-    ("reduceMemoryFootprint", "`false`"): always("Messages are held as bytes, and taken apart when somebody asks."),
-    ("useTopicSubscriptionInflightStats", "`true`"): always("The figures cost nothing."),
+    ("doOptimzeMessageStorage", "`true`"): always("Messages are held as the bytes on disk and on the wire."),
+    ("optimizeMessageStoreInFlightLimit", "`10`"): refused("Part of doOptimzeMessageStorage, which is fixed."),
+    ("reduceMemoryFootprint", "`false`"): always("Messages are held as bytes and decoded on demand."),
+    ("useTopicSubscriptionInflightStats", "`true`"): always("Always counted."),
     ("maxDestinations", "`-1`"): accepted(),
     ("gcInactiveDestinations", "`false`"): accepted(),
     ("inactiveTimeoutBeforeGC", "`60000`"): accepted(),
@@ -98,25 +93,27 @@ _POLICY_ENTRY: Final = {
     ("gcWithNetworkConsumers", "`false`"): never(_NETWORK),
     ("networkBridgeFilterFactory", "–"): refused(_NETWORK),
     ("advisoryForConsumed", "`false`"): accepted(),
-    ("advisoryForDelivery", "`false`"): accepted("As there: when the destination has the message."),
-    ("advisoryForDispatched", "`false`"): accepted("As ActiveMQ 6 has it."),
+    ("advisoryForDelivery", "`false`"): accepted("Sent when the destination has the message."),
+    ("advisoryForDispatched", "`false`"): accepted("As in ActiveMQ 6."),
     ("advisoryForDiscardingMessages", "`false`"): accepted(),
     ("advisoryForFastProducers", "`false`"): never(
-        "A producer that is too fast waits, and status and log say so; set advisory_when_full to have it as a message."
+        "A producer without room waits; status and log name it. For a message, set advisory_when_full."
     ),
     ("advisoryForSlowConsumers", "`false`"): accepted(),
     ("advisoryWhenFull", "`false`"): accepted(),
     ("sendAdvisoryIfNoConsumers", "`false`"): accepted(),
     ("includeBodyForAdvisory", "`false`"): accepted(),
     ("advancedNetworkStatisticsEnabled", "`false`"): never(_NETWORK),
-    ("advancedMessageStatisticsEnabled", "`false`"): refused("status and metrics count messages for each destination."),
+    ("advancedMessageStatisticsEnabled", "`false`"): refused("status and metrics count messages per destination."),
     ("allowTempDestinationStealing", "`false`"): never(
-        "A temporary destination is read by the connection that made it."
+        "Only the connection that created a temporary destination reads it."
     ),
-    ("messageInterceptorStrategy", "–"): refused("Java code of the operator's; nothing of a broker here runs any."),
+    ("messageInterceptorStrategy", "–"): refused("The broker runs no Java code."),
 }
 
-_DEAD_LETTER_AUDIT: Final = "Of enableAudit: the last 100,000 dead letters of durable subscriptions are known."
+_DEAD_LETTER_AUDIT: Final = (
+    "Part of enableAudit, which remembers the last 100,000 dead letters of durable subscriptions."
+)
 _DEAD_LETTER: Final = {
     ("deadLetterQueue", "`queue://ActiveMQ.DLQ`"): accepted("The queue's name."),
     ("queuePrefix", "`ActiveMQ.DLQ.Queue.`"): accepted(),
@@ -126,14 +123,14 @@ _DEAD_LETTER: Final = {
     ("useQueueForQueueMessages", "`true`"): accepted(),
     ("useQueueForTopicMessages", "`true`"): accepted(),
     ("destinationPerDurableSubscriber", "`false`"): accepted(
-        "As there, and each has its own: ActiveMQ's audit, unless it is off, drops all but the first."
+        "Each subscriber gets a dead letter. (ActiveMQ's audit drops all but the first.)"
     ),
     ("processExpired", "`true`"): accepted(),
     ("processNonPersistent", "`false`"): accepted(),
     ("expiration", "`0`"): accepted(),
     ("enableAudit", "`true`"): accepted(
-        "Of what several subscriptions of a topic give up one dead letter is kept. Of a queue's messages each is: "
-        "what was brought back from there and fails again is a dead letter again, where ActiveMQ drops it."
+        "One dead letter for several subscriptions of a topic. For queues, each: a retried message that fails again "
+        "is a dead letter again. (ActiveMQ drops it.)"
     ),
     ("maxAuditDepth", "`2048`"): refused(_DEAD_LETTER_AUDIT),
     ("maxProducersToAudit", "`64`"): refused(_DEAD_LETTER_AUDIT),
@@ -146,11 +143,11 @@ _REDELIVERY: Final = {
     ("useExponentialBackOff", "`false`"): accepted(),
     ("backOffMultiplier", "`5.0`"): accepted(),
     ("maximumRedeliveryDelay", "`-1`"): accepted(),
-    ("useCollisionAvoidance", "`false`"): never("Messages that come again do not collide."),
+    ("useCollisionAvoidance", "`false`"): never("Redeliveries do not collide."),
     ("collisionAvoidancePercent", "`15`"): refused("Part of useCollisionAvoidance."),
-    ("preDispatchCheck", "`true`"): always("What came again too often is a dead letter before it is given out."),
+    ("preDispatchCheck", "`true`"): always("The limit is checked before delivery."),
     **{
-        (name, "–"): refused("The entry in which the table stands says for what it holds.")
+        (name, "–"): refused("The enclosing entry sets the destinations.")
         for name in ("destination", "queue", "topic", "tempQueue", "tempTopic")
     },
 }
@@ -161,7 +158,7 @@ _SLOW_CONSUMER: Final = {
     ("maxTimeSinceLastAck", "`30000`"): accepted(),
     ("ignoreIdleConsumers", "`true`"): accepted(),
     ("abortConnection", "`false`"): accepted(),
-    ("checkPeriod", "`30000`"): refused("Each consumer is looked at every second."),
+    ("checkPeriod", "`30000`"): refused("Consumers are checked every second."),
     ("ignoreNetworkConsumers", "`true`"): always(_NETWORK),
     ("brokerService", "–"): refused(_WIRING),
     ("name", "–"): refused(_WIRING),
@@ -169,19 +166,19 @@ _SLOW_CONSUMER: Final = {
 
 _PENDING_LIMIT: Final = {
     ("limit", "`-1`"): accepted(),
-    ("multiplier", "`0.5`"): accepted("That of prefetchRatePendingMessageLimitStrategy."),
+    ("multiplier", "`0.5`"): accepted("Of prefetchRatePendingMessageLimitStrategy."),
 }
 
 _EVICTION: Final = {
-    ("propertyName", "–"): accepted("That of uniquePropertyMessageEvictionStrategy."),
-    ("evictExpiredMessagesHighWatermark", "`1000`"): refused("1,000 messages are looked at, the oldest."),
+    ("propertyName", "–"): accepted("Of uniquePropertyMessageEvictionStrategy."),
+    ("evictExpiredMessagesHighWatermark", "`1000`"): refused("The oldest 1,000 messages are checked."),
 }
 
 _RECOVERY: Final = {
     ("maximumSize", "`100`, `65536`"): accepted("Of fixedCount and fixedSized."),
     ("recoverDuration", "`60000`"): accepted("Of timed."),
-    ("useSharedBuffer", "`true`"): refused("Of fixedSized: each topic keeps its own."),
-    ("query", "–"): refused("Of queryBased, which is Java code of the operator's."),
+    ("useSharedBuffer", "`true`"): refused("Of fixedSized. Each topic has its own buffer."),
+    ("query", "–"): refused("Of queryBased, which is Java code."),
 }
 
 POLICY_ENTRY: Final = properties(PREFIX, _POLICY_ENTRY)

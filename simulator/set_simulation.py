@@ -1,4 +1,4 @@
-"""One seed of a set: members with disks of their own, a network between them, and a directory (docs/simulator.md).
+"""One seed of a set: members with disks of their own, a network between them, and a directory (docs/proofs.md).
 
 As ``simulation``, with another end: everybody has the same, and each store is sound.
 """

@@ -1,4 +1,4 @@
-"""Which files of the tree the site has: the pages where they lie, so that their links hold, and what these link to."""
+"""Select the files of the site: the pages, at their place in the tree, and the files that they link to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGES: Final = ("README.md", "CHANGELOG.md", "docs/**/*.md", "deploy/**/*.md", "examples/**/*.md", "bench/README.md")
+PAGES: Final = ("*.md", "docs/**/*.md", "deploy/**/*.md", "examples/**/*.md", "bench/README.md")
 INDEX: Final = ROOT / "docs" / "README.md"
 STYLE: Final = "docs/site/extra.css"
 _LINK = re.compile(r"\]\(([^)\s#:]+)[^)]*\)")
@@ -36,7 +36,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """A directory has no page: who follows a link to one comes to the list of all pages."""
+    """Replace links to directories, which have no page, by links to the list of all pages."""
     here = (ROOT / page.file.src_uri).parent
     index = os.path.relpath(INDEX, here)
     return _LINK.sub(lambda link: f"]({index})" if (here / link[1]).is_dir() else link[0], markdown)

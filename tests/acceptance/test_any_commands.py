@@ -13,7 +13,7 @@ from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED, rounds
 from tests.support.services.zookeeper import JAR, WANT
 
 ROUNDS_MAX = 10
-#: Seeds that found faults, with the first case and how many cases: all runs go through them (docs/contributing.md,
+#: Seeds that found faults, with the first case and how many cases: all runs go through them (CONTRIBUTING.md,
 #: "A seed that fails").
 FOUND_BY_PACKETS = [
     (348188701, 100, 67),  # a client ended twice: SUBSCRIBE to a backlog, and DISCONNECT right behind it

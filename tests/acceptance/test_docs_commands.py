@@ -89,7 +89,7 @@ def test_what_cannot_be_run_here_says_why(page: str) -> None:
 
 
 def test_the_comments_are_explained() -> None:
-    page = (ROOT / "docs" / "contributing.md").read_text()
+    page = (ROOT / "CONTRIBUTING.md").read_text()
     assert [mark for mark in MARKS if f"`<!-- {mark}" not in page] == []
 
 

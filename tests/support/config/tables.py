@@ -92,13 +92,23 @@ def event_table() -> str:
 def _property_tables(groups: Mapping[str, Sequence[Property]]) -> str:
     lines: list[str] = []
     for group, properties in groups.items():
-        lines += [f"## {group}", "", "| ActiveMQ | its default | here | our default | what it does here |"]
-        lines += ["| --- | --- | --- | --- | --- |"]
-        lines += [
-            f"| `{found.name}` | {found.default} | {_outcome(found)} | {_our_default(found)} | {found.here} |"
-            for found in properties
-        ]
-        lines.append("")
+        lines += [f"## {group}", ""]
+        taken = [found for found in properties if found.outcome is not Outcome.REFUSED]
+        if taken:
+            lines += ["| ActiveMQ | its default | here | our default | difference |", "| --- | --- | --- | --- | --- |"]
+            lines += [
+                f"| `{found.name}` | {found.default} | {_outcome(found)} | {_our_default(found)} | {found.here} |"
+                for found in taken
+            ]
+            lines.append("")
+        refused: dict[str, list[str]] = {}
+        for found in properties:
+            if found.outcome is Outcome.REFUSED:
+                refused.setdefault(found.here, []).append(f"`{found.name}`")
+        if refused:
+            lines += ["| refused | reason, or what to set instead |", "| --- | --- |"]
+            lines += [f"| {', '.join(names)} | {here} |" for here, names in refused.items()]
+            lines.append("")
     return "\n".join(lines)
 
 
@@ -106,8 +116,6 @@ def _outcome(found: Property) -> str:
     key, target = (each.removeprefix(f"{DESTINATIONS}.") for each in (found.key, found.target))
     if found.outcome is Outcome.MAPPED:
         return f"`{key}`, mapped to `{target}`"
-    if found.outcome is Outcome.REFUSED:
-        return f"`{key}` is refused"
     if found.outcome is Outcome.FIXED:
         return f"`{key}`, fixed"
     return f"`{key}`"
@@ -116,8 +124,6 @@ def _outcome(found: Property) -> str:
 def _our_default(found: Property) -> str:
     if found.outcome is Outcome.FIXED:
         return "only " + " or ".join(f"`{toml(value)}`" for value in found.values)
-    if found.outcome is Outcome.REFUSED:
-        return "–"
     key = found.target or found.key
     tables = max((each for each in (*SECTIONS, *TABLE_LISTS) if key.startswith(f"{each}.")), key=len)
     *path, name = key.removeprefix(f"{tables}.").split(".")

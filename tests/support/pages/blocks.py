@@ -1,7 +1,7 @@
 """The blocks of code of a page, and what the comments in front of them say about running them.
 
 An indented block is what a reader types into a shell; a fenced one is of the language that it names. Comments of HTML,
-which no reader sees, say what differs (docs/contributing.md has the list):
+which no reader sees, say what differs (CONTRIBUTING.md has the list):
 
     <!-- not run: needs Docker -->
     <!-- prepare: mkdir old -->

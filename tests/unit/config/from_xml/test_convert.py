@@ -291,7 +291,7 @@ def test_policies_of_the_map_and_of_plugins_make_entries_that_hold_alone() -> No
     told = reasons(found)
     assert "Expected a size" in told["policyEntry", "memoryLimit"]
     assert "Java" in told["redeliveryPlugin", ""]
-    assert "looked at every second" in told["abortSlowAckConsumerStrategy", "checkPeriod"]
+    assert "checked every second" in told["abortSlowAckConsumerStrategy", "checkPeriod"]
 
 
 def test_a_name_is_closer_than_a_pattern_that_begins_with_it() -> None:
