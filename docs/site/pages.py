@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ STYLE: Final = "docs/site/extra.css"
 _LINK = re.compile(r"\]\(([^)\s#:]+)[^)]*\)")
 
 
+@event_priority(100)  # before plugins, which look for pages by their place in the tree
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The theme's files stay; those of docs_dir have their place in the tree instead."""
     for file in list(files):
