@@ -140,10 +140,10 @@ DATABASES: Final = (
 
 
 @click.command()
-@click.option("--markdown", "as_markdown", is_flag=True, help="As in the documentation.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown.")
 @json_option
 def errors(as_markdown: bool, as_json: bool) -> None:
-    """Print which failures there are, by what each is known, and what it leads to in each phase."""
+    """Print all classes of failure, how each is recognised, and its effect in each phase."""
     if as_json:
         click.echo(json.dumps(tables(), indent=2))
     elif as_markdown:
