@@ -132,7 +132,7 @@ class BridgeSettings(Section):
     keep_alive: Milliseconds = Field(60 * SECOND, ge=5 * SECOND, le=TWO_BYTES_MAX * SECOND)
     """Silence after which the bridge pings the other broker."""
     max_inflight_messages: Count = Field(100, ge=1, le=10_000)
-    """Most unconfirmed messages of QoS 1 and 2 in each direction."""
+    """Maximum number of unconfirmed messages of QoS 1 and 2 in each direction."""
     restart_timeout: Milliseconds = Field(1 * SECOND, ge=100)
     """Pause after all addresses failed; it doubles each time."""
     restart_timeout_max: Milliseconds = Field(30 * SECOND, ge=100)

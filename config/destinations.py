@@ -119,7 +119,8 @@ class SlowConsumerSettings(Section):
 
 class PendingLimitSettings(Section):
     limit: CountOrNone = -1
-    """Most messages that wait for one topic consumer; then the oldest are dropped. -1: the limit of the broker."""
+    """Maximum number of messages that wait for one topic consumer; then the oldest are dropped. -1: the limit of the
+    broker."""
 
     multiplier: Annotated[float, AfterValidator(_multiplier)] | None = None
     """Instead of `limit`: this many times the consumer's prefetch."""
@@ -165,7 +166,7 @@ class DestinationSettings(Subject):
     """Applies to all temporary topics."""
 
     queue_prefetch: Count | None = Field(None, le=PREFETCH_MAX)
-    """Most unacknowledged messages of a queue's consumer that requests no other number. Default:
+    """Maximum number of unacknowledged messages of a queue's consumer that requests no other number. Default:
     `broker.queue_prefetch`."""
     queue_browser_prefetch: Count = Field(500, ge=1, le=PREFETCH_MAX)
     """The same for a browser."""
@@ -175,7 +176,7 @@ class DestinationSettings(Subject):
     """The same for a durable subscriber. Default: `broker.durable_topic_prefetch`."""
 
     memory_limit: BytesOrUnlimited = 0
-    """Most memory for the messages of one destination; 0: only `broker.memory_limit` applies."""
+    """Maximum memory for the messages of one destination; 0: only `broker.memory_limit` applies."""
     max_message_size: BytesOrUnlimited = 0
     """Longest message; longer ones are refused. 0: as long as a frame (`wireFormat.maxFrameSize`)."""
     producer_flow_control: bool = True
@@ -220,7 +221,7 @@ class DestinationSettings(Subject):
     auto_create: bool = True
     """Create a destination at its first use. False: that use is refused."""
     max_destinations: CountOrNone = -1
-    """Most destinations of this pattern that can be created; -1: only the broker's limit applies."""
+    """Maximum number of destinations of this pattern that can be created; -1: only the broker's limit applies."""
     gc_inactive_destinations: bool = False
     """Delete a destination that has no messages, consumers or producers."""
     inactive_timeout_before_gc: Milliseconds = Field(60_000, ge=1)

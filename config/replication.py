@@ -134,7 +134,7 @@ class ReplicationSettings(Section):
     """Display name of this node, unique in the set. A node is identified by its disk, not by this name. Default:
     `hostname`."""
     catch_up_rate: BytesOrUnlimited = 0
-    """Most bytes sent in a second to a node that catches up; 0: as fast as receipts allow."""
+    """Maximum bytes sent in a second to a node that catches up; 0: as fast as receipts allow."""
     prefer_weight: bool = False
     """Hand over to a node of higher weight that has caught up. False: a master stays until it stops."""
 

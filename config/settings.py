@@ -83,19 +83,19 @@ class BrokerSettings(Section):
     """Memory for all clients: messages that wait or are not acknowledged, transactions, frames in transit (memory.md).
     Default: 40 % of the memory of the machine, or of the control group if that has less."""
     user_connections_max: Annotated[Count, Field(ge=1)] | None = None
-    """Most connections of one user, all connectors together. Default: no limit for one user."""
+    """Maximum number of connections of one user, all connectors together. Default: no limit for one user."""
     user_destinations_max: Annotated[Count, Field(ge=1)] | None = None
-    """Most queues and topics, temporary ones included, that one user can create while this broker is master. Default:
-    no such limit. In any case a user can have at most as many as are still free for all."""
+    """Maximum number of queues and topics, temporary ones included, that one user can create while this broker is
+    master. Default: no such limit. In any case a user can have at most as many as are still free for all."""
     user_stored_bytes_max: Bytes | None = Field(None, ge=1)
-    """Most bytes of stored persistent messages of one user; further messages are refused. Set it on all brokers of the
-    store. Default: no limit for one user."""
+    """Maximum bytes of stored persistent messages of one user; further messages are refused. Set it on all brokers of
+    the store. Default: no limit for one user."""
     queue_prefetch: Count = Field(1_000, ge=1)
-    """Most unacknowledged messages of a queue's consumer."""
+    """Maximum number of unacknowledged messages of a queue's consumer."""
     topic_prefetch: Count = Field(32_767, ge=1)
-    """Most unacknowledged messages of a topic's consumer."""
+    """Maximum number of unacknowledged messages of a topic's consumer."""
     durable_topic_prefetch: Count = Field(100, ge=1)
-    """Most unacknowledged messages of a durable subscriber."""
+    """Maximum number of unacknowledged messages of a durable subscriber."""
     failover_uris: Annotated[tuple[Annotated[str, AfterValidator(_failover_uri)], ...], Listed] = ()
     """Addresses of all brokers of this pair for OpenWire clients: `tcp://HOST:PORT`. The broker sends them to clients
     with a failover transport at connect and at a handover, so a client needs to know one address only. Default: in a
@@ -149,10 +149,10 @@ class AdminSettings(Section):
     """Patterns of destinations that have their own metrics: `ORDERS.>`; `>` for all (metrics.md). Default: a scrape has
     sums only."""
     metrics_destinations_max: Count = 1_000
-    """Most destinations with their own metrics; the others are counted."""
+    """Maximum number of destinations with their own metrics; the others are counted."""
     connections_max: Annotated[Count, Field(ge=1, le=1_000)] = 64
-    """Most connections, besides 64 that are reserved for health checks. A further one replaces a connection without a
-    login, of the address that has the most."""
+    """Maximum number of connections, besides 64 that are reserved for health checks. A further one replaces a
+    connection without a login, of the address that has the most."""
     request_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
     """Time for a client to send the head of a request, and then its body. After it, the connection is closed."""
     response_timeout: Annotated[Milliseconds, Field(ge=100)] = 30_000

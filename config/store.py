@@ -61,9 +61,9 @@ class StoreOptions(Section):
     """Shortest interval between records (about 40 bytes) with the broker's clock, written with other records and at the
     start of each file. `tandemmq pipeline` uses them to date acknowledgements. 0: none."""
     journal_max_write_batch_size: Bytes = Field(4 * MIB, ge=4 * KIB)
-    """Most bytes of one write to the journal."""
+    """Maximum bytes of one write to the journal."""
     max_async_jobs: Count = Field(10_000, ge=1)
-    """Most operations that wait for the disk; beyond it, producers wait."""
+    """Maximum number of operations that wait for the disk; beyond it, producers wait."""
     checkpoint_interval: MillisecondsOrNever = 5_000
     """Interval of checkpoints of the index, if there is something to write. 0: only the next four settings start
     one."""
@@ -90,7 +90,7 @@ class StoreOptions(Section):
     """Copy live records out of sparse journal files, so that the journal stays below twice the live bytes plus two
     files. False: one message that is not consumed keeps a whole file."""
     compaction_rate: Bytes = Field(32 * MIB, ge=64 * KIB)
-    """Most bytes that compaction copies in a second."""
+    """Maximum bytes that compaction copies in a second."""
     disk_reserve: Bytes | None = None
     """Free space below which persistent messages wait or are refused, until half as much again is free.
     Acknowledgements, dead letters and the end of transactions continue. 0: until a journal file has no space. Default:
@@ -145,7 +145,7 @@ class StoreSettings(StoreOptions, StorePlaces):
     """Several stores in one broker, a table each, as in ActiveMQ's mKahaDB."""
 
     scrub_rate: Bytes = 4 * MIB
-    """Most bytes of sealed journal files that are read from the disk in a second, in the background, to verify their
+    """Maximum bytes of sealed journal files that are read from the disk in a second, in the background, to verify their
     checksums. 0: off; damage is found only when a record is read."""
     scrub_interval: MillisecondsOrNever = 3_600_000
     """Interval between the starts of two scrubs of all sealed files; a longer scrub delays the next one. 0: one after
