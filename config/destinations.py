@@ -106,9 +106,9 @@ class SlowConsumerSettings(Section):
     """Which consumers are slow: those with a full prefetch (`abort_slow_consumer`), or those that do not acknowledge
     (`abort_slow_ack_consumer`)."""
     max_slow_duration: MillisecondsOrNone = 30_000
-    """A consumer that is slow for so long without a break is removed; -1: never."""
+    """Time without a break after which a slow consumer is removed; -1: never."""
     max_slow_count: CountOrNone = -1
-    """A consumer that became slow so many times is removed; -1: never."""
+    """Number of times that a consumer can become slow before it is removed; -1: no limit."""
     max_time_since_last_ack: Milliseconds = Field(30_000, ge=1)
     """`abort_slow_ack_consumer`: time without an acknowledgement after which a consumer is slow."""
     ignore_idle_consumers: bool = True
