@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 #: Every command that says something has it, and is called with ``as_json``. A failure is JSON too: `cli.failures`.
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for a program; failures too.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, also for failures.")
 
 
 def tell(as_json: bool, facts: Mapping[str, Any], *sentences: object) -> None:

@@ -97,4 +97,4 @@ def limit_option(help: str) -> Callable[[Command], Command]:
 
 
 def filter_option(command: Command) -> Command:
-    return click.option("--filter", "pattern", metavar="PATTERN", help="Names like this: 'orders.*'.")(command)
+    return click.option("--filter", "pattern", metavar="PATTERN", help="Only names of this form: 'orders.*'.")(command)

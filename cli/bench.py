@@ -30,22 +30,22 @@ DEFAULTS: dict[str, dict[str, Any]] = {"waiting": {"producers": 16, "window": 1}
 
 @click.command("bench")
 @click.argument("scenario", type=click.Choice(["windowed", "waiting", "backlog", "outage"]), default="windowed")
-@click.option(
-    "--url", help="stomp://host:port, stomp+ssl://..., or failover:(...): its first address, for outage all of them."
-)
+@click.option("--url", help="stomp://host:port, stomp+ssl://..., or failover:(...). Only `outage` uses all addresses.")
 @click.option("--host", default="127.0.0.1")
 @click.option("--port", default=61613)
 @connect_options
 @click.option("--stomp-version", type=click.Choice(["1.1", "1.2"]), default="1.2")
-@click.option("--producers", type=click.IntRange(0), help="Default: 4; waiting: 16.")
+@click.option("--producers", type=click.IntRange(0), help="Number of producers. Default: 4; waiting: 16.")
 @click.option("--consumers", type=click.IntRange(0), default=4)
-@click.option("--queues", type=click.IntRange(1), help="Default: 4; backlog: 1.")
-@click.option("--destination", help="Queues are <this>.0, .1, ...  Default: /queue/bench.<pid>.")
+@click.option("--queues", type=click.IntRange(1), help="Number of queues. Default: 4; backlog: 1.")
+@click.option("--destination", help="Prefix of the queues, <prefix>.0, .1, ... Default: /queue/bench.<pid>.")
 @click.option("--size", "body_bytes", type=click.IntRange(40), default=1024, help="Bytes of a body.")
-@click.option("--window", type=click.IntRange(1), help="Receipts outstanding per producer. Default: 200; waiting: 1.")
-@click.option("--count", type=click.IntRange(1), help="Messages in all, instead of --seconds.")
+@click.option("--window", type=click.IntRange(1), help="Outstanding receipts of a producer. Default: 200; waiting: 1.")
+@click.option("--count", type=click.IntRange(1), help="Total number of messages, instead of --seconds.")
 @click.option("--seconds", type=click.FloatRange(0.1), default=10.0)
-@click.option("--warmup", "warmup_seconds", type=click.FloatRange(0), default=2.0, help="Seconds before --seconds.")
+@click.option(
+    "--warmup", "warmup_seconds", type=click.FloatRange(0), default=2.0, help="Seconds of warm-up before --seconds."
+)
 @click.option(
     "--ack",
     "acknowledgement",
@@ -55,13 +55,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {"waiting": {"producers": 16, "window": 1}
 @click.option("--persistent/--no-persistent", "is_persistent", default=True)
 @click.option("--prefetch", type=click.IntRange(1), default=1000)
 @click.option("--processes", type=click.IntRange(1), default=1, help="Processes of the driver.")
-@click.option("--turn-ms", type=click.FloatRange(0), help="Least length of a turn of the driver's loop.")
+@click.option("--turn-ms", type=click.FloatRange(0), help="Shortest turn of the driver's loop.")
 @click.option(
-    "--pid", "server_pid", type=int, help="The server's process, to measure (with its children); outage: to kill."
+    "--pid", "server_pid", type=int, help="Process of the server to measure, with its children; outage: to kill."
 )
-@click.option("--admin", "admin_url", help="http://host:port of a TandemMQ broker, for messages per sync.")
+@click.option("--admin", "admin_url", help="Admin address of a TandemMQ broker, for messages per sync.")
 @json_option
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
 def bench(
     scenario: str,
     url: str | None,

@@ -13,11 +13,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def choice_options(command: Command) -> Command:
     """``--selector``, ``--id``, ``--limit``, ``--all``; for ``chosen``."""
     for option in (
-        click.option("--all", "is_all", is_flag=True, help="All of them."),
-        click.option("--limit", type=click.IntRange(1), metavar="COUNT", help="At most so many, the oldest first."),
-        click.option("--id", "ids", multiple=True, metavar="ID", help="The message of this id; may be said again."),
+        click.option("--all", "is_all", is_flag=True, help="All messages."),
         click.option(
-            "--selector", metavar="CONDITION", help="Those that match, as a JMS selector: \"colour = 'red'\"."
+            "--limit", type=click.IntRange(1), metavar="COUNT", help="Maximum number of messages, the oldest first."
+        ),
+        click.option("--id", "ids", multiple=True, metavar="ID", help="Message with this id; repeatable."),
+        click.option(
+            "--selector", metavar="CONDITION", help="Messages that match this JMS selector: \"colour = 'red'\"."
         ),
     ):
         command = option(command)

@@ -42,7 +42,7 @@ _CONNECTION = (
         "?maxReconnectAttempts=5",
     ),
     connect_options,
-    click.option("--quiet", is_flag=True, help="Say nothing about connections."),
+    click.option("--quiet", is_flag=True, help="Do not report connections."),
 )
 
 
@@ -69,13 +69,15 @@ def _with_client(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("destination", metavar="DEST")
 @click.argument("body", required=False)
 @_with_client
-@click.option("--count", type=click.IntRange(1), help="Send so many, with a number behind each body.")
-@click.option("--file", "source", type=click.File("rb"), help="One message a line; - is stdin.")
-@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="Any number of times.")
+@click.option("--count", type=click.IntRange(1), help="Number of messages; a number is added to each body.")
+@click.option("--file", "source", type=click.File("rb"), help="File with one message in each line; - is stdin.")
+@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="Header of the messages; repeatable.")
 @click.option("--priority", type=click.IntRange(0, 9))
 @click.option("--persistent/--no-persistent", default=True)
-@click.option("--window", type=click.IntRange(1), default=WINDOW_DEFAULT, help="Receipts waited for.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
+@click.option(
+    "--window", type=click.IntRange(1), default=WINDOW_DEFAULT, help="Maximum number of outstanding receipts."
+)
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum number of messages in a second.")
 @json_option
 def send(
     client: Client,
@@ -92,8 +94,8 @@ def send(
 ) -> None:
     """Send messages to DEST (/queue/orders, /topic/news; a bare name is a queue) and wait for their receipts.
 
-    The messages are BODY, or the lines of --file, or without both the lines of stdin. What has to be sent again after a
-    failover is stored once. So is a BODY sent by several runs with the same --header tandemmq-send-id:NAME:NUMBER.
+    The messages are BODY, the lines of --file, or the lines of stdin. Messages repeated after a failover are stored
+    once. So is a BODY sent by several runs with the same --header tandemmq-send-id:NAME:NUMBER.
     """
     if body is not None and source is not None:
         raise click.UsageError("give BODY or --file, not both")
@@ -129,15 +131,15 @@ def send(
 @click.command("receive")
 @click.argument("destination", metavar="DEST")
 @_with_client
-@click.option("--count", type=click.IntRange(1), help="End after so many messages.")
-@click.option("--timeout", type=click.FloatRange(0), help="End when none came for so many seconds.")
-@click.option("--ack/--no-ack", default=True, help="--no-ack: look, and leave them where they are.")
-@click.option("--selector", help="Only messages whose headers fit.")
+@click.option("--count", type=click.IntRange(1), help="End after this number of messages.")
+@click.option("--timeout", type=click.FloatRange(0), help="End after this number of seconds without a message.")
+@click.option("--ack/--no-ack", default=True, help="--no-ack: do not acknowledge; the messages stay.")
+@click.option("--selector", help="Only messages that match this JMS selector.")
 @json_option
 def receive(client: Client, destination: str, quiet: bool, count: int | None, as_json: bool, **how: Any) -> None:
-    """Print the messages of DEST, one a line, and acknowledge each after it is printed. Ends with Ctrl-C.
+    """Print the messages of DEST, one in each line, and acknowledge each after it is printed, until Ctrl-C.
 
-    A message whose acknowledgement was lost with a connection comes again.
+    A message whose acknowledgement was lost with a connection is delivered again.
     """
     show = _print_json if as_json else _print_body
     done = _run(_receive_all(client, _destination(destination), count=count, show=show, **how))

@@ -27,7 +27,7 @@ config.add_command(from_xml)
 @file_argument
 @settings_options
 def check(settings: Settings, as_json: bool) -> None:
-    """Say whether a broker could start with the settings, here and now. Exit code 2, and why, when it could not.
+    """Check whether a broker could start here with the settings. Exit code 2 and the reasons if not.
 
     It reads the files that the settings name, and takes neither lock nor port.
     """
@@ -55,7 +55,7 @@ def _facts(error: Exception) -> list[dict[str, object]]:
 @file_argument
 @settings_options
 def show_command(settings: Settings, as_json: bool) -> None:
-    """Print the settings that hold, and where each was read, as a settings file.
+    """Print all settings and their sources, as a settings file.
 
     With --json times are in ms, sizes in bytes.
     """

@@ -48,24 +48,24 @@ def _file(name: str, help: str, variable: str | None = None) -> Callable[[Comman
 
 
 _LOGIN: Final = (
-    _option("--login", metavar="NAME", envvar="TANDEMMQ_LOGIN", help="Who we say we are."),
+    _option("--login", metavar="NAME", envvar="TANDEMMQ_LOGIN", help="User name."),
     _option(
         "--passcode",
         metavar="WORD",
-        help="The password for --login. Others on this machine see it in the list of processes: better "
-        f"{PASSCODE_VARIABLE} in the environment, or --passcode-file; a terminal is asked for it.",
+        help="Password for --login. Other users of this machine can see it in the process list: prefer "
+        f"{PASSCODE_VARIABLE} or --passcode-file. Without a password, a terminal asks.",
     ),
-    _file("--passcode-file", "The password for --login is its first line."),
+    _file("--passcode-file", "File whose first line is the password for --login."),
 )
 _OF_TLS: Final = (
-    _file("--ca-file", "Of TLS: who signs brokers' certificates (PEM). Default: the system's.", "TANDEMMQ_CA_FILE"),
-    _file("--cert", "Of TLS: our certificate (PEM), if the broker wants one.", "TANDEMMQ_CERT"),
-    _file("--key", "Of TLS: its key, if that is not in the file of the certificate.", "TANDEMMQ_KEY"),
-    _file("--key-password-file", "Of TLS: the key's password is its first line."),
+    _file("--ca-file", "TLS: trusted authorities (PEM). Default: those of the system.", "TANDEMMQ_CA_FILE"),
+    _file("--cert", "TLS: client certificate (PEM), if the broker requires one.", "TANDEMMQ_CERT"),
+    _file("--key", "TLS: key of the certificate. Default: in the certificate file.", "TANDEMMQ_KEY"),
+    _file("--key-password-file", "TLS: file whose first line is the password of the key."),
     _option(
         "--check-host/--no-check-host",
         default=True,
-        help="Of TLS: the broker's certificate must name the host that is connected to.",
+        help="TLS: the broker's certificate must contain the host name.",
     ),
 )  # fmt: skip
 

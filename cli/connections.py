@@ -13,7 +13,7 @@ from tandemmq.cli.api import Listing, change, filter_option, get, limit_option, 
 from tandemmq.cli.status import admin_option
 from tandemmq.cli.table import Column, print_table
 
-_BROKER: Final = "The master's admin address."
+_BROKER: Final = "Admin address of the master."
 _SIZES: Final = ("held_bytes", "loop_seconds", "messages", "seconds")
 _NUMBERS: Final = frozenset(("consumers", "producers", "prefetch", "unacknowledged", "pending", *_SIZES))
 
@@ -38,16 +38,16 @@ def _cell(value: Any) -> Any:
 
 @click.group(cls=Listing)
 def connections() -> None:
-    """Who is connected: list, close. Without a verb they are listed."""
+    """Client connections: list, close. Without a verb: list."""
 
 
 @connections.command("list")
 @admin_option(_BROKER)
 @filter_option
-@limit_option("At most so many.")
+@limit_option("Maximum number of rows.")
 @json_option
 def list_connections(admin: str, pattern: str | None, limit: int | None, as_json: bool) -> None:
-    """All connections of clients."""
+    """List client connections."""
     names = ("id", "peer", "user", "client_id", "connector", "consumers", "producers", "held_bytes", "loop_seconds")
     _show(rows(admin, "connections", limit, filter=pattern), names, as_json)
 
@@ -57,35 +57,35 @@ def list_connections(admin: str, pattern: str | None, limit: int | None, as_json
 @admin_option(_BROKER)
 @json_option
 def close(id: str, admin: str, as_json: bool) -> None:
-    """Hang up on a client. What it did not acknowledge goes to others; it may connect again."""
+    """Disconnect a client. Others receive its unacknowledged messages; it can connect again."""
     change(admin, "DELETE", place("connections", id))
     tell(as_json, {"id": id, "closed": True}, f"connection {id} is closed")
 
 
 @click.command()
-@click.option("--queue", metavar="NAME", help="Of this queue alone.")
-@click.option("--topic", metavar="NAME", help="Of this topic alone.")
+@click.option("--queue", metavar="NAME", help="Only consumers of this queue.")
+@click.option("--topic", metavar="NAME", help="Only consumers of this topic.")
 @admin_option(_BROKER)
-@limit_option("At most so many.")
+@limit_option("Maximum number of rows.")
 @json_option
 def consumers(queue: str | None, topic: str | None, admin: str, limit: int | None, as_json: bool) -> None:
-    """Who takes messages, and why somebody is slow."""
+    """List consumers, and why a consumer is slow."""
     names = ("connection", "id", "user", "destinations", "prefetch", "unacknowledged", "pending", "selector", "slow")
     _show(rows(admin, "consumers", limit, queue=queue, topic=topic), names, as_json)
 
 
 @click.group(cls=Listing)
 def subscriptions() -> None:
-    """Durable subscriptions: list, delete. Without a verb they are listed."""
+    """Durable subscriptions: list, delete. Without a verb: list."""
 
 
 @subscriptions.command("list")
 @admin_option(_BROKER)
 @filter_option
-@limit_option("At most so many.")
+@limit_option("Maximum number of rows.")
 @json_option
 def list_subscriptions(admin: str, pattern: str | None, limit: int | None, as_json: bool) -> None:
-    """All of them, with what waits for them."""
+    """List durable subscriptions with their waiting messages."""
     names = ("client_id", "name", "topic", "messages", "unacknowledged", "consumers", "selector")
     _show(rows(admin, "subscriptions", limit, filter=pattern), names, as_json)
 
@@ -96,7 +96,7 @@ def list_subscriptions(admin: str, pattern: str | None, limit: int | None, as_js
 @admin_option(_BROKER)
 @json_option
 def delete(client_id: str, name: str, admin: str, as_json: bool) -> None:
-    """Delete one with all that waits for it. Refused while its client is connected."""
+    """Delete a durable subscription and its messages. Refused while its client is connected."""
     change(admin, "DELETE", place("subscriptions", client_id, name))
     said = {"client_id": client_id, "name": name, "deleted": True}
     tell(as_json, said, f"the durable subscription {name} of {client_id} is deleted, with all it held")
@@ -104,14 +104,14 @@ def delete(client_id: str, name: str, admin: str, as_json: bool) -> None:
 
 @click.group(cls=Listing)
 def tasks() -> None:
-    """What was begun by move, copy, purge and retry: list, stop. Without a verb they are listed."""
+    """Tasks of move, copy, purge and retry: list, stop. Without a verb: list."""
 
 
 @tasks.command("list")
 @admin_option(_BROKER)
 @json_option
 def list_tasks(admin: str, as_json: bool) -> None:
-    """Those that run, and the last ones that are over."""
+    """List running tasks and the latest finished ones."""
     names = ("id", "kind", "destination", "by", "state", "seconds", "counts", "error")
     _show(get(admin, "tasks")["items"], names, as_json)
 
@@ -121,5 +121,5 @@ def list_tasks(admin: str, as_json: bool) -> None:
 @admin_option(_BROKER)
 @json_option
 def stop(id: int, admin: str, as_json: bool) -> None:
-    """Have a task end between two messages; what it did stays done."""
+    """Stop a task between two messages. Finished steps stay."""
     tell(as_json, change(admin, "DELETE", f"tasks/{id}"), f"task {id} is to stop")

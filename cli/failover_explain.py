@@ -50,29 +50,30 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
 
 @click.group()
 def failover() -> None:
-    """Look at changes of masters."""
+    """Explain changes of masters."""
 
 
 @failover.command()
-@admins_option(f"A broker's admin address; may be repeated. Default: {DEFAULT_ADMIN}, unless --data is given.")
+@admins_option(f"Admin address of a broker; repeatable. Default: {DEFAULT_ADMIN}, unless --data is given.")
 @click.option(
     "--data",
     "directories",
     metavar="DIR",
     multiple=True,
-    help="A data or index directory: the events of brokers that do not answer are read there.",
+    help="Data or index directory with the events of brokers that do not answer.",
 )
-@click.option("--last", type=click.IntRange(1), default=1, help="So many outages, the latest.")
-@click.option("--since", callback=_since, metavar="TIME", help="All since then: 10min (ago), or 2026-11-21T18:40.")
+@click.option("--last", type=click.IntRange(1), default=1, help="Number of outages, the latest.")
+@click.option(
+    "--since", callback=_since, metavar="TIME", help="All outages since then: 10min (ago), or 2026-11-21T18:40."
+)
 @json_option
 def explain(
     admins: tuple[str, ...], directories: tuple[str, ...], last: int, since: float | None, as_json: bool
 ) -> None:
-    """Tell the last outage: who went, why, who came, and how long each phase took.
+    """Explain the last outage: which broker ended, why, which one took over, and the duration of each phase.
 
-    The events of all brokers named are merged into one timeline; whom one of them stands by for is asked, too, and all
-    members of its replicated set. Clocks that differ are seen through. Ends with 3 when no broker answers and no events
-    are found.
+    Merges the events of all named brokers, of their masters and of all members of a replicated set into one timeline,
+    and corrects clock differences. Ends with 3 if no broker answers and no events are found.
     """
     if not admins and not directories:
         admins = (DEFAULT_ADMIN,)

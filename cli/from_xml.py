@@ -25,17 +25,15 @@ PROPERTIES_BYTES_MAX: Final = 1 << 20
     "defines",
     metavar="NAME=VALUE",
     multiple=True,
-    help="What ${NAME} in the file stands for; may be repeated.",
+    help="Value of ${NAME} in the file; repeatable.",
 )
 @click.option(
-    "--properties", metavar="FILE", multiple=True, type=click.File("rb"), help="A Java properties file that says so."
+    "--properties", metavar="FILE", multiple=True, type=click.File("rb"), help="Java properties file with such values."
 )
-@click.option(
-    "--login-config", metavar="FILE", help="Java's login.config, where a JAAS plugin says who knows its users."
-)
-@click.option("--users", metavar="FILE", help="Write the users of the file there, with hashes of their passwords.")
-@click.option("--output", metavar="FILE", help="Write the settings there, not to standard output.")
-@click.option("--force", is_flag=True, help="Write over what is there.")
+@click.option("--login-config", metavar="FILE", help="Java's login.config for a JAAS plugin.")
+@click.option("--users", metavar="FILE", help="Write the users to this file, with hashed passwords.")
+@click.option("--output", metavar="FILE", help="Write the settings to this file. Default: stdout.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @json_option
 def from_xml(
     file: BinaryIO,
@@ -47,7 +45,7 @@ def from_xml(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Convert activemq.xml to settings. What is not carried over is told on stderr and in the file, with the reason."""
+    """Convert activemq.xml to settings. Differences are reported on stderr and in the file, with the reason."""
     from tandemmq.broker.security.users import UsersError, write
     from tandemmq.config import from_xml as conversion
     from tandemmq.config.from_xml.document import XML_BYTES_MAX

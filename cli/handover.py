@@ -29,25 +29,23 @@ class Successor(NamedTuple):
 
 
 @click.command()
-@admin_option("The master's address.")
-@click.option(
-    "--to", metavar="NODE", help="In a replicated set: who is to be master; it has to be there and caught up."
-)
+@admin_option("Admin address of the master.")
+@click.option("--to", metavar="NODE", help="In a replicated set: the next master. It must be connected and caught up.")
 @click.option(
     "--wait",
     "wait_seconds",
     type=click.FloatRange(0),
     default=WAIT_SECONDS,
     metavar="SECONDS",
-    help="For the next master; 0: only until the lock is free.",
+    help="Time to wait for the next master; 0: only until the lock is free.",
 )
 @json_option
 def handover(admin: str, to: str | None, wait_seconds: float, as_json: bool) -> None:
-    """Have the master hand over, and tell who took over and how long it took.
+    """Make the master hand over, and show the new master and the duration.
 
-    The master writes what it was given, answers it, makes a checkpoint and lets the lock go; then it stands by. For a
-    while it leaves the lock to others; when nobody takes it, it is master again, and this ends with 1. Asked of a
-    broker that is not master it ends with 3 and names the one that is.
+    The master writes and answers received data, makes a checkpoint, releases the lock and stands by. For a while it
+    does not take the lock; if no other broker takes it, it becomes master again, and the command ends with 1. If the
+    broker is not master, the command ends with 3 and names the master.
     """
     began = time.monotonic()
     done = call(admin, "handover", {"to": to}, method="POST", seconds_max=HANDOVER_SECONDS_MAX)

@@ -30,23 +30,23 @@ Answer = dict[str, Any]
 
 @click.group()
 def lock() -> None:
-    """Look at the lock that elects the master."""
+    """Show the lock that elects the master."""
 
 
 @lock.command()
-@admins_option(f"A broker's admin address; may be repeated, so that all who wait are seen. Default: {DEFAULT_ADMIN}.")
-@click.option("--config", metavar="FILE", help="Ask the lock of these settings itself.")
-@click.option("--data", metavar="DIR", help="The same, of this data directory.")
-@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
+@admins_option(f"Admin address of a broker; repeat it to see all waiting brokers. Default: {DEFAULT_ADMIN}.")
+@click.option("--config", metavar="FILE", help="Read the lock of these settings directly.")
+@click.option("--data", metavar="DIR", help="Read the lock of this data directory directly.")
+@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any setting; repeatable.")
 @json_option
 def status(
     admins: tuple[str, ...], config: str | None, data: str | None, overrides: tuple[str, ...], as_json: bool
 ) -> None:
-    """Show holder, epoch, the proof of ownership and its age, and who waits.
+    """Show holder, epoch, the proof of ownership and its age, and waiting brokers.
 
-    Brokers are asked, the holder too when only a standby was named. With --config, --data or --set the lock itself is
-    asked when no --admin is given or none answers, and then the holder that it names. Ends with 3 when there is nobody
-    to ask, with 1 when the lock does not answer.
+    It asks brokers, the holder too if only a standby was named. With --config, --data or --set it reads the lock itself
+    if no --admin is given or none answers, and then asks its holder. Ends with 3 if there is nothing to ask, with 1 if
+    the lock does not answer.
     """
     has_settings = config is not None or data is not None or bool(overrides)
     # Whoever answers at the default address may be of another pair than these settings.

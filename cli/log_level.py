@@ -16,15 +16,15 @@ _SECONDS_MAX: Final = 10.0
 
 
 @click.command()
-@admin_option("The broker's admin address.")
+@admin_option("Admin address of the broker.")
 @click.argument("logger", required=False)
 @click.argument("level", required=False, type=click.Choice([*LEVELS, DEFAULT]))
 @json_option
 def log_level(admin: str, logger: str | None, level: str | None, as_json: bool) -> None:
     """Set the LEVEL of a LOGGER and all below it, or show the levels that are set.
 
-    LOGGER is a package or module of the broker, such as store or broker.net, or tandemmq for all of it. What is set
-    holds until the broker reads its settings again (SIGHUP) or ends; "default" goes back to what they say.
+    LOGGER is a package or module of the broker, such as store or broker.net, or tandemmq for all of it. The level lasts
+    until the broker reads its settings again (SIGHUP) or ends; "default" returns to the settings.
     """
     if (logger is None) != (level is None):
         raise click.UsageError("a LOGGER and a LEVEL, or neither")

@@ -25,10 +25,10 @@ EXIT_STATUS: Final = (
     "directory",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write the pages of all commands there, as ~/.local/share/man/man1; the directory is made if need be.",
+    help="Write the pages of all commands to this directory, created if missing: ~/.local/share/man/man1.",
 )
 def man(words: tuple[str, ...], directory: Path | None) -> None:
-    """Print the manual page of COMMAND, as in `tandemmq man store why | man -l -`, or write all of them."""
+    """Print the manual page of COMMAND, as in `tandemmq man store why | man -l -`, or write all pages."""
     root = click.get_current_context().find_root().command
     pages = {tuple(context.command_path.split()[1:]): context for context in contexts(root)}
     if directory is not None:

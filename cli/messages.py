@@ -13,20 +13,20 @@ from tandemmq.cli.choice import choice_options, chosen
 from tandemmq.cli.status import admin_option
 from tandemmq.cli.table import Column, print_facts, print_table
 
-_BROKER: Final = "The master's admin address."
+_BROKER: Final = "Admin address of the master."
 _BROWSED: Final = 50
 
 
 @click.command()
 @click.argument("queue")
-@click.option("--selector", metavar="CONDITION", help="Those that match, as a JMS selector.")
-@click.option("--id", metavar="ID", help="The message of this id, with its body.")
-@click.option("--after", type=click.IntRange(0), default=0, metavar="COUNT", help="Behind the first so many.")
+@click.option("--selector", metavar="CONDITION", help="Messages that match this JMS selector.")
+@click.option("--id", metavar="ID", help="Message with this id, with its body.")
+@click.option("--after", type=click.IntRange(0), default=0, metavar="COUNT", help="Number of messages to skip.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=_BROWSED, metavar="COUNT", show_default=True)
 @admin_option(_BROKER)
 @json_option
 def browse(queue: str, selector: str | None, id: str | None, after: int, limit: int, admin: str, as_json: bool) -> None:
-    """Show messages of a queue. Nothing is taken, nor marked as delivered."""
+    """Show messages of a queue. Browsing neither removes nor marks them."""
     if id is not None:
         message = get(admin, place("destinations", "queue", queue, "messages", id), after=after)
         _show(message, as_json)
@@ -78,30 +78,29 @@ def _carrying(verb: str, help: str) -> click.Command:
 
 move = _carrying(
     "move",
-    "Move messages from QUEUE to TARGET: each is added there and removed here in one step. What consumers hold is left "
-    "to them.",
+    "Move messages from QUEUE to TARGET, each in one step of the store. Messages that consumers hold stay.",
 )
 copy = _carrying(
     "copy",
-    "Copy messages from QUEUE to TARGET. Copies have ids of their own, and the property originalMessageId.",
+    "Copy messages from QUEUE to TARGET. Copies get new ids and the property originalMessageId.",
 )
 
 
 @click.command()
 @click.argument("queue")
 @choice_options
-@click.option("--dry-run", is_flag=True, help="Only say how many would go where.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="COUNT", help="So many a second.")
+@click.option("--dry-run", is_flag=True, help="Only show how many messages would go where.")
 @click.option(
-    "--canary", is_flag=True, help="First one, then ten, then all; stop when one dies again or is not consumed."
+    "--rate", type=click.FloatRange(0, min_open=True), metavar="COUNT", help="Maximum number of messages in a second."
 )
+@click.option("--canary", is_flag=True, help="Send one, then ten, then all; stop if one dies again or is not consumed.")
 @click.option(
     "--canary-wait",
     type=click.FloatRange(0, 3600, min_open=True),
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long those that are tried may take to be consumed.",
+    help="Time for the messages of a step to be consumed.",
 )
 @admin_option(_BROKER)
 @json_option
@@ -115,8 +114,8 @@ def retry(
     as_json: bool,
     **choice: Any,
 ) -> None:
-    """Send dead letters of QUEUE, such as ActiveMQ.DLQ.Queue.orders, back to where they died, with all their headers
-    and properties."""
+    """Send dead letters of QUEUE, such as ActiveMQ.DLQ.Queue.orders, back to where they died, with all headers and
+    properties."""
     body = {"dry_run": dry_run, "canary": canary, "canary_wait": canary_wait, **chosen(**choice, is_all_meant=dry_run)}
     if rate is not None:
         body["rate"] = rate

@@ -84,16 +84,16 @@ _OPTIONS: Final = (
         "--config",
         metavar="FILE",
         envvar="TANDEMMQ_CONFIG",
-        help="Settings file (TOML). Without: defaults for everything.",
+        help="Settings file (TOML). Default: no file.",
     ),
     click.option("--data", metavar="DIR", help="Data directory, shared by the pair (store.directory)."),
-    click.option("--name", metavar="NAME", help="This broker's name, unique in its pair (broker.name)."),
-    click.option("--stomp", metavar="HOST:PORT|off", help="Where STOMP clients connect."),
-    click.option("--openwire", metavar="HOST:PORT|off", help="Where OpenWire clients (JMS) connect."),
-    click.option("--mqtt", metavar="HOST:PORT|off", help="Where MQTT clients connect; without: nowhere."),
-    click.option("--ws", metavar="HOST:PORT|off", help="Where browsers connect (WebSocket); without: nowhere."),
-    click.option("--admin", metavar="[https://]HOST:PORT|off", help="Where status and health are served."),
+    click.option("--name", metavar="NAME", help="Name of this broker, unique in its pair (broker.name)."),
+    click.option("--stomp", metavar="HOST:PORT|off", help="Address for STOMP clients."),
+    click.option("--openwire", metavar="HOST:PORT|off", help="Address for OpenWire clients (JMS)."),
+    click.option("--mqtt", metavar="HOST:PORT|off", help="Address for MQTT clients. Default: none."),
+    click.option("--ws", metavar="HOST:PORT|off", help="Address for browsers (WebSocket). Default: none."),
+    click.option("--admin", metavar="[https://]HOST:PORT|off", help="Address of the admin server."),
     click.option(
-        "--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any other setting; may be repeated."
+        "--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any other setting; repeatable."
     ),
 )

@@ -1,4 +1,4 @@
-"""``tandemmq queues`` and ``tandemmq topics``: what there is, and its beginning and end."""
+"""``tandemmq queues`` and ``tandemmq topics``: list, create, delete, pause, purge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tandemmq.cli.choice import choice_options, chosen
 from tandemmq.cli.status import admin_option
 from tandemmq.cli.table import Column, print_table
 
-_BROKER: Final = "The master's admin address."
+_BROKER: Final = "Admin address of the master."
 
 
 def _paused(row: dict[str, Any]) -> str:
@@ -24,12 +24,12 @@ def _paused(row: dict[str, Any]) -> str:
 def _group(kind: str, figures: Sequence[str], help: str, refused: str) -> click.Group:
     """The verbs that queues and topics have both."""
 
-    group = Listing(f"{kind}s", help=f"{help} Without a verb they are listed.")
+    group = Listing(f"{kind}s", help=f"{help} Without a verb: list.")
 
-    @group.command("list", help=f"All {kind}s with their figures.")
+    @group.command("list", help=f"List {kind}s with their figures.")
     @admin_option(_BROKER)
     @filter_option
-    @limit_option("At most so many.")
+    @limit_option("Maximum number of rows.")
     @json_option
     def listed(admin: str, pattern: str | None, limit: int | None, as_json: bool) -> None:
         found = list(rows(admin, f"destinations/{kind}", limit, filter=pattern))
@@ -41,7 +41,7 @@ def _group(kind: str, figures: Sequence[str], help: str, refused: str) -> click.
             columns.append(Column("paused"))
         print_table(columns, ([row["name"], *(row.get(each) for each in figures), _paused(row)] for row in found))
 
-    @group.command(help=f"Create a {kind}; one that is there stays as it is.")
+    @group.command(help=f"Create a {kind}. An existing {kind} does not change.")
     @click.argument("name")
     @admin_option(_BROKER)
     @json_option
@@ -49,7 +49,7 @@ def _group(kind: str, figures: Sequence[str], help: str, refused: str) -> click.
         found = change(admin, "POST", "destinations", {"kind": kind, "name": name})
         tell(as_json, found, f"{kind}://{name} is there")
 
-    @group.command(help=f"Delete a {kind} with all it holds. Refused while {refused}.")
+    @group.command(help=f"Delete a {kind} and all it holds. Refused while {refused}.")
     @click.argument("name")
     @admin_option(_BROKER)
     @json_option
@@ -70,7 +70,7 @@ topics = _group(
     "topic",
     ("consumers", "durable_subscriptions", "producers", "enqueued", "dispatched", "dropped"),
     "Topics: list, create, delete.",
-    "somebody is subscribed to it",
+    "it has subscribers",
 )
 
 
@@ -80,7 +80,7 @@ topics = _group(
 @admin_option(_BROKER)
 @json_option
 def purge(name: str, admin: str, as_json: bool, **choice: Any) -> None:
-    """Delete messages of a queue: all, or those that are chosen. What consumers hold is left to them."""
+    """Delete messages of a queue: all, or selected ones. Messages that consumers hold stay."""
     said = chosen(**choice, is_all_meant=True)
     if said == {"all": True}:
         carry_out(admin, place("destinations", "queue", name, "purge"), {}, as_json)
@@ -91,8 +91,8 @@ def purge(name: str, admin: str, as_json: bool, **choice: Any) -> None:
 def _pausing(verb: str, help: str) -> None:
     @queues.command(verb, help=help)
     @click.argument("name")
-    @click.option("--consumers/--no-consumers", default=True, help="Those who take from it.", show_default=True)
-    @click.option("--producers/--no-producers", default=False, help="Those who send to it.", show_default=True)
+    @click.option("--consumers/--no-consumers", default=True, help="Pause or resume consumers.", show_default=True)
+    @click.option("--producers/--no-producers", default=False, help="Pause or resume producers.", show_default=True)
     @admin_option(_BROKER)
     @json_option
     def command(name: str, consumers: bool, producers: bool, admin: str, as_json: bool) -> None:
@@ -103,7 +103,7 @@ def _pausing(verb: str, help: str) -> None:
 
 _pausing(
     "pause",
-    "Let a queue give out nothing (its consumers stay), or let its producers wait. Holds until this broker is master "
-    "no more. Commands of operators, such as move, reach its messages all the same.",
+    "Stop the delivery of a queue (its consumers stay), or block its producers, until it is resumed or deleted. A "
+    "pause lasts through restarts and failovers. Commands of operators, such as move, still reach its messages.",
 )
-_pausing("resume", "Let a queue that was paused go on.")
+_pausing("resume", "Resume a paused queue.")

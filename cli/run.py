@@ -33,13 +33,13 @@ _OF_SETS = (PromiseFileInUse, PromiseUnknown)
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="How much is logged (logging.level).",
+    help="Lowest level that is logged (logging.level).",
 )
 def run(settings: Settings, log_level: str | None) -> None:
     """Run a broker.
 
-    It is master when the lock of the store directory is free; else it stands by and takes over when the master
-    goes. SIGTERM and Ctrl-C hand over: what is waiting is written, and the lock is released last.
+    If the lock of the store directory is free, it becomes master; else it stands by and takes over when the master
+    ends. SIGTERM and Ctrl-C hand over: waiting data is written, and the lock is released last.
     """
     from tandemmq.broker.ha.hung_threads import end_despite_them
     from tandemmq.broker.process.log import Log

@@ -47,20 +47,23 @@ class _Task:
 
 
 @click.command()
-@click.option("--seed", type=click.IntRange(min=0), help="One seed; its faults are told.")
+@click.option("--seed", type=click.IntRange(min=0), help="One seed; its faults are shown.")
 @click.option("--seeds", metavar="A..B", help="All seeds from A to B.")
 @click.option(
     "--mixture",
     type=click.Choice(MIXTURES),
     default=MIXTURES[0],
-    help="Of faults: those that are named most, all, the worst, late links; or by turns, every other seed a storm.",
+    help="Mixture of faults: the most frequent ones, all, the worst, late links; or in turns, with a "
+    "storm in every second seed.",
 )
 @click.option("--faults", metavar="LIST", help="Kinds of faults instead of a mixture, or `none`.")
-@click.option("--brokers", type=click.IntRange(2, 9), help="Default: 2, 3 or 5, as the seed says.")
-@click.option("--replicated", "is_replicated", is_flag=True, help="A set: each broker has a disk of its own.")
-@click.option("--seconds", type=click.FloatRange(min=1), help="Virtual seconds in which faults come.")
-@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes.")
-@click.option("--trace", "is_traced", is_flag=True, help="Everything that brokers did and told, with --seed.")
+@click.option("--brokers", type=click.IntRange(2, 9), help="Number of brokers. Default: 2, 3 or 5, by the seed.")
+@click.option(
+    "--replicated", "is_replicated", is_flag=True, help="Simulate a replicated set: each broker has its own disk."
+)
+@click.option("--seconds", type=click.FloatRange(min=1), help="Virtual seconds with faults.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Number of processes.")
+@click.option("--trace", "is_traced", is_flag=True, help="Print all actions and log lines of the brokers, with --seed.")
 @json_option
 @settings_options
 def simulate(
@@ -74,10 +77,10 @@ def simulate(
     is_replicated: bool,
     **others: Any,
 ) -> None:
-    """Run brokers with these settings, in virtual time, through faults that a seed decides.
+    """Run brokers with these settings in virtual time, with faults from a seed.
 
-    The lock, mastership, store and engine are the real ones; volume, database, threads and clocks are simulated, and
-    lie. A seed always gives the same run. Exit code 1 when a promise was broken, with the seed that shows it.
+    Lock, mastership, store and engine are real; volume, database, threads and clocks are simulated. A seed always gives
+    the same run. Exit code 1 if a guarantee was broken, with the seed.
     """
     try:
         from tandemmq.simulator.kinds import KINDS

@@ -192,12 +192,12 @@ def admin_option(help: str, default: str | None = DEFAULT_ADMIN) -> Callable[[Co
 
 
 @click.command()
-@admin_option("The broker's admin address.")
+@admin_option("Admin address of the broker.")
 @json_option
 def status(admin: str, as_json: bool) -> None:
-    """Show the role, epoch, store and queues of a running broker.
+    """Show role, epoch, store and queues of a running broker.
 
-    Ends with 0 whenever a broker answers, master or standby, and with 3 when none does.
+    Ends with 0 if a broker answers, master or standby, and with 3 if none does.
     """
     answer = ask(admin)
     if as_json:

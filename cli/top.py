@@ -25,13 +25,15 @@ _CLEAR: Final = "\x1b[H\x1b[J"
 
 
 @click.command()
-@admin_option("The master's admin address.")
+@admin_option("Admin address of the master.")
 @click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, metavar="SECONDS")
-@click.option("--count", type=click.IntRange(1), metavar="COUNT", help="End after so many looks. Default: at Ctrl-C.")
+@click.option(
+    "--count", type=click.IntRange(1), metavar="COUNT", help="End after this number of updates. Default: at Ctrl-C."
+)
 @click.option("--rows", "height", type=click.IntRange(1), default=20, show_default=True, metavar="COUNT")
 @json_option
 def top(admin: str, interval: float, count: int | None, height: int, as_json: bool) -> None:
-    """Show the queues where most happens, with their rates. With --json one object a line."""
+    """Show the busiest queues with their rates. With --json one object in each line."""
     former: dict[str, dict[str, Any]] = {}
     at = time.monotonic()
     looked = 0

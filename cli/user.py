@@ -21,14 +21,16 @@ WORD_BYTES_MAX: Final = 4096
 _file = click.option(
     "--file", "path", metavar="FILE", required=True, envvar="TANDEMMQ_SECURITY__USERS_FILE", help="The file of users."
 )
-_groups = click.option("--groups", metavar="GROUP,GROUP", help="The groups that rights are given to.")
-_certificate = click.option("--certificate", metavar="SUBJECT", help="As in CN=orders,O=Example.")
-_stdin = click.option("--stdin", "is_read", is_flag=True, help="The password is the first line of standard input.")
+_groups = click.option("--groups", metavar="GROUP,GROUP", help="Groups of the user, to which rights are given.")
+_certificate = click.option(
+    "--certificate", metavar="SUBJECT", help="Subject of the user's certificate: CN=orders,O=Example."
+)
+_stdin = click.option("--stdin", "is_read", is_flag=True, help="Read the password from the first line of stdin.")
 
 
 @click.group()
 def user() -> None:
-    """Users of the broker: in the file that security.users_file names."""
+    """Edit the users of the broker, in the file security.users_file."""
 
 
 @user.command()
@@ -37,12 +39,12 @@ def user() -> None:
 @_groups
 @_certificate
 @_stdin
-@click.option("--no-password", is_flag=True, help="Known by its certificate alone.")
+@click.option("--no-password", is_flag=True, help="The user has a certificate and no password.")
 @json_option
 def add(
     name: str, path: str, groups: str | None, certificate: str | None, is_read: bool, no_password: bool, as_json: bool
 ) -> None:
-    """Add a user; the file is made if there is none."""
+    """Add a user. The file is created if it is missing."""
     there = os.path.exists(path)
     text, known = _read(path) if there else ("", Users({}))
     if name in known.by_name:
@@ -60,7 +62,7 @@ def add(
 @_stdin
 @json_option
 def passwd(name: str, path: str, is_read: bool, as_json: bool) -> None:
-    """Give a user another password."""
+    """Change the password of a user."""
     text, known = _read(path)
     _write(path, text, _with_password(_one(known, name, path), is_read))
     tell(as_json, {"changed": name, "file": path}, f"{name} has another password")
@@ -73,7 +75,7 @@ def passwd(name: str, path: str, is_read: bool, as_json: bool) -> None:
 @_certificate
 @json_option
 def set_command(name: str, path: str, groups: str | None, certificate: str | None, as_json: bool) -> None:
-    """Change a user's groups or certificate."""
+    """Change groups or certificate of a user."""
     text, known = _read(path)
     changed = _one(known, name, path)
     if groups is not None:
@@ -89,7 +91,7 @@ def set_command(name: str, path: str, groups: str | None, certificate: str | Non
 @_file
 @json_option
 def remove(name: str, path: str, as_json: bool) -> None:
-    """Remove a user. Connections that it has stay."""
+    """Remove a user. Its connections stay."""
     text, known = _read(path)
     _one(known, name, path)
     _save(path, users.without_user(text, name))
@@ -100,7 +102,7 @@ def remove(name: str, path: str, as_json: bool) -> None:
 @_file
 @json_option
 def list_command(path: str, as_json: bool) -> None:
-    """Show who there is, with groups and certificates."""
+    """List users with groups and certificates."""
     _, known = _read(path)
     found = list(known.by_name.values())
     if as_json:

@@ -68,15 +68,16 @@ Prefix = Annotated[str, AfterValidator(_prefix)]
 
 class BridgeTopicSettings(Section):
     pattern: Annotated[str, AfterValidator(_pattern)]
-    """Which topics: a filter of MQTT, behind the prefixes."""
+    """MQTT topic filter, after the prefixes."""
     direction: Annotated[Literal["in", "out", "both"], AnyCase] = "out"
-    """From the other broker, to it, or both."""
+    """`in`: from the other broker. `out`: to it. `both`."""
     qos: Literal[0, 1, 2] = 1
-    """What the bridge asks for, and gives at most: 2, each message once; 1, at least once; 0, at most once."""
+    """QoS that the bridge requests and the highest that it sends: 2, exactly once; 1, at least once; 0, at most
+    once."""
     local_prefix: Prefix = ""
-    """Stands in front of the pattern here."""
+    """Text before the pattern on this broker."""
     remote_prefix: Prefix = ""
-    """Stands in front of it there."""
+    """Text before the pattern on the other broker."""
 
     @property
     def local(self) -> str:
@@ -99,43 +100,43 @@ class BridgeTopicSettings(Section):
 
 class BridgeTlsSettings(Section):
     ca: Path | None = None
-    """The certificates, PEM, that may sign the other broker's. Default: those of the system."""
+    """Certificates (PEM) that may sign that of the other broker. Default: those of the system."""
     certificate: Path | None = None
-    """What the bridge shows, PEM."""
+    """Certificate of the bridge (PEM)."""
     key: Path | None = None
-    """Its private key, PEM. Default: in the file of the certificate."""
+    """Its private key (PEM). Default: in the certificate file."""
     key_password_file: Path | None = None
-    """Where the key's password stands, if it has one."""
+    """File with the password of the key."""
 
 
 class BridgeSettings(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    """Of this bridge: letters, digits, `.`, `_` and `-`. What it keeps here is under this name."""
+    """Name of the bridge: letters, digits, `.`, `_` and `-`. Its stored state has this name."""
     addresses: Annotated[tuple[Annotated[str, AfterValidator(_uri)], ...], Listed, Field(min_length=1)]
     """The other broker, `mqtt://HOST:PORT` or `mqtts://HOST:PORT`; several are tried in turn."""
     client_id: Annotated[str, Field(max_length=CLIENT_ID_CHARACTERS_MAX)] = ""
-    """By which the other broker knows the bridge, the same on all brokers of a pair. Default: `tandemmq-<name>`."""
+    """Client id on the other broker, the same on all brokers of a pair. Default: `tandemmq-<name>`."""
     username: str | None = None
-    """For the other broker."""
+    """User on the other broker."""
     password: str | None = None
-    """Its password; better in a file."""
+    """Its password; prefer `password_file`."""
     password_file: Path | None = None
-    """Where the password stands, read at each connect."""
+    """File with the password, read at each connect."""
     tls: BridgeTlsSettings = BridgeTlsSettings()
     """For `mqtts://`."""
     protocol_version: Literal["3.1.1", "5"] = "5"
-    """Of MQTT."""
+    """Version of MQTT."""
     bridge_mode: bool = False
-    """Say in CONNECT that it is a bridge, as mosquitto's `try_private`: a mosquitto then sends nothing back that came
-    from here, with MQTT 3.1.1 too. Other brokers refuse such a CONNECT."""
+    """Connect as a bridge, like mosquitto's `try_private`: a mosquitto then does not send back what came from here,
+    also with MQTT 3.1.1. Other brokers refuse such a connection."""
     keep_alive: Milliseconds = Field(60 * SECOND, ge=5 * SECOND, le=TWO_BYTES_MAX * SECOND)
-    """So long nothing need come, then it is asked for a sign of life."""
+    """Silence after which the bridge pings the other broker."""
     max_inflight_messages: Count = Field(100, ge=1, le=10_000)
-    """So many messages of QoS 1 and 2 may be on their way, not confirmed, in each direction."""
+    """Maximum number of unconfirmed messages of QoS 1 and 2 in each direction."""
     restart_timeout: Milliseconds = Field(1 * SECOND, ge=100)
-    """So long after a failure, on all addresses, it tries again; each further time twice as long."""
+    """Pause after all addresses failed; it doubles each time."""
     restart_timeout_max: Milliseconds = Field(30 * SECOND, ge=100)
-    """But not longer than this."""
+    """Longest pause."""
     topics: Annotated[tuple[BridgeTopicSettings, ...], Field(min_length=1, max_length=1_000)]
 
     @model_validator(mode="after")

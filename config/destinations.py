@@ -50,32 +50,33 @@ Prefix = Annotated[str, without("*>,?", "the beginning of a queue's name", may_b
 
 class DeadLetterSettings(Section):
     type: Annotated[Literal["individual", "shared", "discarding"], AnyCase] = "individual"
-    """A dead letter queue for each destination, one for all, or none: dead letters are dropped."""
+    """`individual`: a dead letter queue for each destination. `shared`: one for all. `discarding`: dead letters are
+    dropped."""
     dead_letter_queue: Annotated[str, without("*>,?", "the name of one queue")] = "ActiveMQ.DLQ"
-    """`shared`: the queue."""
+    """`shared`: name of the queue."""
     queue_prefix: Prefix = "ActiveMQ.DLQ.Queue."
-    """`individual`: stands in front of a queue's name, and makes the dead ones'."""
+    """`individual`: text before the name of a queue in the name of its dead letter queue."""
     queue_suffix: Prefix = ""
-    """`individual`: stands behind it."""
+    """`individual`: text after it."""
     topic_prefix: Prefix = "ActiveMQ.DLQ.Topic."
-    """`individual`: the same for a topic's name."""
+    """`individual`: text before the name of a topic."""
     topic_suffix: Prefix = ""
-    """`individual`: the same."""
+    """`individual`: text after it."""
     process_expired: bool = True
-    """Messages that have expired are dead letters; false: dropped."""
+    """Expired messages become dead letters. False: they are dropped."""
     process_non_persistent: bool = False
-    """Messages that are not persistent are dead letters, too, and persistent ones then."""
+    """Non-persistent messages become dead letters, too. These are persistent."""
     expiration: Milliseconds = 0
-    """Dead letters themselves live so long; 0: for ever."""
+    """Time to live of dead letters; 0: no end."""
     use_queue_for_queue_messages: bool = True
-    """`individual`: dead letters of queues are in a queue; false: they are sent to a topic."""
+    """`individual`: dead letters of queues go to a queue. False: to a topic."""
     use_queue_for_topic_messages: bool = True
-    """`individual`: the same for those of topics."""
+    """`individual`: dead letters of topics go to a queue. False: to a topic."""
     destination_per_durable_subscriber: bool = False
-    """`individual`: each durable subscription has dead letters of its own; `.<client id>:<name>` follows the topic's
-    name."""
+    """`individual`: a dead letter queue for each durable subscription; `.<client id>:<name>` is added to the name of
+    the topic."""
     enable_audit: bool = True
-    """What several durable subscriptions of a topic give up becomes one dead letter; false: one each."""
+    """A message that several durable subscriptions of a topic give up becomes one dead letter. False: one for each."""
 
     @model_validator(mode="after")
     def _has_a_name(self) -> Self:
@@ -87,46 +88,48 @@ class DeadLetterSettings(Section):
 
 class RedeliverySettings(Section):
     maximum_redeliveries: CountOrNone = 6
-    """So often a message comes again before it is a dead letter; -1: for ever."""
+    """Number of redeliveries before a message is moved to the dead letter queue; -1: no limit."""
     initial_redelivery_delay: Milliseconds = 1_000
-    """Before it comes again for the first time."""
+    """Delay of the first redelivery."""
     redelivery_delay: Milliseconds = 1_000
-    """Before it comes again after that."""
+    """Delay of the following ones."""
     use_exponential_back_off: bool = False
-    """Each delay is `back_off_multiplier` times the last one."""
+    """Multiply each delay by `back_off_multiplier`."""
     back_off_multiplier: Annotated[float, AfterValidator(_multiplier)] = 5.0
-    """See there."""
+    """Factor for `use_exponential_back_off`."""
     maximum_redelivery_delay: MillisecondsOrNone = -1
-    """To no more than this; -1: there is no most."""
+    """Longest delay; -1: no limit."""
 
 
 class SlowConsumerSettings(Section):
     type: Annotated[Literal["abort_slow_consumer", "abort_slow_ack_consumer"], AnyCase] = "abort_slow_consumer"
-    """Slow is whose prefetch is used up (`abort_slow_consumer`), or who acknowledges nothing."""
+    """Which consumers are slow: those with a full prefetch (`abort_slow_consumer`), or those that do not acknowledge
+    (`abort_slow_ack_consumer`)."""
     max_slow_duration: MillisecondsOrNone = 30_000
-    """Slow for so long without a break, it is cut off; -1: however long."""
+    """Time without a break after which a slow consumer is removed; -1: never."""
     max_slow_count: CountOrNone = -1
-    """Slow so often, it is cut off; -1: however often."""
+    """Number of times that a consumer can become slow before it is removed; -1: no limit."""
     max_time_since_last_ack: Milliseconds = Field(30_000, ge=1)
-    """`abort_slow_ack_consumer`: so long without an acknowledgement is slow."""
+    """`abort_slow_ack_consumer`: time without an acknowledgement after which a consumer is slow."""
     ignore_idle_consumers: bool = True
-    """`abort_slow_ack_consumer`: who was given nothing has nothing to acknowledge."""
+    """`abort_slow_ack_consumer`: a consumer without unacknowledged messages is not slow."""
     abort_connection: bool = False
-    """Its connection is closed, not the consumer alone."""
+    """Close the connection of the consumer instead of removing the consumer."""
 
 
 class PendingLimitSettings(Section):
     limit: CountOrNone = -1
-    """So many messages wait for one topic consumer, then the oldest go; -1: the broker's own bound."""
+    """Maximum number of messages that wait for one topic consumer; then the oldest are dropped. -1: the limit of the
+    broker."""
 
     multiplier: Annotated[float, AfterValidator(_multiplier)] | None = None
-    """Instead of `limit`: so many times the consumer's prefetch."""
+    """Instead of `limit`: this many times the consumer's prefetch."""
 
 
 class EvictionSettings(Section):
     type: Annotated[Literal["oldest", "oldest_message_with_lowest_priority", "unique_property"], AnyCase] = "oldest"
-    """Which message a topic's consumer loses that does not keep up: the oldest, the oldest of the lowest priority, or
-    the oldest that a younger one with the same value of `property_name` replaces."""
+    """Which message a slow topic consumer loses: the oldest, the oldest of the lowest priority, or the oldest that a
+    newer one with the same value of `property_name` replaces."""
     property_name: str = ""
     """`unique_property`: the property."""
 
@@ -141,29 +144,29 @@ class RecoverySettings(Section):
     type: Annotated[Literal["fixed_count", "last_image", "timed", "fixed_sized", "retained_message"], AnyCase] = (
         "fixed_count"
     )
-    """What a topic keeps, in memory, for consumers that ask for what they missed (`consumer.retroactive=true`): the
-    last messages, the last one, those of a while, those of so many bytes, or the last that says `ActiveMQ.Retain`.
-    10,000 messages and 8 MiB at most."""
+    """What a topic keeps in memory for consumers with `consumer.retroactive=true`: the last messages, the last one,
+    those of a period, those of a number of bytes, or the last one with `ActiveMQ.Retain`. At most 10,000 messages and 8
+    MiB."""
     maximum_size: Bytes | None = Field(None, ge=1)
-    """`fixed_count`: so many messages, 100 by default; `fixed_sized`: so many bytes, 64 KiB."""
+    """`fixed_count`: number of messages, 100 by default. `fixed_sized`: bytes, 64 KiB by default."""
     recover_duration: Milliseconds = Field(60_000, ge=1)
-    """`timed`: so long."""
+    """`timed`: the period."""
 
 
 class DestinationSettings(Subject):
     kinds = ("queue", "topic", "temp_queue", "temp_topic")
 
     queue: Pattern | None = None
-    """It holds for queues by this pattern: `ORDERS.>`, `*.IN`."""
+    """Applies to queues of this pattern: `ORDERS.>`, `*.IN`."""
     topic: Pattern | None = None
-    """Or for topics by this pattern."""
+    """Applies to topics of this pattern."""
     temp_queue: bool = False
-    """Or for all temporary queues."""
+    """Applies to all temporary queues."""
     temp_topic: bool = False
-    """Or for all temporary topics."""
+    """Applies to all temporary topics."""
 
     queue_prefetch: Count | None = Field(None, le=PREFETCH_MAX)
-    """Unacknowledged messages a queue's consumer may have that asks for no other number. Default:
+    """Maximum number of unacknowledged messages of a queue's consumer that requests no other number. Default:
     `broker.queue_prefetch`."""
     queue_browser_prefetch: Count = Field(500, ge=1, le=PREFETCH_MAX)
     """The same for a browser."""
@@ -173,73 +176,73 @@ class DestinationSettings(Subject):
     """The same for a durable subscriber. Default: `broker.durable_topic_prefetch`."""
 
     memory_limit: BytesOrUnlimited = 0
-    """Memory that one destination's messages may take of the broker's; 0: the broker's alone holds."""
+    """Maximum memory for the messages of one destination; 0: only `broker.memory_limit` applies."""
     max_message_size: BytesOrUnlimited = 0
-    """A longer message is refused; 0: as long as a frame may be (`wireFormat.maxFrameSize`)."""
+    """Longest message; longer ones are refused. 0: as long as a frame (`wireFormat.maxFrameSize`)."""
     producer_flow_control: bool = True
-    """A producer waits when `memory_limit` is reached. False: what is not persistent is refused then, what is
-    persistent waits on disk."""
+    """A producer waits when `memory_limit` is reached. False: non-persistent messages are then refused, persistent ones
+    wait on disk."""
     send_fail_if_no_space: bool = False
-    """It does not wait: the send fails, with the limit and since when."""
+    """The send fails at once instead of waiting. The error states the limit and since when it is reached."""
     send_fail_if_no_space_after_timeout: MillisecondsOrNone = -1
-    """It waits so long at most, then the send fails; -1: as long as it takes."""
+    """Longest wait of a producer; then the send fails. -1: no limit."""
     blocked_producer_warning_interval: Milliseconds = 30_000
-    """A producer that waits is warned of so often; 0: never."""
+    """Interval of warnings about a waiting producer; 0: none."""
 
     dead_letter_strategy: DeadLetterSettings = DeadLetterSettings()
     redelivery: RedeliverySettings | None = None
     expire_messages_period: Milliseconds = 1_000
-    """Messages that have expired are looked for so often; 0: they go when they are met."""
+    """Interval of the search for expired messages; 0: they are removed when they are reached."""
     ttl_ceiling: Milliseconds = 0
-    """A message that ends lives no longer (TimeStampingBrokerPlugin); 0: as long as it says."""
+    """Longest time to live of a message with an expiration (TimeStampingBrokerPlugin); 0: no limit."""
     zero_expiration_override: Milliseconds = 0
-    """A message that says no end lives so long (TimeStampingBrokerPlugin); 0: for ever."""
+    """Time to live of a message without an expiration (TimeStampingBrokerPlugin); 0: no end."""
 
     prioritized_messages: bool = False
-    """Messages of a higher priority come first."""
+    """Deliver messages of higher priority first."""
     all_consumers_exclusive_by_default: bool = False
-    """One consumer at a time gets all messages, as if it had asked to be exclusive."""
+    """One consumer at a time receives all messages, as if it were exclusive."""
     use_consumer_priority: bool = True
-    """Consumers of a higher priority are served first."""
+    """Serve consumers of higher priority first."""
     pending_message_limit_strategy: PendingLimitSettings = PendingLimitSettings()
     message_eviction_strategy: EvictionSettings = EvictionSettings()
     subscription_recovery_policy: RecoverySettings | None = None
     always_retroactive: bool = False
-    """Each consumer is given what its topic kept."""
+    """Each consumer first receives what its topic kept (`subscription_recovery_policy`)."""
     use_prefetch_extension: bool = True
-    """A consumer that acknowledges in a transaction, or late, is given more than its prefetch once it says that it was
-    shown what it has. False: a transaction longer than the prefetch does not end."""
+    """A consumer that acknowledges late or in a transaction can receive more than its prefetch after it reports what
+    was delivered. False: a transaction with more messages than the prefetch cannot complete."""
     consumers_before_dispatch_starts: Count = 0
-    """A queue gives out nothing before it has so many consumers, or the time below is up."""
+    """Number of consumers that a queue needs before it delivers; `time_before_dispatch_starts` limits the wait."""
     time_before_dispatch_starts: Milliseconds = 0
-    """Or before its first consumer is so old; 0 with a number of consumers: 1 s."""
+    """Longest wait for them, from the first consumer on; 0 with a number of consumers: 1 s."""
     slow_consumer_strategy: SlowConsumerSettings | None = None
 
     auto_create: bool = True
-    """A destination comes about when it is used first; false: that use is refused."""
+    """Create a destination at its first use. False: that use is refused."""
     max_destinations: CountOrNone = -1
-    """So many destinations may come about by this pattern; -1: as many as the broker may have."""
+    """Maximum number of destinations of this pattern that can be created; -1: only the broker's limit applies."""
     gc_inactive_destinations: bool = False
-    """A destination without messages, consumers and producers is deleted."""
+    """Delete a destination that has no messages, consumers or producers."""
     inactive_timeout_before_gc: Milliseconds = Field(60_000, ge=1)
-    """When it was so for so long."""
+    """Time without them before it is deleted."""
 
     advisory_for_consumed: bool = False
-    """An advisory for each message that is acknowledged."""
+    """Send an advisory for each acknowledged message."""
     advisory_for_delivery: bool = False
-    """For each that arrives in a queue or topic."""
+    """Send one for each message that arrives in a queue or topic."""
     advisory_for_dispatched: bool = False
-    """For each that is given to a consumer."""
+    """Send one for each message that is given to a consumer."""
     advisory_for_discarding_messages: bool = False
-    """For each that is dropped for a slow consumer."""
+    """Send one for each message that is dropped for a slow consumer."""
     advisory_for_slow_consumers: bool = False
-    """For each consumer that becomes slow."""
+    """Send one for each consumer that becomes slow."""
     advisory_when_full: bool = False
-    """When a limit is reached."""
+    """Send one when a limit is reached."""
     send_advisory_if_no_consumers: bool = False
-    """For each message of a topic, not persistent, that nobody listens to: with that message."""
+    """Send one, with the message, for each non-persistent message of a topic that has no consumer."""
     include_body_for_advisory: bool = False
-    """Advisories about a message carry its body."""
+    """Include the body of the message in advisories about it."""
 
 
 def different(entries: tuple[Subject, ...]) -> tuple[Subject, ...]:

@@ -102,79 +102,78 @@ class StatementsSettings(Section):
     table_prefix: str | None = None
     """As `locker.table_prefix`."""
     id_column: str | None = Field(None, min_length=1)
-    """Column of the row's number. Default: `ID`."""
+    """Column of the row number. Default: `ID`."""
     time_column: str | None = Field(None, min_length=1)
-    """Column of the lease's end. Default: `TIME`."""
+    """Column of the end of the lease. Default: `TIME`."""
     broker_name_column: str | None = Field(None, min_length=1)
-    """Column of who has the lock. Default: `BROKER_NAME`."""
+    """Column of the holder's name. Default: `BROKER_NAME`."""
     long_data_type: str | None = Field(None, min_length=1)
-    """Type of the numbers, when the table is made. Default: `BIGINT`."""
+    """Type of number columns when the table is created. Default: `BIGINT`."""
     string_id_data_type: str | None = Field(None, min_length=1)
-    """Type of the name, when the table is made. Default: `VARCHAR(250)`."""
+    """Type of the name column when the table is created. Default: `VARCHAR(250)`."""
     use_lock_create_where_clause: bool | None = None
-    """`database`: lock row 1 (default), or with `false` all rows, as ActiveMQ does unless told."""
+    """`database`: lock row 1 only (default); `false`: lock all rows, as in ActiveMQ by default."""
     create_lock_schema_statements: Annotated[
         tuple[str, ...] | None, BeforeValidator(partial(listed, separator=";"))
     ] = None
-    """What makes the table and its row 1: a list, or one text with `;` between the statements."""
+    """Statements that create the table and its row 1: a list, or one text with `;` between them."""
     lock_create_statement: str | None = Field(None, min_length=1)
-    """`database`: what takes the lock, inside a transaction. No `?`."""
+    """`database`: statement that takes the lock, in a transaction. No `?`."""
     lock_update_statement: str | None = Field(None, min_length=1)
-    """`database`: what writes to the locked row. `?`: the time."""
+    """`database`: statement that writes to the locked row. `?`: the time."""
     lease_obtain_statement: str | None = Field(None, min_length=1)
-    """`lease-database`: takes a free lease. `?`: name, end, now."""
+    """`lease-database`: statement that takes a free lease. `?`: name, end, now."""
     lease_update_statement: str | None = Field(None, min_length=1)
-    """`lease-database`: extends a lease, or gives it up. `?`: name, end, name it had."""
+    """`lease-database`: statement that extends or releases a lease. `?`: name, end, previous name."""
     lease_owner_statement: str | None = Field(None, min_length=1)
-    """`lease-database`: reads name and end. No `?`."""
+    """`lease-database`: statement that reads name and end. No `?`."""
     current_date_time_statement: str | None = Field(None, min_length=1)
-    """`lease-database`: the database's clock, as a timestamp or in ms. No `?`."""
+    """`lease-database`: statement that reads the clock of the database, as a timestamp or in ms. No `?`."""
 
 
 class LockerSettings(Section):
     # The first field: what the others may say depends on it.
     type: Annotated[str, BeforeValidator(_kind)] = Field(SHARED_FILE, min_length=1)
-    """Kind of lock: `shared-file`, `database`, `lease-database`, `zookeeper`, `kubernetes-lease`, or one that is
-    installed. ActiveMQ's names (`lease-database-locker`) are understood."""
+    """Kind of lock: `shared-file`, `database`, `lease-database`, `zookeeper`, `kubernetes-lease`, or an installed one.
+    ActiveMQ's names (`lease-database-locker`) are accepted."""
     use_lock: bool = True
-    """False: no lock at all. Unsafe, and shown as such."""
+    """False: no lock. Unsafe; `status` warns."""
     fail_if_locked: bool = False
-    """Stop with an error when another broker is master, not stand by."""
+    """Stop with an error if another broker is master, instead of standing by."""
     lock_acquire_sleep_interval: Milliseconds = Field(50, ge=1)
-    """Between a standby's attempts; a random tenth more or less. For kinds with a lease, its length. Default by kind:
-    `database` 500ms, `lease-database` 2s, `zookeeper` 4s, `kubernetes-lease` 15s."""
+    """Interval between attempts of a standby, plus or minus 10 % at random. For kinds with a lease: the length of the
+    lease. Default by kind: `database` 500ms, `lease-database` 2s, `zookeeper` 4s, `kubernetes-lease` 15s."""
     lock_keep_alive_period: Milliseconds = 500
-    """Between a master's proofs that the lock is its own; 0: off. Unsafe, and shown as such. Default for
+    """Interval of the master's proofs that it holds the lock. 0: off; unsafe, `status` warns. Default for
     `kubernetes-lease`: 2s."""
     retry_interval: Milliseconds = Field(10_000, ge=200)
-    """The longest pause before a broker that was demoted tries again; it begins with 0.2 s and doubles."""
+    """Longest pause before a demoted broker tries again. It starts at 0.2 s and doubles."""
     directory: Path | None = None
-    """`shared-file`: where the file `lock` is. Default: the store's directory."""
+    """`shared-file`: directory of the file `lock`. Default: the directory of the store."""
     data_source: DataSource | None = None
-    """`database`, `lease-database`: an SQLAlchemy URL of PostgreSQL, MySQL, MariaDB or SQLite. Its password is never
+    """`database`, `lease-database`: SQLAlchemy URL of PostgreSQL, MySQL, MariaDB or SQLite. The password is never
     shown."""
     lease_holder_id: str | None = Field(None, pattern=r"^[!-{}~]{1,100}$")
-    """`lease-database`: this broker's name in the table. Default: its own."""
+    """`lease-database`: name of this broker in the table. Default: the broker's name."""
     max_allowable_diff_from_db_time: Milliseconds | None = None
-    """`lease-database`: a greater difference between the database's clock and this host's is warned of; 0, the default:
-    none is. Leases always go by the database's clock."""
+    """`lease-database`: warn if the clocks of the database and of this host differ by more. 0 (default): no warning.
+    Leases always use the clock of the database."""
     query_timeout: Seconds | None = None
-    """`database`, `lease-database`: so long the database may take to answer. Default: half a lease, from 250ms to
-    5s."""
+    """`database`, `lease-database`: time for an answer of the database. Default: half a lease, from 250ms to 5s."""
     create_tables_on_startup: bool | None = None
-    """`database`, `lease-database`: make a missing table and row. Default: true."""
+    """`database`, `lease-database`: create a missing table and row. Default: true."""
     lock_table_name: str | None = Field(None, min_length=1)
-    """`database`, `lease-database`: the table. Default: `ACTIVEMQ_LOCK`, ActiveMQ's own."""
+    """`database`, `lease-database`: name of the table. Default: `ACTIVEMQ_LOCK`, as in ActiveMQ."""
     table_prefix: str | None = None
-    """`database`, `lease-database`: stands in front of the table's name."""
+    """`database`, `lease-database`: text before the name of the table."""
     statements: StatementsSettings = Field(default_factory=StatementsSettings)  # type: ignore[arg-type]
-    """`database`, `lease-database`: other names and SQL for the table, as ActiveMQ's `<statements>`."""
+    """`database`, `lease-database`: other names and SQL for the table, as in ActiveMQ's `<statements>`."""
     zookeeper: ZooKeeperTable = Field(default_factory=ZooKeeperTable)  # type: ignore[arg-type]
-    """What `zookeeper` asks."""
+    """Settings of `zookeeper`."""
     kubernetes: KubernetesTable = Field(default_factory=KubernetesTable)  # type: ignore[arg-type]
-    """What `kubernetes-lease` asks."""
+    """Settings of `kubernetes-lease`."""
     options: dict[str, str] = Field({})
-    """Handed to a kind of lock that another package brings."""
+    """Options of an installed kind of lock."""
 
     @model_validator(mode="before")
     @classmethod

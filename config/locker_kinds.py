@@ -21,25 +21,25 @@ class KindTable(Section):
 
 class ZooKeeperTable(KindTable):
     hosts: str | None = Field(None, min_length=1)
-    """The servers: `HOST:PORT,HOST:PORT,…`, with `/CHROOT` at the end if wanted."""
+    """The servers: `HOST:PORT,HOST:PORT,…`, optionally with `/CHROOT` at the end."""
     path: str = Field("/tandemmq/lock", pattern=r"^(/[^/]+)+$")
-    """The node under which the brokers of one pair queue. Another pair needs another one."""
+    """Node under which the brokers of one pair queue. Use another one for each pair."""
     digest: str | None = Field(None, pattern=r"^[^:]+:.+$")
-    """`USER:PASSWORD` to prove to the servers; only that user may then touch the nodes. Never shown."""
+    """`USER:PASSWORD` for the servers; then only this user can change the nodes. Never shown."""
     connect_timeout: Milliseconds = Field(5_000, ge=100)
-    """So long the servers may take to be reached."""
+    """Time to reach the servers."""
 
 
 class KubernetesTable(KindTable):
     lease: str = Field("tandemmq", min_length=1)
-    """The name of the Lease. Another pair needs another one."""
+    """Name of the Lease. Use another one for each pair."""
     namespace: str | None = Field(None, min_length=1)
-    """Where the Lease lies. Default: the pod's own."""
+    """Namespace of the Lease. Default: that of the pod."""
     server: str | None = Field(None, pattern=r"^https://[^/]+$")
-    """The API server: `https://HOST:PORT`. Default: the pod's own."""
+    """The API server: `https://HOST:PORT`. Default: that of the pod."""
     token_file: Path = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-    """The bearer token, read again for each request: tokens change every hour."""
+    """File with the bearer token. It is read for each request, because tokens change every hour."""
     ca_file: Path = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
-    """The certificates that may sign the API server's."""
+    """Certificates that may sign that of the API server."""
     request_timeout: Milliseconds = Field(2_000, ge=100)
-    """So long an answer may take; never longer than a third of a lease."""
+    """Time for an answer, at most a third of a lease."""

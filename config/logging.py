@@ -35,20 +35,20 @@ def _flat(value: object) -> object:
 
 class LoggingSettings(Section):
     level: Level = "info"
-    """How much is logged: `debug`, `info`, `warning` or `error`. Libraries say no more than `info` unless they are
-    named in `loggers`."""
+    """Lowest level that is logged: `debug`, `info`, `warning` or `error`. Libraries log at most `info` unless `loggers`
+    names them."""
     loggers: Annotated[dict[str, Level], BeforeValidator(_flat)] = Field(default_factory=dict)
-    """The level of single loggers and all below them, by name: a package or module, as in `"broker.net" = "debug"`."""
+    """Levels of packages or modules and all below them: `"broker.net" = "debug"`."""
     format: Annotated[Literal["text", "logfmt", "json"], AnyCase] = "text"
-    """The form of a line. `logfmt` and `json` have a field for each of time, level, event, logger and message."""
+    """Form of a line. `logfmt` and `json` have a field each for time, level, event, logger and message."""
     target: Annotated[Literal["stderr", "file", "journald"], AnyCase] = "stderr"
-    """Where lines go. `journald`: to stderr, without a time, and with the priority in front that systemd reads."""
+    """Where lines go. `journald`: stderr without a time and with the priority that systemd reads."""
     file: Path | None = None
-    """Where lines go with `target = "file"`. If it is renamed or removed, it is made anew within a second."""
+    """File for `target = "file"`. If it is renamed or removed, the broker creates it again within a second."""
     file_max_size: Bytes = Field(64 * MIB, ge=1 << 10)
-    """Before it is longer, the file is renamed to `FILE.1`, and that to `FILE.2` ..."""
+    """Longest file. Then it is renamed to `FILE.1`, `FILE.1` to `FILE.2` and so on."""
     file_max_count: Count = Field(5, ge=1, le=1_000)
-    """So many former files are kept."""
+    """Renamed files that are kept."""
 
     @model_validator(mode="after")
     def _has_its_file(self) -> Self:

@@ -101,43 +101,42 @@ def _node(text: str) -> str:
 
 class ReplicationSettings(Section):
     replicas: Count = Field(3, ge=1, le=REPLICAS_MAX)
-    """Nodes that the set is founded with; more than half of its voters have to be up. Later `tandemmq replication
-    add` and `remove` change how many there are."""
+    """Number of nodes when the set is founded; more than half of its voters must run. Change it later with `tandemmq
+    replication add` and `remove`."""
     security_token: str = ""
-    """What all nodes have to know to be let in. Without, anybody may join. Never sent, never shown."""
+    """Secret that all nodes share. Without it, any node can join. Never sent, never shown."""
     security_token_file: Path | None = None
-    """Or the file where it stands."""
+    """File with this secret."""
     zk_address: Annotated[str, AfterValidator(_servers)] = "127.0.0.1:2181"
     """The ZooKeeper servers: `HOST:PORT,HOST:PORT,…`."""
     zk_password: str = ""
-    """Of the user `tandemmq`, who alone may then touch the set's nodes in ZooKeeper. Never shown."""
+    """Password of the user `tandemmq`; then only this user can change the set's nodes in ZooKeeper. Never shown."""
     zk_password_file: Path | None = None
-    """Or the file where it stands."""
+    """File with this password."""
     zk_path: str = Field("/default", pattern="^(/[^/]+)+$")
-    """Where the set's entries lie in ZooKeeper, below the broker's name. Sets whose brokers have different names
-    may share it."""
+    """Path of the set's entries in ZooKeeper, below the broker's name. Sets whose brokers have different names can
+    share it."""
     zk_session_timeout: Milliseconds = Field(2000, ge=100, le=600000)
-    """After so long a silence a node is taken for dead: by ZooKeeper, which may grant more, and by the others,
-    which then choose a new master."""
+    """Silence after which a node counts as dead: for ZooKeeper, which can grant a longer time, and for the other nodes,
+    which then elect a new master."""
     sync: Annotated[str, AfterValidator(_sync)] = "quorum_disk"
-    """Where an update has to be before it is confirmed: `local_mem`, `local_disk`, `remote_mem`, `remote_disk`,
-    `quorum_mem`, `quorum_disk`, several with commas; the stronger holds. `local_*`: the master. `remote_*`: as many
-    others as make a quorum with it. `quorum_*`: both."""
+    """Where an update must be before it is confirmed: `local_mem`, `local_disk`, `remote_mem`, `remote_disk`,
+    `quorum_mem`, `quorum_disk`, or several with commas; the stronger applies. `local_*`: the master. `remote_*`: the
+    other nodes of a quorum. `quorum_*`: both."""
     bind: Annotated[str, AfterValidator(_bind)] = "0.0.0.0:61619"
-    """Where this node listens for the others: `HOST:PORT`, or `tcp://HOST:PORT`; `ssl://HOST:PORT` encrypts by [tls].
-    Port 0: any that is free."""
+    """Address where this node listens for the others: `HOST:PORT` or `tcp://HOST:PORT`; `ssl://HOST:PORT` encrypts with
+    [tls]. Port 0: any free port."""
     hostname: Annotated[str, AfterValidator(_host)] | None = None
-    """The name or address by which the others reach this node. Default: what the system calls it."""
+    """Name or address of this node for the others. Default: the host name of the system."""
     weight: Count = Field(1, le=WEIGHT_MAX)
-    """Of nodes that are equally up to date, that of the highest weight becomes master."""
+    """Among nodes with the same journal, the one with the highest weight becomes master."""
     node: Annotated[str, AfterValidator(_node)] | None = None
-    """The name of this node for people, unique in the set. It decides nothing: a node is its disk. Default:
+    """Display name of this node, unique in the set. A node is identified by its disk, not by this name. Default:
     `hostname`."""
     catch_up_rate: BytesOrUnlimited = 0
-    """So much is sent a second, at most, to a node that catches up; 0: as fast as receipts allow."""
+    """Maximum bytes sent in a second to a node that catches up; 0: as fast as receipts allow."""
     prefer_weight: bool = False
-    """A node of higher weight that has caught up becomes master by a handover. Without, a master stays until it
-    goes."""
+    """Hand over to a node of higher weight that has caught up. False: a master stays until it stops."""
 
     @model_validator(mode="after")
     def _said_once(self) -> Self:

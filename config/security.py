@@ -44,46 +44,46 @@ Filter = Annotated[str, AfterValidator(_filter)]
 
 class AuthorizationSettings(Subject):
     queue: Pattern | None = None
-    """Rights on queues by this pattern: `ORDERS.>`."""
+    """Rights on queues of this pattern: `ORDERS.>`."""
     topic: Pattern | None = None
-    """Or on topics by this pattern."""
+    """Rights on topics of this pattern."""
     read: Groups = ()
-    """Groups that may consume and browse. `*`: everybody who may connect."""
+    """Groups that can consume and browse. `*`: all users who can connect."""
     write: Groups = ()
-    """Groups that may send."""
+    """Groups that can send."""
     admin: Groups = ()
-    """Groups that may create, also by the first use, and delete."""
+    """Groups that can create, also by first use, and delete."""
     network: Groups = ()
-    """Groups of other brokers: advisories also show them the selectors and client ids of consumers."""
+    """Groups of other brokers: advisories also show them selectors and client ids of consumers."""
 
 
 class LdapSettings(Section):
     connection_url: Annotated[str, AfterValidator(_ldap_url)] | None = None
-    """The directory: `ldaps://HOST:636`. Without it, none is asked."""
+    """The directory: `ldaps://HOST:636`. Default: no directory."""
     connection_username: str = ""
-    """Who looks for users there: a DN. Default: nobody, anonymously."""
+    """DN that searches for users there. Default: an anonymous search."""
     connection_password: str = ""
     """Its password. Never shown."""
     connection_timeout: Milliseconds = Field(5_000, ge=100)
-    """So long the directory may take to answer."""
+    """Time for an answer of the directory."""
     start_tls: bool = False
-    """`ldap:` only: TLS before anything is said."""
+    """`ldap:` only: start TLS before the login."""
     ca: Path | None = None
-    """The certificates that may sign the directory's. Default: the system's."""
+    """Certificates that may sign that of the directory. Default: those of the system."""
     user_base: str = ""
-    """Where users are: a DN."""
+    """DN under which users are."""
     user_search_matching: Filter = "(uid={0})"
-    """Which one a login is; `{0}` is the login."""
+    """Filter for a user; `{0}` is the login."""
     user_search_subtree: bool = True
-    """Below that, too, not only directly there."""
+    """Search all levels under `user_base`, not only the first."""
     role_base: str = ""
-    """Where groups are: a DN. Without, nobody is in a group."""
+    """DN under which groups are. Default: users have no groups."""
     role_name: str = Field("cn", min_length=1)
-    """The attribute with a group's name."""
+    """Attribute with the name of a group."""
     role_search_matching: Filter = "(member={0})"
-    """Which groups a user is in; `{0}` is the user's DN, `{1}` the login."""
+    """Filter for the groups of a user; `{0}` is the user's DN, `{1}` the login."""
     role_search_subtree: bool = True
-    """Below that, too, not only directly there."""
+    """Search all levels under `role_base`, not only the first."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
@@ -94,22 +94,23 @@ class LdapSettings(Section):
 
 class SecuritySettings(Section):
     users_file: Path | None = None
-    """Users, a line each: `tandemmq user` writes it, docs/security.md tells its form. Read again when it changes."""
+    """File of users, one in each line; `tandemmq user` writes it, security.md describes it. Read again when it
+    changes."""
     allow_anonymous: Annotated[Literal["loopback", "true", "false"], BeforeValidator(_anonymous)] = "loopback"
-    """Clients that say no name are served: of this machine alone, of all, or none. Where no users are set up, any name
-    is anonymous."""
+    """Clients that can connect without a login: those of this machine, all (`true`) or none (`false`). Without users,
+    any name is anonymous."""
     anonymous_user: str = Field("anonymous", min_length=1)
-    """What they are called."""
+    """Name of clients without a login."""
     anonymous_group: Group = "anonymous"
-    """The one group they are in."""
+    """Their only group."""
     client_id_begins_with_user: bool = False
-    """A client id must begin with the name of its user: `ann`, `ann-1`, `ann/till`; without a login, with the name of
-    the anonymous user. Those that a client library or the broker generates are exempt."""
+    """A client id must begin with the name of its user: `ann`, `ann-1`, `ann/till`; without a login with the name of
+    the anonymous user. Ids that a client library or the broker generates are exempt."""
     authorization: Annotated[tuple[AuthorizationSettings, ...], AfterValidator(different)] = ()
     failed_login_delay: Milliseconds = Field(1_000, le=60_000)
-    """A login that failed is answered so much later."""
+    """Delay of the answer to a failed login."""
     failed_logins_max: Count = Field(10, ge=1)
-    """So many may fail in a minute for one name from one address; more are refused unread."""
+    """Failed logins in a minute for one name from one address; further ones are refused without a check."""
     ldap: LdapSettings = LdapSettings()  # type: ignore[call-arg]
 
     @property

@@ -64,50 +64,50 @@ def _read_by(read: Callable[[str], object]) -> AfterValidator:
 
 class BrokerSettings(Section):
     name: Annotated[str, AfterValidator(_broker_name)] = ""
-    """Of this broker, unique in its pair; in a replicated set the same on all nodes, and to be said. Default:
-    `<hostname>-<port of the first connector>`."""
+    """Name of this broker, unique in its pair. In a replicated set all nodes have the same name, and it is required.
+    Default: `<hostname>-<port of the first connector>`."""
     stomp_nack: Literal["dlq", "requeue"] = "dlq"
-    """What a STOMP NACK does: dead letter at once, as ActiveMQ, or back to the queue, as RabbitMQ."""
+    """Effect of a STOMP NACK. `dlq`: the message becomes a dead letter at once, as in ActiveMQ. `requeue`: it returns
+    to the queue, as in RabbitMQ."""
     maximum_redeliveries: Count = 6
-    """So often a message comes again before it is a dead letter; 0: never again."""
+    """Number of redeliveries before a message is moved to the dead letter queue; 0: none."""
     max_scheduler_repeat_allowed: Count = 1000
-    """So often a scheduled message may come after its first time (`AMQ_SCHEDULED_REPEAT`)."""
+    """Highest number of repetitions of a scheduled message (`AMQ_SCHEDULED_REPEAT`)."""
     stomp_strict_errors: bool = False
-    """Every ERROR closes its connection. Without, it stays open after an unknown acknowledgement id, an unknown
+    """Close the connection after each ERROR. False: it stays open after an unknown acknowledgement id, an unknown
     subscription, a refused send or a bad selector, as in ActiveMQ."""
     populate_jmsx_user_id: bool = False
-    """`JMSXUserID` of each message is the name of the user who sent it. Without, messages have none: what a client says
-    there is dropped in any case."""
+    """Set `JMSXUserID` of each message to the user that sent it. False: messages have none. The value that a client
+    sends is always dropped."""
     memory_limit: Bytes | None = Field(None, ge=16 * MIB)
-    """All that clients have the broker hold in memory: messages that wait or are not acknowledged, transactions, frames
-    on their way. See security.md. Default: 40 % of the memory of the machine, or of the control group if that has
-    less."""
+    """Memory for all clients: messages that wait or are not acknowledged, transactions, frames in transit (memory.md).
+    Default: 40 % of the memory of the machine, or of the control group if that has less."""
     user_connections_max: Annotated[Count, Field(ge=1)] | None = None
-    """Connections of one user at once, all connectors together. Default: no limit of its own."""
+    """Maximum number of connections of one user, all connectors together. Default: no limit for one user."""
     user_destinations_max: Annotated[Count, Field(ge=1)] | None = None
-    """Queues and topics that one user made, temporary ones too, since this broker became master. Default: no limit of
-    its own; in any case no user has made more than are left for all."""
+    """Maximum number of queues and topics, temporary ones included, that one user can create while this broker is
+    master. Default: no such limit. In any case a user can have at most as many as are still free for all."""
     user_stored_bytes_max: Bytes | None = Field(None, ge=1)
-    """Bytes of the persistent messages that one user sent and that the store still needs: a message beyond it is
-    refused. Set it on all brokers of the store. Default: no limit of its own."""
+    """Maximum bytes of stored persistent messages of one user; further messages are refused. Set it on all brokers of
+    the store. Default: no limit for one user."""
     queue_prefetch: Count = Field(1_000, ge=1)
-    """Unacknowledged messages a queue's consumer may have at most."""
+    """Maximum number of unacknowledged messages of a queue's consumer."""
     topic_prefetch: Count = Field(32_767, ge=1)
-    """The same for a topic's consumer."""
+    """Maximum number of unacknowledged messages of a topic's consumer."""
     durable_topic_prefetch: Count = Field(100, ge=1)
-    """The same for a durable subscriber."""
+    """Maximum number of unacknowledged messages of a durable subscriber."""
     failover_uris: Annotated[tuple[Annotated[str, AfterValidator(_failover_uri)], ...], Listed] = ()
-    """Where OpenWire clients find the brokers of this pair, itself too: `tcp://HOST:PORT`. Those with a failover
-    transport are told when they connect and at a handover; their own list may name one broker alone.
-    Default: in a set, what its members say of themselves; else nothing."""
+    """Addresses of all brokers of this pair for OpenWire clients: `tcp://HOST:PORT`. The broker sends them to clients
+    with a failover transport at connect and at a handover, so a client needs to know one address only. Default: in a
+    set, the addresses of its members; else none."""
 
 
 class ConnectorSettings(Section):
     uri: Annotated[str, _read_by(addresses.connector)]
-    """Protocol, address and options: `stomp://HOST:PORT?option=value&…`. `off`: this one is left out."""
+    """Protocol, address and options: `stomp://HOST:PORT?option=value&…`. `off`: no connector."""
     advertised: Annotated[str, _read_by(addresses.advertised)] | None = None
-    """`HOST:PORT` by which others reach it, behind a container's ports or a balancer: told to clients, to the other
-    brokers and by `status`. Default: that of `uri`, with this host's name in place of an address of all interfaces."""
+    """`HOST:PORT` that is advertised to clients, to other brokers and in `status`, for ports behind a container or a
+    load balancer. Default: that of `uri`; a wildcard address is advertised as the host name."""
 
     @cached_property
     def _parts(self) -> addresses.Connector:
@@ -137,38 +137,38 @@ class ConnectorSettings(Section):
 
 class AdminSettings(Section):
     uri: Annotated[str, _read_by(addresses.admin)] = "http://127.0.0.1:8161"
-    """Where `status`, health checks and metrics are served; `off`: nowhere. `https://HOST:PORT` encrypts by [tls], as
-    connectors do."""
+    """Address of the admin server: `status`, health checks, metrics, API, console. `off`: none. `https://HOST:PORT`
+    encrypts with [tls]."""
     advertised: Annotated[str, _read_by(addresses.advertised)] | None = None
-    """`HOST:PORT` by which others reach it: told in the lock, for commands and consoles that go from one broker to the
-    other. Default: as for connectors."""
+    """`HOST:PORT` that is advertised in the lock, so that commands and consoles find the other broker. Default: as for
+    connectors."""
     hosts: Annotated[tuple[str, ...], Listed] = ()
-    """Names with dots by which it is asked, in `Host`; addresses, `localhost`, this machine's own name and names
-    without a dot are known. Others are refused, but for health checks."""
+    """Additional host names with dots that requests may contain in `Host`. Addresses, `localhost`, this machine's name
+    and names without a dot are always allowed. Other names are refused, except for health checks."""
     metrics_destinations: Annotated[tuple[Pattern, ...], Listed] = ()
-    """Destinations that have metrics of their own, by patterns: `ORDERS.>`; `>` for all. See metrics.md. Without, a
-    scrape has sums alone."""
+    """Patterns of destinations that have their own metrics: `ORDERS.>`; `>` for all (metrics.md). Default: a scrape has
+    sums only."""
     metrics_destinations_max: Count = 1_000
-    """So many destinations have them at most; the others are counted."""
+    """Maximum number of destinations with their own metrics; the others are counted."""
     connections_max: Annotated[Count, Field(ge=1, le=1_000)] = 64
-    """Connections at once, beside 64 for health checks alone. One more takes the place of one without a login, of the
-    address with the most of them."""
+    """Maximum number of connections, besides 64 that are reserved for health checks. A further one replaces a
+    connection without a login, of the address that has the most."""
     request_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
-    """A client that has not sent the head of a request, or then its body, within this time is hung up on."""
+    """Time for a client to send the head of a request, and then its body. After it, the connection is closed."""
     response_timeout: Annotated[Milliseconds, Field(ge=100)] = 30_000
-    """A client that has not taken a response within this time is hung up on."""
+    """Time for a client to read a response. After it, the connection is closed."""
     answer_size_max: Annotated[Bytes, Field(ge=64 * 1024, le=8 << 20)] = 4 << 20
-    """Length of one answer. A longer list ends there and tells how to go on; of metrics of destinations, the others are
-    counted."""
+    """Longest answer. A longer list is cut and states how to continue; destinations beyond it have no metrics of their
+    own and are counted."""
 
     viewers: Annotated[tuple[str, ...], Listed] = ()
-    """Groups that may see in the API and the console what there is, but no message."""
+    """Groups that can see everything in the API and the console except messages."""
     operators: Annotated[tuple[str, ...], Listed] = ()
-    """Groups that may also read messages and change destinations, as far as their rights as clients go."""
+    """Groups that can also read messages and change destinations, within their rights as clients."""
     administrators: Annotated[tuple[str, ...], Listed] = ()
-    """Groups that may everything there, as may users with admin rights on all queues and topics."""
+    """Groups that can do everything there. Users with admin rights on all queues and topics can, too."""
     backup_directory: Path | None = None
-    """Where backups go that are asked for by the API, each in a directory of its own. Default: it makes none."""
+    """Directory of backups that are requested by the API, one subdirectory each. Default: the API makes no backups."""
 
     @property
     def address(self) -> Address | None:

@@ -35,16 +35,16 @@ class StorePlaces(Section):
     """What there is once, however many stores a broker has."""
 
     directory: Path = "./tandemmq-data"
-    """KahaDB's `directory`: journal files, the lock file and `index/`. Shared by a pair; each node
-    of a replicated set has its own."""
+    """KahaDB's `directory`: journal files, the lock file and `index/`. A pair shares it; each node of a replicated set
+    has its own."""
     index_directory: Path | None = None
-    """Where each broker keeps its index, in a directory of its name. Default: `index/` in `directory`."""
+    """Directory of the indexes, with a subdirectory for each broker. Default: `index/` in `directory`."""
     file_mode: Literal["0600", "0640", "0660", "0644"] = "0600"
-    """Of the files that the broker makes; directories get the same and x. `0640` lets a group read the journal, for the
-    pipeline; `0660` lets brokers of two users share a directory."""
+    """Mode of new files; directories also get x. `0640`: a group can read the journal, for the pipeline. `0660`:
+    brokers of two users can share the directory."""
     ignore_unsafe_volume: Annotated[list[str], Listed] = Field([])
-    """Objections to the volume, by name, that are overridden; `tandemmq doctor storage` shows the names. Unsafe, and
-    shown as such."""
+    """Names of objections to the volume that are ignored; `tandemmq doctor storage` shows the names. Unsafe; `status`
+    warns."""
 
 
 class StoreOptions(Section):
@@ -53,59 +53,60 @@ class StoreOptions(Section):
     journal_max_file_length: Bytes = Field(32 * MIB, ge=64 * KIB, le=JOURNAL_FILE_LENGTH_MAX)
     """Length of a journal file."""
     journal_disk_sync_strategy: Annotated[Literal["always", "periodic", "never"], AnyCase] = "always"
-    """When written messages are synced to disk: before each receipt, at an interval, or when the system likes. Only
+    """When written messages are synced to disk: before each receipt, at an interval, or when the system decides. Only
     `always` survives a power loss."""
     journal_disk_sync_interval: Milliseconds = Field(1_000, ge=1)
-    """Between syncs; `periodic` only."""
+    """Interval of syncs with `periodic`."""
     clock_mark_interval: MillisecondsOrNever = 1_000
-    """While messages or acknowledgements are written, a record of about 40 bytes shows the broker's clock so often at
-    most, and at the start of each file; `tandemmq pipeline` tells by it when things were acknowledged. 0: never."""
+    """Shortest interval between records (about 40 bytes) with the broker's clock, written with other records and at the
+    start of each file. `tandemmq pipeline` uses them to date acknowledgements. 0: none."""
     journal_max_write_batch_size: Bytes = Field(4 * MIB, ge=4 * KIB)
-    """So much is written at once at most."""
+    """Maximum bytes of one write to the journal."""
     max_async_jobs: Count = Field(10_000, ge=1)
-    """Operations on their way to the disk; with more, producers wait."""
+    """Maximum number of operations that wait for the disk; beyond it, producers wait."""
     checkpoint_interval: MillisecondsOrNever = 5_000
-    """Between checkpoints of the index, when there is something to write; 0: by the next three only."""
+    """Interval of checkpoints of the index, if there is something to write. 0: only the next four settings start
+    one."""
     checkpoint_records: Count = Field(50_000, ge=1)
-    """A checkpoint begins when so many records wait for it."""
+    """Number of waiting records that starts a checkpoint."""
     checkpoint_bytes: Bytes = Field(64 * MIB, ge=64 * KIB)
-    """A checkpoint begins when so many bytes wait for it."""
+    """Number of waiting bytes that starts a checkpoint."""
     recovery_budget: Milliseconds = Field(1_000, ge=10)
-    """A checkpoint begins when reading the journal again after a crash would take longer than this."""
+    """A checkpoint starts when replaying the journal after a crash would take longer."""
     failover_budget: Milliseconds = Field(500, ge=10)
-    """A checkpoint begins when a take-over from it (fence, reading the journal again, handing over the queues; not the
-    wait for the lock) would take longer than this."""
+    """A checkpoint starts when a take-over (fence, replay of the journal, loading of queues; not the wait for the lock)
+    would take longer."""
     index_cache_size: Count = Field(2_048, ge=16)
     """Pages of the index that are kept in memory."""
     cleanup_interval: MillisecondsOrNever = 1_000
-    """Journal files that nobody needs go with a checkpoint, so often at most; 0: at a stop only."""
+    """Shortest interval between removals of unneeded journal files, at a checkpoint. 0: only at a stop."""
     cleanup_on_stop: bool = True
-    """Journal files that nobody needs go with a clean stop, too."""
+    """Also remove unneeded journal files at a clean stop."""
     archive_data_logs: bool = False
-    """Journal files that nobody needs are moved to `directory_archive` with a manifest, not deleted."""
+    """Move unneeded journal files to `directory_archive`, with a manifest, instead of deleting them."""
     directory_archive: Path | None = None
-    """Where they are moved; nothing there is overwritten. Default: `data-archive/` in `directory`."""
+    """Directory of archived journal files; nothing there is overwritten. Default: `data-archive/` in `directory`."""
     enable_compaction: bool = True
-    """What lives in sparse journal files is copied forward, so that the journal stays below twice the live bytes and
-    two files. False: one message that nobody takes keeps a whole file."""
+    """Copy live records out of sparse journal files, so that the journal stays below twice the live bytes plus two
+    files. False: one message that is not consumed keeps a whole file."""
     compaction_rate: Bytes = Field(32 * MIB, ge=64 * KIB)
-    """So much is copied a second at most."""
+    """Maximum bytes that compaction copies in a second."""
     disk_reserve: Bytes | None = None
-    """With less than this free on the volume, persistent messages are refused with the reason, until half as much again
-    is free; acknowledgements, dead letters and the end of transactions go on. 0: until a journal file finds no room.
-    Default: two journal files."""
+    """Free space below which persistent messages wait or are refused, until half as much again is free.
+    Acknowledgements, dead letters and the end of transactions continue. 0: until a journal file has no space. Default:
+    two journal files."""
     check_for_corrupt_journal_files: bool = False
-    """Verify every byte of the journal at start, not only what is read then. Damage stops the start, with the messages
-    concerned, unless `ignore_missing_journalfiles` steps over it."""
+    """Verify every byte of the journal at start. Damage stops the start and names the messages, unless
+    `ignore_missing_journalfiles` is set."""
     ignore_missing_journalfiles: bool = False
-    """Start although journal files are missing or damaged. The messages in them are lost, and told by id; what is
-    damaged is kept in `quarantine/`."""
+    """Start although journal files are missing or damaged. The messages in them are lost and reported by id; damaged
+    bytes are kept in `quarantine/`."""
     failover_producers_audit_depth: Count = 2_048
-    """Latest messages of a producer among which one that is sent again is known; 0: no such audit."""
+    """Latest messages of a producer among which a repeated one is recognised; 0: none."""
     max_failover_producers_to_track: Count = 64
-    """Producers of whom that is known; 0: no such audit."""
+    """Producers whose repeated messages are recognised; 0: none."""
     purge_recovered_xa_transaction_strategy: Annotated[Literal["never", "commit", "rollback"], AnyCase] = "never"
-    """What becomes at start of XA transactions that were prepared: they wait, or are ended so."""
+    """What happens to prepared XA transactions at start: they wait, are committed, or are rolled back."""
 
     @property
     def disk_reserve_bytes(self) -> int:
@@ -117,11 +118,11 @@ class FilteredStoreSettings(StoreOptions):
     """One of several stores; what was not said of it is as in [store] (``StoreSettings.of``)."""
 
     queue: Pattern | None = None
-    """Queues by this pattern go to this store."""
+    """Queues of this pattern use this store."""
     topic: Pattern | None = None
-    """Topics by this pattern do. Without either, all that is left."""
+    """Topics of this pattern use this store. Without `queue` and `topic`: all other destinations."""
     per_destination: bool = False
-    """A store for each destination; only where neither `queue` nor `topic` is given."""
+    """A store for each destination; only without `queue` and `topic`."""
 
     @model_validator(mode="after")
     def _one_filter(self) -> Self:
@@ -141,14 +142,14 @@ def _no_twins(adapters: tuple[FilteredStoreSettings, ...]) -> tuple[FilteredStor
 
 class StoreSettings(StoreOptions, StorePlaces):
     filtered_persistence_adapters: Annotated[tuple[FilteredStoreSettings, ...], AfterValidator(_no_twins)] = ()
-    """Several stores in one broker, a table each, as ActiveMQ's mKahaDB has them."""
+    """Several stores in one broker, a table each, as in ActiveMQ's mKahaDB."""
 
     scrub_rate: Bytes = 4 * MIB
-    """So much of sealed journal files is read a second at most, in the background and from the disk, and compared with
-    its checksums. 0: damage is found only where something is read for another reason."""
+    """Maximum bytes of sealed journal files that are read from the disk in a second, in the background, to verify their
+    checksums. 0: off; damage is found only when a record is read."""
     scrub_interval: MillisecondsOrNever = 3_600_000
-    """From the beginning of one such pass over all sealed files to the next one, if the pass is over by then; 0: one
-    pass after each start."""
+    """Interval between the starts of two scrubs of all sealed files; a longer scrub delays the next one. 0: one after
+    each start."""
 
     @property
     def scrub_interval_seconds(self) -> float:

@@ -14,22 +14,21 @@ ClientAuth = Literal["none", "want", "need"]
 
 class TlsSettings(Section):
     certificate: Path | None = None
-    """The broker's certificate, PEM, with those that lead to its root behind it. Read again when it changes, as the key
-    and the authorities are."""
+    """The broker's certificate (PEM), followed by its chain. Certificate, key and authorities are read again when they
+    change."""
     key: Path | None = None
-    """Its private key, PEM. Default: in the file of the certificate."""
+    """Its private key (PEM). Default: in the certificate file."""
     key_password_file: Path | None = None
-    """Where the key's password stands, if it has one."""
+    """File with the password of the key."""
     ca: Path | None = None
-    """The certificates, PEM, that may sign those of clients; with the revocation lists, if there are some, in the same
-    file."""
+    """Certificates (PEM) that may sign those of clients, and their revocation lists."""
     client_auth: Annotated[ClientAuth, AnyCase] = "none"
-    """A client's certificate is not asked for, welcome, or needed."""
+    """`none`: no client certificate is requested. `want`: it is optional. `need`: it is required."""
     check_revocation: bool = False
-    """A client's certificate counts only with a valid revocation list of its signer in `ca`."""
+    """Accept a client certificate only with a valid revocation list of its signer in `ca`."""
     minimum_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
-    """The oldest protocol."""
+    """Oldest TLS version."""
     ciphers: str = ""
-    """OpenSSL's names of ciphers up to TLS 1.2. Default: Python's choice."""
+    """OpenSSL names of ciphers up to TLS 1.2. Default: Python's."""
     handshake_timeout: Milliseconds = Field(10_000, ge=1)
-    """So long a handshake may take; then the connection is closed."""
+    """Time for a handshake. After it, the connection is closed."""

@@ -23,8 +23,8 @@ def _ratio(number: float) -> float:
 
 class TracingSettings(Section):
     endpoint: Annotated[str, AfterValidator(_endpoint)] = "off"
-    """Where spans go, by OTLP over HTTP: `http://HOST:4318/v1/traces`. `off`: there are none, and they cost nothing.
-    Needs the extra `otel`. See tracing.md."""
+    """Collector of spans, OTLP over HTTP: `http://HOST:4318/v1/traces`. `off`: no spans and no cost. Needs the extra
+    `otel` (tracing.md)."""
     ratio: Annotated[float, AfterValidator(_ratio)] = 0.0
-    """Such a part of the messages without a trace context is traced, 0.01 for a hundredth; of those with one, the ones
-    that are sampled."""
+    """Part of the messages without a trace context that is traced, 0 to 1. Messages with a context are traced if it is
+    sampled."""

@@ -25,36 +25,35 @@ Part = Annotated[str, without(">,?", "a part of a destination's name, in which *
 
 class ForwardSettings(Subject):
     queue: Name | None = None
-    """Messages are sent on to this queue."""
+    """Forward messages to this queue."""
     topic: Name | None = None
-    """Or to this topic."""
+    """Forward messages to this topic."""
     selector: str | None = None
-    """Those that it selects; without, all."""
+    """Forward only messages that match this selector. Default: all."""
 
 
 class VirtualDestinationSettings(Subject):
     kinds = ("composite_queue", "composite_topic", "mirrored_queue", "virtual_topic")
 
     composite_queue: Pattern | None = None
-    """What is sent to queues by this pattern is sent on (`forward_to`)."""
+    """Messages to queues of this pattern are forwarded (`forward_to`)."""
     composite_topic: Pattern | None = None
-    """Or to topics by this pattern."""
+    """Messages to topics of this pattern are forwarded (`forward_to`)."""
     mirrored_queue: Pattern | None = None
-    """Or: what is sent to queues by this pattern is told to the topic `<prefix><queue><postfix>`, too."""
+    """Messages to queues of this pattern are also sent to the topic `<prefix><queue><postfix>`."""
     virtual_topic: Pattern | None = None
-    """Or: topics by this pattern feed queues `<prefix><topic><postfix>`. Where no table says which, `VirtualTopic.>`
-    do."""
+    """Topics of this pattern feed queues `<prefix><topic><postfix>`. Default without such a table: `VirtualTopic.>`."""
     forward_to: tuple[ForwardSettings, ...] = Field((), max_length=FORWARDS_MAX)
     forward_only: bool = True
-    """A composite destination keeps nothing itself."""
+    """A composite destination keeps no message itself."""
     send_when_not_matched: bool = False
-    """It keeps what no forward selects, and no more, whatever `forward_only` says."""
+    """It keeps the messages that no forward selects, and only these, whatever `forward_only` is."""
     prefix: Part | None = None
-    """Default: `Consumer.*.` of virtual topics, `VirtualTopic.Mirror.` of mirrored queues."""
+    """Text before the name. Default: `Consumer.*.` for virtual topics, `VirtualTopic.Mirror.` for mirrored queues."""
     postfix: Part = ""
-    """See there."""
+    """Text after the name."""
     selector_aware: bool = False
-    """A virtual topic's queue gets what one of its consumers selects, and no more."""
+    """A queue of a virtual topic receives only messages that one of its consumers selects."""
 
     @model_validator(mode="after")
     def _means_something(self) -> Self:

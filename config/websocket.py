@@ -24,13 +24,13 @@ def _origin(text: str) -> str:
 
 class WebSocketSettings(Section):
     allowed_origins: Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], Listed] = ()
-    """Pages of these sites may connect, beside those of the host that they connect to: `https://shop.example`;
-    `null`: pages from files; `*`: any. Programs that are no browser name no site, and may always."""
+    """Sites whose pages can connect, besides those of the host itself: `https://shop.example`; `null`: pages from
+    files; `*`: all. Programs that are not browsers can always connect."""
     hosts: Annotated[tuple[str, ...], Listed] = ()
-    """Names with dots by which pages of the same host reach the broker. Addresses, `localhost`, this machine's own
-    name, names without dots and those of the connectors are known."""
+    """Additional host names with dots by which pages of the same host reach the broker. Addresses, `localhost`, this
+    machine's name, names without a dot and those of connectors are always allowed."""
     handshake_timeout: Milliseconds = Field(10_000, ge=1)
-    """So long the HTTP request of a WebSocket may take; then the connection is closed."""
+    """Time for the HTTP request of a WebSocket. After it, the connection is closed."""
     ping_interval: MillisecondsOrNever = 30_000
-    """So often a WebSocket whose client says nothing is asked for a sign of life; who gives none until the next time
-    is cut off. 0: never."""
+    """Silence after which the broker pings a WebSocket. If no answer comes within the same time, the connection is
+    closed. 0: no pings."""

@@ -1,4 +1,4 @@
-"""What a read or a stream may be asked for by ``option(...)``: docs/pipeline.md, docs/pipeline-streaming.md.
+"""What a read or a stream may be asked for by ``option(...)``: docs/pipeline-jobs.md.
 
 Knows nothing of Spark but that it writes names in small letters and several paths as JSON.
 """

@@ -1,4 +1,4 @@
-"""``spark.readStream.format("tandemmq")``: journals as a stream. docs/pipeline-streaming.md says what to rely on.
+"""``spark.readStream.format("tandemmq")``: journals as a stream. docs/pipeline.md says what to rely on.
 
 The reader plans in a process beside the driver, where it remembers what it saw last; the workers get a copy that knows
 nothing but the options. All that a batch holds is in its two offsets: read again, it is the same batch.

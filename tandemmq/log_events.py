@@ -1,8 +1,8 @@
-"""The names of what the log tells and operators act on, and what each means.
+"""The names of log events that operators act on, and their meanings.
 
-A name stays what it is when the words of its line change: alerts and searches go by it. It is the field ``event`` of
-lines in logfmt and JSON. Who logs passes it: ``log.warning("…", extra=log_events.LOCK_LOST)``. docs/logging.md is
-printed from here. Imports nothing of ours.
+A name does not change when the words of its line do: alerts and searches use it. It is the field ``event`` of lines in
+logfmt and JSON. The caller passes it: ``log.warning("…", extra=log_events.LOCK_LOST)``. docs/logging.md is printed
+from here. Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -20,79 +20,97 @@ def _event(name: str, meaning: str) -> Mapping[str, object]:
     return {"event": name}
 
 
-STARTED: Final = _event("started", "The broker begins: name, version, process id, store.")
-ENDED: Final = _event("ended", "It ended in order.")
-ENDED_BY_FAILURE: Final = _event("ended-by-failure", "It ends, and the line says what has to be mended.")
-STOP_ASKED: Final = _event("stop-asked", "SIGTERM or SIGINT came.")
-UNSAFE: Final = _event("unsafe", "Something was set, or found, that is known to be unsafe; said at each start.")
-
-ROLE_CHANGED: Final = _event("role-changed", "It is standby, or master, or on its way from one to the other.")
-DEMOTED: Final = _event(
-    "demoted", "A failure ended its mastership or its promotion; troubleshooting.md has each failure."
+STARTED: Final = _event("started", "The broker starts: name, version, process id, store.")
+ENDED: Final = _event("ended", "The broker stopped normally.")
+ENDED_BY_FAILURE: Final = _event(
+    "ended-by-failure", "The broker stops because of a failure; the line states what to repair."
 )
-DEPOSED: Final = _event("deposed", "The same: another broker has begun an epoch of its own.")
-LOCK_LOST: Final = _event("lock-lost", "The same: the lock is another's, or could not be confirmed for too long.")
-STORE_FAILED: Final = _event("store-failed", "The same: the volume failed, hangs or is full, or the store is damaged.")
-LOCK_SILENT: Final = _event("lock-silent", "The lock does not answer, or refuses; it is asked again.")
-LOCK_NOT_RELEASED: Final = _event("lock-not-released", "The lock was let go and did not answer: it may be held yet.")
-HOLDER_SILENT: Final = _event("holder-silent", "The master holds the lock and shows no life: nobody serves.")
-HOLDER_HEARD: Final = _event("holder-heard", "It does again.")
-LOOP_HUNG: Final = _event("loop-hung", "The event loop hung: clients are cut off and the lock is let go.")
-VOLUME_HANGS: Final = _event("volume-hangs", "A call to the volume does not come back.")
-STANDBY_WAITS: Final = _event("standby-waits", "A standby cannot follow the journal for now.")
+STOP_ASKED: Final = _event("stop-asked", "SIGTERM or SIGINT was received.")
+UNSAFE: Final = _event("unsafe", "A setting or the environment is known to be unsafe; logged at each start.")
+
+ROLE_CHANGED: Final = _event("role-changed", "The role changes: standby, master, or a transition between them.")
+DEMOTED: Final = _event(
+    "demoted", "The broker stopped being master, or could not become it, because of a failure (troubleshooting.md)."
+)
+DEPOSED: Final = _event("deposed", "Demoted: another broker has begun a newer epoch.")
+LOCK_LOST: Final = _event("lock-lost", "Demoted: another broker has the lock, or the lock was not confirmed in time.")
+STORE_FAILED: Final = _event("store-failed", "Demoted: the volume failed, hangs or is full, or the store is damaged.")
+LOCK_SILENT: Final = _event("lock-silent", "The lock does not answer, or refuses; the broker tries again.")
+LOCK_NOT_RELEASED: Final = _event(
+    "lock-not-released", "The release of the lock was not answered: the lock may still be held."
+)
+HOLDER_SILENT: Final = _event("holder-silent", "The master holds the lock but shows no sign of life: no broker serves.")
+HOLDER_HEARD: Final = _event("holder-heard", "The master shows signs of life again.")
+LOOP_HUNG: Final = _event("loop-hung", "The event loop hung: clients are disconnected and the lock is released.")
+VOLUME_HANGS: Final = _event("volume-hangs", "A call to the volume does not return.")
+STANDBY_WAITS: Final = _event("standby-waits", "A standby cannot follow the journal at the moment.")
 
 DISK_FULL: Final = _event("disk-full", "Free space is below the reserve: producers wait or are refused.")
-DISK_HAS_ROOM: Final = _event("disk-has-room", "There is space again.")
-DAMAGE_STEPPED_OVER: Final = _event("damage-stepped-over", "A part of the journal cannot be read, and was left out.")
-JOURNAL_DAMAGED: Final = _event("journal-damaged", "Bytes of a sealed journal file do not verify; said once.")
-BATCH_REPAIRED: Final = _event("batch-repaired", "Damaged bytes were written again by the copy of another node.")
-MESSAGE_DAMAGED: Final = _event("message-damaged", "A message cannot be read, and is given to nobody.")
-ARCHIVE_FAILED: Final = _event("archive-failed", "Journal files cannot be archived, and are kept.")
-INDEX_SET_ASIDE: Final = _event("index-set-aside", "An index could not be trusted; it is made anew.")
+DISK_HAS_ROOM: Final = _event("disk-has-room", "There is enough free space again.")
+DAMAGE_STEPPED_OVER: Final = _event("damage-stepped-over", "A part of the journal is unreadable and was skipped.")
+JOURNAL_DAMAGED: Final = _event("journal-damaged", "A checksum of a sealed journal file is wrong; logged once.")
+BATCH_REPAIRED: Final = _event("batch-repaired", "Damaged bytes were replaced from the copy of another node.")
+MESSAGE_DAMAGED: Final = _event("message-damaged", "A message is unreadable and is not delivered.")
+ARCHIVE_FAILED: Final = _event("archive-failed", "Journal files cannot be archived and are kept.")
+INDEX_SET_ASIDE: Final = _event("index-set-aside", "An index was not trustworthy; it is rebuilt.")
 
-LOGIN_FAILED: Final = _event("login-failed", "A name or password was wrong.")
-LOGIN_THROTTLED: Final = _event("login-throttled", "Too many failed: a login was refused unread.")
-DIRECTORY_FAILED: Final = _event("directory-failed", "The directory of users (LDAP) does not answer.")
-DENIED: Final = _event("denied", "Somebody was refused something for want of rights; the same once a minute.")
-TLS_FAILED: Final = _event("tls-failed", "A client could not be agreed with on TLS.")
+LOGIN_FAILED: Final = _event("login-failed", "Wrong user name or password.")
+LOGIN_THROTTLED: Final = _event("login-throttled", "Too many logins failed: a login was refused without a check.")
+DIRECTORY_FAILED: Final = _event("directory-failed", "The user directory (LDAP) does not answer.")
+DENIED: Final = _event(
+    "denied", "An action was refused because of missing rights; the same one is logged once a minute."
+)
+TLS_FAILED: Final = _event("tls-failed", "The TLS handshake with a client failed.")
 WEBSOCKET_REFUSED: Final = _event(
-    "websocket-refused", "A client could not be agreed with on WebSocket: a foreign site, or no such request."
+    "websocket-refused", "The WebSocket handshake with a client failed: a foreign site, or an invalid request."
 )
 
-TOO_MANY_CONNECTIONS: Final = _event("too-many-connections", "A connection was refused, or hung up on to make room.")
-CONSUMER_CUT_OFF: Final = _event("consumer-cut-off", "A slow consumer was ended, by its slow_consumer_strategy.")
-CLIENT_DOES_NOT_READ: Final = _event("client-does-not-read", "A client was hung up on with too much unread.")
-PRODUCER_BLOCKED: Final = _event("producer-blocked", "A producer waits for room; the line says for which limit.")
+TOO_MANY_CONNECTIONS: Final = _event("too-many-connections", "A connection was refused, or closed to make room.")
+CONSUMER_CUT_OFF: Final = _event("consumer-cut-off", "A slow consumer was removed by its slow_consumer_strategy.")
+CLIENT_DOES_NOT_READ: Final = _event(
+    "client-does-not-read", "A client was disconnected because too much output was unread."
+)
+PRODUCER_BLOCKED: Final = _event("producer-blocked", "A producer waits for room; the line names the limit.")
 MEMORY_HELD: Final = _event(
-    "memory-held", "A client holds more memory than is left, and gets nothing until it acknowledges."
+    "memory-held", "A client holds more memory than is left; it receives nothing until it acknowledges."
 )
 MQTT_RETAINED_FULL: Final = _event(
-    "mqtt-retained-full", "Retained messages fill their room: new ones are sent, and not kept."
+    "mqtt-retained-full", "Retained messages reached their limit: new ones are sent, but not retained."
 )
-PAUSED: Final = _event("paused", "A queue is paused in a new term, as it was in the former one.")
-PAUSES_UNREADABLE: Final = _event("pauses-unreadable", "What is kept of paused queues cannot be read or written.")
+PAUSED: Final = _event("paused", "A queue is still paused after a change of masters.")
+PAUSES_UNREADABLE: Final = _event("pauses-unreadable", "The list of paused queues cannot be read or written.")
 MQTT_RETAINED_LOST: Final = _event("mqtt-retained-lost", "The queue of retained messages cannot be read.")
-MQTT_SESSION_UNREADABLE: Final = _event("mqtt-session-unreadable", "What is stored of an MQTT session cannot be read.")
-MQTT_WILL_REFUSED: Final = _event("mqtt-will-refused", "The will of an MQTT client is not published: why.")
-LOOP_BUSY: Final = _event("loop-busy", "What one client sent took the event loop long.")
-
-BRIDGE_CONNECTED: Final = _event("bridge-connected", "A bridge reached the other broker.")
-BRIDGE_FAILED: Final = _event("bridge-failed", "A bridge did not, or was cut off; it tries again.")
-BRIDGE_REFUSED: Final = _event("bridge-refused", "A message of a bridge was refused for good, here or there.")
-BRIDGE_CIRCLE: Final = _event("bridge-circle", "Messages come to a bridge again, over others; they go no further.")
-BRIDGE_LEFT: Final = _event("bridge-left", "No bridge has a durable subscription any more that one had; it gathers.")
-BRIDGE_TOPIC_ENDED: Final = _event("bridge-topic-ended", "A bridge has a topic no more: what waited there is deleted.")
-
-SETTINGS_READ: Final = _event("settings-read", "SIGHUP came: settings, users and certificates are read again.")
-SETTING_CHANGED: Final = _event("setting-changed", "A setting has another value from now on.")
-RESTART_NEEDED: Final = _event("restart-needed", "A setting was changed that holds from the next start only.")
-SETTINGS_REFUSED: Final = _event("settings-refused", "What was read again is wrong: the settings stay as they were.")
-USERS_READ: Final = _event("users-read", "The file of users was read again.")
-USERS_REFUSED: Final = _event("users-refused", "It is wrong: users stay as they were.")
-CERTIFICATE_READ: Final = _event("certificate-read", "Certificate and key were read again.")
-CERTIFICATE_REFUSED: Final = _event("certificate-refused", "They are wrong: TLS stays as it was.")
-CERTIFICATE_EXPIRES: Final = _event(
-    "certificate-expires", "A certificate or a revocation list expired, or soon does; said at the start, and daily."
+MQTT_SESSION_UNREADABLE: Final = _event("mqtt-session-unreadable", "A stored MQTT session cannot be read.")
+MQTT_WILL_REFUSED: Final = _event(
+    "mqtt-will-refused", "The will of an MQTT client is not published; the line gives the reason."
 )
-LOG_LEVEL_SET: Final = _event("log-level-set", "Somebody set the level of a logger: which, and who.")
-LINES_DROPPED: Final = _event("log-lines-dropped", "Lines were lost: what takes them was too slow, or failed.")
+LOOP_BUSY: Final = _event("loop-busy", "A command of one client kept the event loop busy for long.")
+
+BRIDGE_CONNECTED: Final = _event("bridge-connected", "A bridge connected to the other broker.")
+BRIDGE_FAILED: Final = _event("bridge-failed", "A bridge could not connect, or lost its connection; it tries again.")
+BRIDGE_REFUSED: Final = _event(
+    "bridge-refused", "A message of a bridge was finally refused, here or by the other broker."
+)
+BRIDGE_CIRCLE: Final = _event(
+    "bridge-circle", "A message returned to a bridge through other bridges; it is not forwarded."
+)
+BRIDGE_LEFT: Final = _event(
+    "bridge-left", "A durable subscription belongs to no bridge any more; its messages accumulate."
+)
+BRIDGE_TOPIC_ENDED: Final = _event(
+    "bridge-topic-ended", "A topic was removed from a bridge: its waiting messages are deleted."
+)
+
+SETTINGS_READ: Final = _event("settings-read", "SIGHUP was received: settings, users and certificates are read again.")
+SETTING_CHANGED: Final = _event("setting-changed", "A setting has a new value now.")
+RESTART_NEEDED: Final = _event("restart-needed", "A changed setting takes effect at the next start.")
+SETTINGS_REFUSED: Final = _event("settings-refused", "The new settings are wrong: the old ones stay.")
+USERS_READ: Final = _event("users-read", "The file of users was read again.")
+USERS_REFUSED: Final = _event("users-refused", "The file of users is wrong: the old users stay.")
+CERTIFICATE_READ: Final = _event("certificate-read", "Certificate and key were read again.")
+CERTIFICATE_REFUSED: Final = _event("certificate-refused", "Certificate or key are wrong: the old ones stay.")
+CERTIFICATE_EXPIRES: Final = _event(
+    "certificate-expires", "A certificate or a revocation list has expired or expires soon; logged at start and daily."
+)
+LOG_LEVEL_SET: Final = _event("log-level-set", "The level of a logger was set; the line names logger and user.")
+LINES_DROPPED: Final = _event("log-lines-dropped", "Log lines were lost because their target was too slow or failed.")

@@ -9,12 +9,15 @@ import click
 from tandemmq.cli.lazy import Commands, LazyGroup
 
 COMMANDS: Final[Commands] = {
-    "storage": ("tandemmq.cli.doctor.storage_command", "Is this volume fit for a pair? Locks, links, caches, syncs."),
-    "replication": ("tandemmq.cli.doctor.replication", "Do the settings of a node of a set lead where they should?"),
-    "errors": ("tandemmq.cli.doctor.errors_command", "Which failure is known by what, what it leads to, what to do."),
+    "storage": (
+        "tandemmq.cli.doctor.storage_command",
+        "Check whether a volume is safe for a pair: locks, links, caches, syncs.",
+    ),
+    "replication": ("tandemmq.cli.doctor.replication", "Check the settings of a node of a replicated set."),
+    "errors": ("tandemmq.cli.doctor.errors_command", "Print the classes of failure, their effects, and what to do."),
 }
 
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def doctor() -> None:
-    """Examine what a pair or a set stands on."""
+    """Check a volume or a replicated set; list failures."""

@@ -144,7 +144,7 @@ DATABASES: Final = (
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print all tables as Markdown.")
 @json_option
 def errors(as_markdown: bool, as_json: bool) -> None:
-    """Print each failure, how it is recognised, what it leads to in each phase, and what to do."""
+    """Print all classes of failure, how each is recognised, and its effect in each phase."""
     if as_json:
         click.echo(json.dumps(tables(), indent=2))
     elif as_markdown:

@@ -16,14 +16,14 @@ from tandemmq.config.errors import SettingsError
 
 
 @click.command()
-@click.option("--config", metavar="FILE", envvar="TANDEMMQ_CONFIG", help="The node's settings file (TOML).")
-@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
+@click.option("--config", metavar="FILE", envvar="TANDEMMQ_CONFIG", help="Settings file of the node (TOML).")
+@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any setting; repeatable.")
 @json_option
 def replication(config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Examine the settings of a node of a replicated set, on its host: token, bind, hostname, ZooKeeper, members.
+    """Check the settings of a node of a replicated set, on its host: token, bind, hostname, ZooKeeper, members.
 
-    Best before the node is started; beside a running one its address is in use, and is only said to be. Nothing is
-    changed, and no set is joined. Exits with 1 when a check fails; a warning is none.
+    Run it before the node starts; beside a running one it only reports that the address is in use. It changes nothing
+    and joins no set. Exits with 1 if a check fails; a warning is not a failure.
     """
     settings = load_settings(config, overrides)
     options = settings.replication

@@ -31,24 +31,22 @@ def address(context: click.Context, parameter: click.Parameter, value: str | Non
 
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, writable=True))
-@click.option(
-    "--peer", metavar="HOST:PORT", callback=address, help="Examine together with the host that listens there."
-)
+@click.option("--peer", metavar="HOST:PORT", callback=address, help="Address of the other host, which runs --listen.")
 @click.option(
     "--listen",
     "listens",
     metavar="HOST:PORT",
     callback=address,
-    help="Be the other host for one examination with --peer.",
+    help="Address to listen on, for one check by the other host with --peer.",
 )
 @json_option
 def storage(directory: str, peer: tuple[str, int] | None, listens: tuple[str, int] | None, as_json: bool) -> None:
-    """Examine the volume that DIRECTORY is on: may a pair of brokers have its store there?
+    """Check whether the volume of DIRECTORY is safe for the store of a pair.
 
-    Works in a directory of its own below DIRECTORY, which is gone afterwards, and touches nothing else there; a broker
-    may be running. For a pair on two hosts start it with --listen on one host, then with --peer on the other.
+    Works in a temporary directory below DIRECTORY and changes nothing else; a broker may run. For a pair on two hosts
+    start it with --listen on one host, then with --peer on the other.
 
-    Exits with 1 when a check fails; a warning is none.
+    Exits with 1 if a check fails; a warning is not a failure.
     """
     if peer is not None and listens is not None:
         raise click.UsageError("--peer and --listen are for two hosts: give one of them")

@@ -1,4 +1,4 @@
-"""``tandemmq pipeline``: questions to journals of any number of brokers, answered with Spark.
+"""``tandemmq pipeline``: jobs that read the journals of any number of brokers.
 
 A job with options of its own stands in a file of its own, with its name, and is put into the table below.
 """
@@ -8,22 +8,22 @@ from __future__ import annotations
 from tandemmq.cli.lazy import Commands, LazyGroup
 
 _COMMANDS: Commands = {
-    "composition": ("tandemmq.cli.pipeline.plain", "What fills the files, to the byte."),
-    "verify": ("tandemmq.cli.pipeline.plain", "The checksums of everything; what is damaged."),
-    "duplicates": ("tandemmq.cli.pipeline.plain", "What was stored twice."),
-    "dlq": ("tandemmq.cli.pipeline.plain", "Dead letters, from where and why."),
-    "latency": ("tandemmq.cli.pipeline.latency", "How long messages waited, and how many wait."),
-    "pins": ("tandemmq.cli.pipeline.plain", "Who holds each file, and why."),
-    "at": ("tandemmq.cli.pipeline.at", "What stood in queues at a moment."),
-    "archive": ("tandemmq.cli.pipeline.archive", "Journals into a message lake, each file once."),
-    "replay": ("tandemmq.cli.pipeline.replay", "Messages back to a broker, each once."),
-    "package": ("tandemmq.cli.pipeline.package", "What spark-submit is handed."),
+    "composition": ("tandemmq.cli.pipeline.plain", "Show what fills the files."),
+    "verify": ("tandemmq.cli.pipeline.plain", "Verify checksums; show damage."),
+    "duplicates": ("tandemmq.cli.pipeline.plain", "Find what was stored twice."),
+    "dlq": ("tandemmq.cli.pipeline.plain", "Show dead letters with origin and cause."),
+    "latency": ("tandemmq.cli.pipeline.latency", "Show how long messages waited, and how many wait."),
+    "pins": ("tandemmq.cli.pipeline.plain", "Show why each file is kept."),
+    "at": ("tandemmq.cli.pipeline.at", "Show the content of queues at a moment."),
+    "archive": ("tandemmq.cli.pipeline.archive", "Add journals to a message lake, each file once."),
+    "replay": ("tandemmq.cli.pipeline.replay", "Send messages to a broker, each once."),
+    "package": ("tandemmq.cli.pipeline.package", "Write the files for spark-submit."),
 }
 
 pipeline = LazyGroup(
     "pipeline",
     table=_COMMANDS,
-    help="""Ask the journals of stores and archives. They are only read.
+    help="""Analyse, archive and replay the journals of stores and archives, which are only read.
 
-    Exit code 1 where somebody must look: damage, files that do not add up, ids stored twice, dead letters.""",
+    Exit code 1 if there is something to check: damage, files that do not add up, ids stored twice, dead letters.""",
 )

@@ -16,22 +16,22 @@ from tandemmq.pipeline.stopping import Stopped, stop_on_sigterm
 
 @click.command
 @common_options
-@click.option("--every", callback=whole_seconds, metavar="10s", help="Go on until SIGTERM, and look so often.")
-@click.option("--destination", "destinations", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option("--every", callback=whole_seconds, metavar="10s", help="Repeat at this interval until SIGTERM.")
+@click.option("--destination", "destinations", multiple=True, metavar="NAME", help="Only this destination; repeatable.")
 @click.option(
     "--by",
     type=click.Choice([BY_DESTINATION, BY_DATE]),
     default=BY_DESTINATION,
-    help="Directories of messages: by date and destination, or by date only, for thousands of destinations.",
+    help="Directories by date and destination, or by date only (for thousands of destinations).",
 )
-@click.option("--raw", is_flag=True, help="With the OpenWire frames of messages, as they were stored.")
-@click.option("--skip-lost", is_flag=True, help="Go on without files that were deleted before their turn.")
+@click.option("--raw", is_flag=True, help="Include the OpenWire frames of messages.")
+@click.option("--skip-lost", is_flag=True, help="Continue if files were deleted before they were added.")
 def archive(
     every: int | None, destinations: tuple[str, ...], by: str, raw: bool, skip_lost: bool, **common: Any
 ) -> None:
-    """Add the closed files of SOURCES to the message lake --out: Parquet, each file once, also when it is killed.
+    """Add the closed files of SOURCES to the message lake --out as Parquet, each file once.
 
-    Exit code 1 when files were deleted before they were added.
+    You can kill it at any time. Exit code 1 if files were deleted before they were added.
     """
     if common["tail"]:
         raise click.UsageError("the lake takes closed files only: --tail is not for it")

@@ -73,26 +73,26 @@ _COMMON = (
         required=True,
         type=click.Path(file_okay=False, path_type=Path),
         callback=_local,
-        help="Where the results go, as Parquet and as a page of HTML; what an earlier run left there is replaced.",
+        help="Directory of the results: Parquet files and an HTML page. Results of an earlier run are replaced.",
     ),
     click.option(
         "--engine",
         type=click.Choice((AUTO, *ENGINES)),
         default=AUTO,
-        help="local: without Spark and Java, in this process, for what one machine reads.  [default: local where "
-        f"DuckDB is installed, no more than {size(LOCAL_BYTES_MAX)} are read, and nothing asks for Spark]",
+        help="local: DuckDB in this process, without Spark and Java. auto: local if DuckDB is installed, at most "
+        f"{size(LOCAL_BYTES_MAX)} are read, and no option needs Spark.",
     ),
-    click.option("--master", help=f"Where Spark runs: {DEFAULT_MASTER} (the default), spark://host:port, yarn."),
-    click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; may be repeated."),
+    click.option("--master", help=f"Master of Spark: {DEFAULT_MASTER} (default), spark://host:port, yarn."),
+    click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of Spark; repeatable."),
     click.option(
         "--tail/--closed",
         "tail",
         default=None,
-        help="The newest file of each store is read up to its last complete batch, which may not be synced yet; or "
-        "closed files only.  [default: tail]",
+        help="Read the newest file of each store up to its last complete batch, which may not be synced yet; or closed "
+        "files only.  [default: tail]",
     ),
-    click.option("--from-file", type=click.IntRange(0), help="Leave out files with lower numbers."),
-    click.option("--to-file", type=click.IntRange(0), help="Leave out files with higher numbers."),
+    click.option("--from-file", type=click.IntRange(0), help="First file number."),
+    click.option("--to-file", type=click.IntRange(0), help="Last file number."),
     json_option,
 )
 

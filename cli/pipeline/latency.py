@@ -15,19 +15,19 @@ from tandemmq.cli.pipeline.common_options import answer, common_options, time_ms
     "--window",
     metavar="TIME",
     callback=whole_seconds,
-    help="Figures for each.  [default: depends on the time that the messages span]",
+    help="Length of a window.  [default: depends on the time that the messages span]",
 )
 @click.option(
     "--mark-interval",
     metavar="TIME",
     callback=time_ms,
-    help="The brokers' clock_mark_interval, if it was the same for all of SOURCES. Narrows the times of "
-    "acknowledgements where little happened; too short a one makes them wrong.",
+    help="The brokers' clock_mark_interval, if it was the same for all SOURCES. It reduces errors "
+    "where little happened; too short a value makes them wrong.",
 )
 def latency(window: int | None, mark_interval: int | None, **common: Any) -> None:
-    """How long messages of SOURCES waited from when they were stored to when they were acknowledged, and how many
-    wait, by destination and window of time; with how far each figure may be from the truth.
+    """Show how long messages of SOURCES waited from store to acknowledgement, and how many wait, by destination and
+    window, with the possible error of each figure.
 
-    Times are known from clock marks, which this broker writes; without, from the messages around.
+    Times come from the clock marks of TandemMQ, else from the messages around.
     """
     answer("latency", {"window_seconds": window, "mark_interval_ms": mark_interval}, **common)

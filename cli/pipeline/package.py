@@ -16,13 +16,13 @@ from tandemmq.pipeline.package import package as write_package
     "--out",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="The directory that gets the zip and the script.",
+    help="Directory for the zip and the script.",
 )
 @json_option
 def package(out: Path, as_json: bool) -> None:
-    """Write what `spark-submit` needs to run jobs in a cluster: this package as a zip, and a script that starts one.
+    """Write a zip of this package and a script for `spark-submit`, which run jobs in a cluster.
 
-    The nodes need pyarrow and numpy beside Python; where the script runs, click and rich, too.
+    The nodes need Python with pyarrow and numpy; the script also needs click and rich.
     """
     try:
         archive, script = write_package(out)

@@ -12,9 +12,9 @@ from tandemmq.cli.pipeline.common_options import answer, common_options, whole_s
 @click.command
 @common_options
 def composition(**common: Any) -> None:
-    """What fills the files of SOURCES: bytes by command, destination, file and hour, to the byte.
+    """Show what fills the files of SOURCES: bytes by command, destination, file and hour.
 
-    Exit code 1 when a file does not add up to its size.
+    Exit code 1 if a file does not add up to its size.
     """
     answer("composition", **common)
 
@@ -22,9 +22,9 @@ def composition(**common: Any) -> None:
 @click.command
 @common_options
 def verify(**common: Any) -> None:
-    """The checksums of everything in SOURCES, in parallel; what is damaged, and which messages it concerns.
+    """Verify all checksums in SOURCES; show damage and the messages concerned.
 
-    Exit code 1 when there is damage.
+    Exit code 1 if there is damage.
     """
     answer("verify", **common)
 
@@ -32,9 +32,9 @@ def verify(**common: Any) -> None:
 @click.command
 @common_options
 def duplicates(**common: Any) -> None:
-    """What was stored twice: the same id, the same number of a producer, the same body.
+    """Find what was stored twice: the same id, the same number of a producer, the same body.
 
-    Exit code 1 for the first two; the same body may be meant.
+    Exit code 1 for the first two; equal bodies may be intended.
     """
     answer("duplicates", **common)
 
@@ -42,9 +42,9 @@ def duplicates(**common: Any) -> None:
 @click.command
 @common_options
 def dlq(**common: Any) -> None:
-    """Dead letters: from where, and why; causes that are alike together.
+    """Show dead letters with origin and cause, grouped by cause.
 
-    Exit code 1 while letters are there.
+    Exit code 1 if there are dead letters.
     """
     answer("dlq", **common)
 
@@ -52,9 +52,9 @@ def dlq(**common: Any) -> None:
 @click.command
 @common_options
 def pins(**common: Any) -> None:
-    """Who holds each file of the stores in SOURCES, and why: the answer of `tandemmq store why`, of many stores.
+    """Show why each file of the stores in SOURCES is kept: `tandemmq store why` for many stores.
 
-    The newest file of each store is read, too, whatever --closed says. Exit code 1 when a journal is damaged, for then
-    something is not known.
+    It always reads the newest file of each store. Exit code 1 if a journal is damaged, because the result is then
+    incomplete.
     """
     answer("pins", check=whole_stores, **common)

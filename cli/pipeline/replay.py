@@ -53,11 +53,11 @@ def _there(sources: Sources) -> int | None:
     callback=_checked(FailoverUrl.parse),
     help="failover:(stomp://a:61613,stomp://b:61613)",
 )
-@click.option("--login", help="Who we say we are.")
+@click.option("--login", help="User name.")
 @click.option(
     "--passcode-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The password for --login is its first line. Read where Spark's tasks run.",
+    help="File whose first line is the password for --login, read where Spark's tasks run.",
 )
 @tls_options
 @click.option(
@@ -66,12 +66,21 @@ def _there(sources: Sources) -> int | None:
     multiple=True,
     metavar="DEST",
     callback=_checked(destination_of),
-    help="Only messages of this one: queue://NAME, topic://NAME; a bare name is a queue. May be repeated.",
+    help="Only messages of this destination: queue://NAME, topic://NAME; a bare name is a queue. Repeatable.",
 )
-@click.option("--as", "new", metavar="DEST", callback=_checked(destination_of), help="Send all of them there.")
-@click.option("--since", metavar="TIME", callback=moment, help="Only what the broker took then or later; UTC.")
-@click.option("--until", metavar="TIME", callback=moment, help="Only what it took before.")
-@click.option("--where", metavar="SQL", help="Only rows of the table messages of which this is true: type = 'order'")
+@click.option(
+    "--as", "new", metavar="DEST", callback=_checked(destination_of), help="Send all messages to this destination."
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=moment,
+    help="Only messages that the broker received at this time or later (UTC).",
+)
+@click.option(
+    "--until", metavar="TIME", callback=moment, help="Only messages that the broker received before this time (UTC)."
+)
+@click.option("--where", metavar="SQL", help="Only rows of the table messages that match: type = 'order'")
 @click.option("--only", type=click.Choice((ALL, UNACKNOWLEDGED)), default=ALL)
 @click.option(
     "--expired",
@@ -79,25 +88,26 @@ def _there(sources: Sources) -> int | None:
     type=click.Choice(("skip", "keep")),
     default="skip",
     callback=lambda context, parameter, value: value == "keep",
-    help="keep: send what has expired, too. Then no message has an end.",
+    help="keep: send expired messages, too. Then no message has an expiration.",
 )
-@click.option("--ordered/--unordered", "is_ordered", default=True, help="Each destination in one piece, in order.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many messages a second, in all.")
+@click.option("--ordered/--unordered", "is_ordered", default=True, help="Send each destination in order, by one task.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), help="Maximum number of messages in a second, in total."
+)
 @click.option(
     "--tasks",
     type=click.IntRange(1, TASKS_MAX),
     default=TASKS_DEFAULT,
-    help="So many connections, where Spark runs so many tasks at once.",
+    help="Number of connections (tasks of Spark).",
 )
-@click.option("--dry-run", "is_dry", is_flag=True, help="Say what would be sent. Connects to no broker.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent; connect to no broker.")
 def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_dry: bool, **others: Any) -> None:
-    """Send the messages of SOURCES to a broker, each once, whatever is killed meanwhile: run it again with the same
-    --out, and it goes on.
+    """Send the messages of SOURCES to a broker, each once. If it ends early, run it again with the same --out.
 
     SOURCES are journals, Parquet of the table messages, or the lake of the job archive. The messages get new ids; the
     property originalMessageId has the old one.
 
-    Exit code 1 while a message that was asked for is not at the broker.
+    Exit code 1 while a requested message is not at the broker.
     """
     if url is None and not is_dry:
         raise click.UsageError("--to says where to; or give --dry-run")

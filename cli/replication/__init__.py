@@ -15,14 +15,14 @@ import click
 from tandemmq.cli.lazy import Commands, LazyGroup
 
 COMMANDS: Final[Commands] = {
-    "status": ("tandemmq.cli.replication.status", "Each member, how far it is, and why nobody is master."),
-    "add": ("tandemmq.cli.replication.voters", "Give a node that follows a vote."),
-    "remove": ("tandemmq.cli.replication.voters", "Take a node's vote away."),
+    "status": ("tandemmq.cli.replication.status", "Show each member, its position, and why there is no master."),
+    "add": ("tandemmq.cli.replication.voters", "Give a vote to a learner."),
+    "remove": ("tandemmq.cli.replication.voters", "Take the vote of a node away."),
     "leave": ("tandemmq.cli.replication.leave", "End the membership of a directory."),
-    "forget": ("tandemmq.cli.replication.leave", "The same, when the set's quorum is gone for ever."),
+    "forget": ("tandemmq.cli.replication.leave", "End the membership after the quorum is lost for ever."),
 }
 
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def replication() -> None:
-    """Look at a replicated set of brokers, and say who belongs to it."""
+    """Show and change a replicated set of brokers."""

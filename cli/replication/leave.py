@@ -22,11 +22,11 @@ DIRECTORY = click.Path(exists=True, file_okay=False)
 @click.argument("directory", type=DIRECTORY)
 @json_option
 def leave(directory: str, as_json: bool) -> None:
-    """End the membership of DIRECTORY, whose node is stopped. A broker without [replication] may then have it.
+    """End the membership of DIRECTORY, whose node is stopped. A broker without [replication] can then use it.
 
-    Tells what was not known to be final: it counts from now on, though the set may not have confirmed it. Refused when
-    this node lacks something, or had less than another one when it was last heard of: that one's directory has it.
-    `forget` does it all the same.
+    Shows records that were not known to be final: they count from now on, though the set may not have confirmed them.
+    Refused if this node lacks files, or had less than another node when it last heard of it: use that node's directory.
+    `forget` ignores this.
     """
     with _stopped(directory) as stopped:
         standing = stopped.standing()
@@ -42,13 +42,13 @@ def leave(directory: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("directory", type=DIRECTORY)
-@click.option("--yes", "is_sure", is_flag=True, help="What is said to be lost may be lost.")
+@click.option("--yes", "is_sure", is_flag=True, help="Accept the reported losses.")
 @json_option
 def forget(directory: str, is_sure: bool, as_json: bool) -> None:
-    """Go on with what DIRECTORY has, when the quorum of its set is gone for ever.
+    """Continue with the content of DIRECTORY after the quorum of its set is lost for ever.
 
-    What other nodes had confirmed beyond it is lost: it says who had more, as far as this node knew. Without --yes it
-    only says so, and ends with 1. The other nodes' directories must not be started again.
+    Updates that other nodes had confirmed beyond it are lost: it shows who had more, as far as this node knew. Without
+    --yes it changes nothing and ends with 1. Do not start the directories of the other nodes again.
     """
     with _stopped(directory) as stopped:
         standing = stopped.standing()

@@ -21,14 +21,13 @@ COLUMNS = ("node", "was", "role", "epoch", "position", "final", "behind", "vote"
 
 
 @click.command()
-@admins_option(f"A member's admin address; may be repeated. Default: {DEFAULT_ADMIN}.")
+@admins_option(f"Admin address of a member; repeatable. Default: {DEFAULT_ADMIN}.")
 @json_option
 def status(admins: tuple[str, ...], as_json: bool) -> None:
-    """Show each member of a set: role, epoch, position, how far it is behind, whether it counts.
+    """Show each member of a set: role, epoch, position, lag, and whether its vote counts.
 
-    One member is enough: it tells what it heard of the others, and those of whom it heard nothing are asked where they
-    say that they answer. Ends with 0 when there is a master with a quorum, with 1 when there is none, and says why;
-    with 3 when no member answers.
+    One member is enough: it knows the others, or their admin addresses. Ends with 0 if there is a master with a quorum,
+    with 1 and the reason if not, with 3 if no member answers.
     """
     answers, complaints = ask_members(admins or (DEFAULT_ADMIN,))
     if not answers:

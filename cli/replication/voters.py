@@ -15,7 +15,7 @@ from tandemmq.cli.status import NoBroker, NotABroker, admin_option, ask
 #: The broker itself gives up after 30 s.
 CHANGE_SECONDS_MAX: Final = 35.0
 
-_admin = admin_option("A member's admin address; the master is found from there.")
+_admin = admin_option("Admin address of any member; it leads to the master.")
 _json = json_option
 
 
@@ -24,9 +24,9 @@ _json = json_option
 @_admin
 @_json
 def add(who: str, admin: str, as_json: bool) -> None:
-    """Have the node NODE, or the store STORE, vote from now on.
+    """Give a vote to the node NODE, or the store STORE.
 
-    It follows as a learner and has caught up, else it is refused. Returns when the change is on the disks of a quorum.
+    It must be a learner that has caught up. Returns when the change is on the disks of a quorum.
     """
     _change("add", who, admin, as_json)
 
@@ -36,10 +36,10 @@ def add(who: str, admin: str, as_json: bool) -> None:
 @_admin
 @_json
 def remove(who: str, admin: str, as_json: bool) -> None:
-    """Take the vote of the node NODE, or the store STORE, away. Where two stores have one node's name, say the store.
+    """Take the vote of the node NODE, or the store STORE, away. If two stores have one node name, use the store.
 
-    It need not be there. The master does not remove itself: hand over first. Returns when the change is on the disks
-    of a quorum.
+    The member need not be connected. The master does not remove itself: hand over first. Returns when the change is on
+    the disks of a quorum.
     """
     _change("remove", who, admin, as_json)
 

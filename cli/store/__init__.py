@@ -20,7 +20,7 @@ from tandemmq.cli.store.why import why
 
 @click.group()
 def store() -> None:
-    """Look into a data directory, and put it in order."""
+    """Show, check, shrink and move a data directory."""
 
 
 for command in (afresh, check, compact, export, handback, import_, inspect, rebuild_index, why):

@@ -21,13 +21,13 @@ from tandemmq.store.tools.why.words import bytes_of
 
 @click.command()
 @click.argument("directory", type=DIRECTORY)
-@click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
+@click.option("--index", "index_root", type=click.Path(file_okay=False), help="Index directory. Default: index/.")
 @json_option
 def check(directory: str, index_root: str | None, as_json: bool) -> None:
-    """Read everything in DIRECTORY and say what does not agree. Exit code 1 if anything does not.
+    """Verify everything in DIRECTORY and report what does not agree. Exit code 1 if anything does not.
 
-    Where there are several stores, all of them are checked, and what they say of each other. Reads only. While a
-    broker is master there the answer would mean nothing, so it is refused.
+    Several stores are checked together. Reads only. Refused while a broker is master there, because the result would be
+    meaningless.
     """
     is_several = has_several(directory)
     if not is_several:

@@ -36,11 +36,13 @@ _FROM_SETTINGS = (
 
 @click.command()
 @click.argument("directory", type=DIRECTORY, required=False)
-@admin_option(f"Have a running broker do it ({DEFAULT_ADMIN}).", None)
-@click.option("--store", metavar="NAME", help="With --admin: only this of several stores.")
-@click.option("--config", metavar="FILE", help="The broker's settings: its kind of lock, files, indexes, archive.")
-@click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
-@click.option("--name", metavar="NAME", help="The broker in whose name it is done.")
+@admin_option(f"Admin address of a running broker that does it ({DEFAULT_ADMIN}).", None)
+@click.option("--store", metavar="NAME", help="With --admin: one of several stores.")
+@click.option(
+    "--config", metavar="FILE", help="Settings file of the broker, for its kind of lock, files, indexes and archive."
+)
+@click.option("--index", "index_root", type=click.Path(file_okay=False), help="Index directory. Default: index/.")
+@click.option("--name", metavar="NAME", help="Name of the broker for which this is done.")
 @json_option
 def compact(
     directory: str | None,
@@ -51,10 +53,10 @@ def compact(
     name: str | None,
     as_json: bool,
 ) -> None:
-    """Empty every journal file in which more than a little is dead, and remove it.
+    """Empty and remove each journal file in which more than a little is dead.
 
-    What lives is copied to the end, and keeps its order. On a DIRECTORY whose lock is free, which is held meanwhile as
-    a master would; or with --admin by the running master, beside its work. It may be stopped and crash at any time.
+    Live records are copied to the end and keep their order. On a DIRECTORY it takes the lock, as a master does; with
+    --admin the running master does it beside its work. It can be stopped and can crash at any time.
     """
     if (directory is None) == (admin is None):
         raise click.UsageError("a DIRECTORY that no broker holds, or --admin URL of the broker that does")

@@ -19,19 +19,19 @@ from tandemmq.store.migration.handback_report import Report
 
 @click.command()
 @click.argument("directory", type=DIRECTORY)
-@click.option("--dry-run", is_flag=True, help="Only say what there is to do.")
-@click.option("--accept-order", is_flag=True, help="Hand back though ActiveMQ would deliver in another order.")
-@click.option("--config", metavar="FILE", help="The broker's settings, for its kind of lock.")
-@click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--accept-order", is_flag=True, help="Continue although ActiveMQ would deliver in another order.")
+@click.option("--config", metavar="FILE", help="Settings file of the broker, for its kind of lock.")
+@click.option("--scratch", type=DIRECTORY, help="Directory of temporary indexes. Default: that of the system.")
 @json_option
 def handback(
     directory: str, dry_run: bool, accept_order: bool, config: str | None, scratch: str | None, as_json: bool
 ) -> None:
-    """Prepare DIRECTORY so that ActiveMQ may be started over it: it will hold what we hold, in the same order.
+    """Prepare DIRECTORY for a start of ActiveMQ with the same messages in the same order.
 
-    Journal files end where they count, what ActiveMQ would read otherwise is said in records, and its index is set
-    aside for a fresh one. Nothing is deleted; our broker opens the directory as before. Exit code 1 when it is not
-    ready: something is damaged, or a compaction has changed an order; then `store export` is the way.
+    Journal files end where they count, records state what ActiveMQ would read differently, and its index is set aside
+    for a new one. Nothing is deleted; TandemMQ can still open the directory. Exit code 1 if it is not ready: it is
+    damaged, or a compaction has changed an order; then use `store export`.
     """
     demand_journal(directory)
     settings = None if config is None else load_settings(config)

@@ -44,13 +44,15 @@ def _file(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.argument("directory", type=DIRECTORY)
 @click.option("--file", "only", metavar="FILE", callback=_file, help="One journal file: db-87.log, db-87 or 87.")
 @click.option(
-    "--from", "start", metavar="OFFSET", type=click.IntRange(0), default=0, help="Nothing before this offset."
+    "--from", "start", metavar="OFFSET", type=click.IntRange(0), default=0, help="Skip records before this offset."
 )
 @click.option("--destination", metavar="NAME", help="queue://NAME, topic://NAME, or NAME for either.")
-@click.option("--type", "kinds", metavar="TYPE,...", callback=_kinds, help=f"Of {', '.join(KINDS)}.")
-@click.option("--id", "message_id", metavar="ID", help="The life of one message: all records that tell of it.")
-@click.option("--bodies", is_flag=True, help="Messages with their headers and bodies.")
-@click.option("--summary", is_flag=True, help="No records, but how many bytes each type takes.")
+@click.option(
+    "--type", "kinds", metavar="TYPE,...", callback=_kinds, help=f"Only records of these types: {', '.join(KINDS)}."
+)
+@click.option("--id", "message_id", metavar="ID", help="All records of one message.")
+@click.option("--bodies", is_flag=True, help="Show headers and bodies of messages.")
+@click.option("--summary", is_flag=True, help="Show only the bytes of each type.")
 @json_option
 def inspect(
     directory: str,
@@ -63,11 +65,10 @@ def inspect(
     summary: bool,
     as_json: bool,
 ) -> None:
-    """Walk the records of the journal in DIRECTORY, in order, damaged places included.
+    """Print the records of the journal in DIRECTORY, in order, with damaged places.
 
-    Reads only, also beside a running broker. What has the name of a journal file and is no regular file (a link, a
-    FIFO, ...) is stepped over, and told. Of a file that has been ended by a successor, what a deposed master
-    wrote behind that end is shown, and marked.
+    Reads only, also beside a running broker. A journal file that is not a regular file (a link, a FIFO, ...) is skipped
+    and reported. Records that a deposed master wrote behind the end of a file are shown and marked.
     """
     demand_names(directory)
     files = JournalFiles(directory)

@@ -21,14 +21,14 @@ from tandemmq.store.tools.why.words import counted
 
 @click.command("rebuild-index")
 @click.argument("directory", type=DIRECTORY)
-@click.option("--index-root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
-@click.option("--name", metavar="NAME", help="The broker whose index it is; needed where there is not just one.")
+@click.option("--index-root", type=click.Path(file_okay=False), help="Index directory. Default: index/.")
+@click.option("--name", metavar="NAME", help="Name of the broker that has the index; required if there are several.")
 @json_option
 def rebuild_index(directory: str, index_root: str | None, name: str | None, as_json: bool) -> None:
-    """Replay the journal in DIRECTORY into a fresh index, and put it in the place of the old one, which is set aside.
+    """Replay the journal in DIRECTORY into a new index, which replaces the old one; that one is set aside.
 
-    An index is private to its broker: this needs no lock of the store, and works beside a running master. It is refused
-    while the broker of that name has its index open.
+    An index is private to its broker: this needs no lock of the store and works beside a running master. Refused while
+    the broker of that name has its index open.
     """
     known_files(directory)
     demand_single(directory)

@@ -30,9 +30,9 @@ ANSWER_SECONDS_MAX = 60.0
 @click.command()
 @click.argument("directory", required=False)
 @click.argument("file", required=False)
-@admin_option(f"Ask a running broker ({DEFAULT_ADMIN}), not the files.", None)
-@click.option("--store", metavar="NAME", help="With --admin: which store, where the broker has several.")
-@click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
+@admin_option(f"Ask a running broker ({DEFAULT_ADMIN}) instead of reading the files.", None)
+@click.option("--store", metavar="NAME", help="With --admin: one of several stores.")
+@click.option("--index", "index_root", type=click.Path(file_okay=False), help="Index directory. Default: index/.")
 @json_option
 def why(
     directory: str | None,
@@ -42,11 +42,10 @@ def why(
     index_root: str | None,
     as_json: bool,
 ) -> None:
-    """Say of each journal file in DIRECTORY, or of one FILE (db-87.log, db-87 or 87), why it is there.
+    """Show why each journal file in DIRECTORY, or one FILE (db-87.log, db-87 or 87), is kept.
 
-    Who holds it, since when, and the cheapest way to let it go with what that frees; then whether the journal is within
-    its bound, and what everything else in the directory is. Reads only: not even an index is changed. Beside a
-    running broker what it wrote last may be missing; --admin URL asks the broker itself.
+    Shows what keeps it, since when, and the cheapest way to free it; then whether the journal is within its bound, and
+    all other files. Reads only. Beside a running broker the latest writes may be missing; --admin URL asks the broker.
     """
     if file is None and directory is not None and (admin is not None or _is_file_name(directory)):
         directory, file = None, directory

@@ -5,7 +5,7 @@
     LAKE/records    the table records: all the rest that says what became of messages. ``date`` is the first day of
                     the journal file, for records carry no time
 
-Dates are UTC. ``pipeline.lake`` says why nothing comes twice; docs/pipeline-archive.md what that is worth.
+Dates are UTC. ``pipeline.lake`` says why nothing comes twice; docs/pipeline.md what that is worth.
 """
 
 from __future__ import annotations

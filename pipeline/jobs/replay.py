@@ -4,7 +4,7 @@
             -> tasks, each with a client, send slices -> ledger
 
 Once the plan is made a run with the same ``out`` goes on where the last one stood, from the plan: the sources may be
-gone by then. docs/pipeline-replay.md says what is exactly once, and within which bounds.
+gone by then. docs/pipeline.md says what is exactly once, and within which bounds.
 """
 
 from __future__ import annotations

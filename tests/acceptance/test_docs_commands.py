@@ -20,12 +20,8 @@ QUICK = [
 ]  # fmt: skip
 #: Two dozen commands, each of which has tests of its own.
 LONG = "docs/migration.md"
-SPARK = [
-    "docs/pipeline.md", "docs/pipeline-archive.md", "docs/pipeline-cluster.md", "docs/pipeline-jobs.md",
-    "docs/pipeline-replay.md", "docs/pipeline-streaming.md",
-]  # fmt: skip
-#: Each starts Spark many times, for one to three minutes.
-LONG_SPARK = ("docs/pipeline-archive.md", "docs/pipeline-jobs.md", "docs/pipeline-replay.md")
+#: Each starts Spark many times, for minutes.
+SPARK = ["docs/pipeline.md", "docs/pipeline-jobs.md"]
 #: Settings that would be taken for commands; and what needs an installation, or a network.
 ELSEWHERE = re.compile(
     r"\[|[\w.]+ = |(?:\w+=\S* )*(?:docker|docker-compose|systemctl|kubectl|helm|pip|pipx|apt|apt-get)\b"
@@ -61,14 +57,10 @@ class TestReadme:
 
 
 @pytest.mark.service
+@pytest.mark.prove
+@pytest.mark.proof_only
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=[pytest.mark.prove, pytest.mark.proof_only] if page in LONG_SPARK else [])
-        for page in SPARK
-    ],
-)
+@pytest.mark.parametrize("page", SPARK)
 def test_commands_of_the_pipeline_do_what_its_pages_say(page: str, machine: Path, require_service: Require) -> None:
     require_service(shutil.which("java"), "no Java")
     assert session.run(ROOT / page, machine, seconds=850) > 0

@@ -57,7 +57,7 @@ class Api:
         )
         self._guard = guard
         self._endpoints = [
-            Endpoint("GET", "/openapi.json", Role.NOBODY, "This document.", self._get_document),
+            Endpoint("GET", "/openapi.json", Role.NOBODY, "Return this document.", self._get_document),
             *(endpoint for subject in subjects for endpoint in subject.endpoints()),
         ]
         self._document = document(self._endpoints)

@@ -1,4 +1,4 @@
-"""What requests of the API may say."""
+"""Parameters and bodies of requests of the API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Wait = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX)]
 
 
 class Paged(Asked):
-    """A page of a list, by names."""
+    """A page of a list, in the order of names."""
 
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX)] = 100
     after: Annotated[str, Field(max_length=2_000)] = ""
@@ -33,26 +33,26 @@ class Paged(Asked):
 
 
 class PagedDestinations(Paged):
-    """``dead_letters``: dead-letter queues alone."""
+    """``dead_letters``: only dead letter queues."""
 
     dead_letters: bool = False
 
 
 class PagedOf(Paged):
-    """``queue``, ``topic``: of that one alone."""
+    """``queue``, ``topic``: only those of this destination."""
 
     queue: Name | None = None
     topic: Name | None = None
 
 
 class PagedConsumers(PagedOf):
-    """``slow``: those alone that are given nothing now although something waits for them."""
+    """``slow``: only consumers that receive nothing although messages wait for them."""
 
     slow: bool = False
 
 
 class Browsing(Asked):
-    """A page of the messages of a queue: behind the first ``after``."""
+    """A page of the messages of a queue, after the first ``after`` ones."""
 
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX)] = 50
     after: Annotated[int, Field(ge=0, le=1 << 53)] = 0
@@ -60,41 +60,41 @@ class Browsing(Asked):
 
 
 class Reading(Asked):
-    """A message, looked for behind the first ``after``."""
+    """A message, searched after the first ``after`` ones."""
 
     after: Annotated[int, Field(ge=0, le=1 << 53)] = 0
 
 
 class Last(Asked):
-    """The last events, or the last of those before the one with this number."""
+    """The last events, or the last ones before the event with the number ``before``."""
 
     last: Annotated[int, Field(ge=1, le=10_000)] = 100
     before: Annotated[int, Field(ge=-999_999_999, le=999_999_999)] | None = None
 
 
 class Creation(Asked):
-    """A destination that begins."""
+    """A new destination."""
 
     kind: Literal["queue", "topic"]
     name: Name
 
 
 class Waiting(Asked):
-    """``wait``: so many seconds the answer may take; a task that takes longer goes on, and 202 tells its id."""
+    """``wait``: seconds until the answer. A longer task continues; the answer is then 202 with its id."""
 
     wait: Wait = 10.0
 
 
 class Pausing(Asked):
-    """Who is meant."""
+    """Whether consumers or producers are paused or resumed."""
 
     consumers: bool = True
     producers: bool = False
 
 
 class Chosen(Waiting):
-    """Which messages: all that both ``ids`` and ``selector`` take, ``limit`` at most, the oldest first. All of them
-    have to be asked for by ``all``."""
+    """The messages that match both ``ids`` and ``selector``, at most ``limit``, the oldest first. ``all``: required to
+    choose all messages."""
 
     ids: Ids = ()
     selector: Selector | None = None
@@ -107,20 +107,20 @@ class Chosen(Waiting):
 
     @property
     def is_choice(self) -> bool:
-        """Whether it says which."""
+        """Whether the request chooses messages."""
         return bool(self.ids or self.selector is not None or self.limit is not None or self.all)
 
 
 class Target(Chosen):
-    """Where they go."""
+    """``to``: the destination of the messages."""
 
     to: Name
     to_kind: Literal["queue", "topic"] = "queue"
 
 
 class Retrying(Chosen):
-    """``canary``: first one, then ten, then all, and no more when one of those tried dies again, or is not consumed
-    within ``canary_wait`` seconds. ``rate``: so many a second. ``dry_run``: nothing is done."""
+    """``canary``: send one, then ten, then all; stop if one dies again or is not consumed within ``canary_wait``
+    seconds. ``rate``: messages in a second. ``dry_run``: only count."""
 
     dry_run: bool = False
     rate: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
@@ -129,7 +129,7 @@ class Retrying(Chosen):
 
 
 class Login(Asked):
-    """A user, or whoever has the token."""
+    """A user with password, or the admin token."""
 
     login: Annotated[str, Field(max_length=1_024)] = ""
     passcode: Annotated[str, Field(max_length=1_024)] = ""
@@ -137,12 +137,12 @@ class Login(Asked):
 
 
 class Successor(Asked):
-    """``to``: the node that is to be master next, in a set."""
+    """``to``: in a replicated set, the next master."""
 
     to: Name | None = None
 
 
 class Backup(Waiting):
-    """``name``: of the new directory below ``admin.backup_directory``."""
+    """``name``: the new directory below ``admin.backup_directory``."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]

@@ -49,19 +49,19 @@ class BrokerPages:
         viewer, admin = Role.VIEWER, Role.ADMIN
         page = self._page
         return [
-            Endpoint("GET", "/broker", viewer, "Role, epoch, store, figures, problems.", self._get_broker),
-            Endpoint("GET", "/figures", viewer, "Sums over all destinations.", self._get_figures),
-            Endpoint("GET", "/connectors", viewer, "Where clients connect.", self._get_connectors),
-            Endpoint("GET", "/bridges", viewer, "Bridges to other MQTT brokers.", self._get_bridges),
-            Endpoint("GET", "/store", viewer, "The store in figures.", self._get_store),
-            page("GET", "/store/why", viewer, "What keeps each journal file.", query=_Why),
+            Endpoint("GET", "/broker", viewer, "Show role, epoch, store, figures and problems.", self._get_broker),
+            Endpoint("GET", "/figures", viewer, "Show sums over all destinations.", self._get_figures),
+            Endpoint("GET", "/connectors", viewer, "List the addresses for clients.", self._get_connectors),
+            Endpoint("GET", "/bridges", viewer, "List bridges to other MQTT brokers.", self._get_bridges),
+            Endpoint("GET", "/store", viewer, "Show the figures of the store.", self._get_store),
+            page("GET", "/store/why", viewer, "Show what keeps each journal file.", query=_Why),
             Endpoint("POST", "/store/checkpoint", admin, "Make a checkpoint.", self._checkpoint, body=Nothing),
             page("POST", "/store/compact", admin, "Compact the journal.", query=_Store, body=Nothing),
-            page("GET", "/locker", viewer, "The lock.", of="/lock"),
-            Endpoint("GET", "/replication", viewer, "The set, if there is one.", self._get_replication),
-            page("GET", "/events", viewer, "What happened.", query=asked.Last),
+            page("GET", "/locker", viewer, "Show the lock.", of="/lock"),
+            Endpoint("GET", "/replication", viewer, "Show the replicated set, if there is one.", self._get_replication),
+            page("GET", "/events", viewer, "List events.", query=asked.Last),
             page("POST", "/handover", admin, "Hand over to another broker.", query=asked.Successor, body=Nothing),
-            Endpoint("GET", "/users", admin, "Users and rights, without passwords.", self._get_users),
+            Endpoint("GET", "/users", admin, "List users and rights, without passwords.", self._get_users),
         ]
 
     async def _get_broker(self, call: Call) -> Answer:

@@ -21,13 +21,15 @@ class Destinations:
         viewer, operator = Role.VIEWER, Role.OPERATOR
         one, queue = "/destinations/{kind}/{name}", "/destinations/queue/{name}"
         return [
-            Endpoint("POST", "/destinations", operator, "Create one.", self._create, body=asked.Creation),
-            Endpoint("GET", one, viewer, "One destination.", self._destination),
-            Endpoint("DELETE", one, operator, "Delete one with all it holds.", self._delete_destination),
+            Endpoint("POST", "/destinations", operator, "Create a destination.", self._create, body=asked.Creation),
+            Endpoint("GET", one, viewer, "Show a destination.", self._destination),
+            Endpoint("DELETE", one, operator, "Delete a destination and all it holds.", self._delete_destination),
             Endpoint(
-                "POST", f"{queue}/pause", operator, "Pause consumers, producers.", self._pause, body=asked.Pausing
+                "POST", f"{queue}/pause", operator, "Pause consumers or producers.", self._pause, body=asked.Pausing
             ),
-            Endpoint("POST", f"{queue}/resume", operator, "Let them go on.", self._resume, body=asked.Pausing),
+            Endpoint(
+                "POST", f"{queue}/resume", operator, "Resume consumers or producers.", self._resume, body=asked.Pausing
+            ),
         ]
 
     async def _do(self, call: Call, command: Command) -> None:

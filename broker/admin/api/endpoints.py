@@ -81,15 +81,15 @@ class Endpoint:
 
 #: What a status means, in the document.
 STATUSES: Final = {
-    202: "The task goes on: ask /tasks/{id} how far it is.",
-    400: "The request says something that it may not.",
-    401: "Nobody knows who asks.",
-    403: "Who asks may not.",
-    404: "There is no such thing.",
-    409: "Not in this state; of a standby: it is not master, and says who is.",
+    202: "The task continues; /tasks/{id} shows its progress.",
+    400: "The request is invalid.",
+    401: "Authentication required.",
+    403: "Permission denied.",
+    404: "Not found.",
+    409: "Not possible in this state. A standby names the master in `holder`.",
     413: "The body is too long.",
-    415: "The body is no JSON.",
-    503: "Not now: the broker is busy with as much as it may be.",
+    415: "The body is not JSON.",
+    503: "The broker is busy; try again later.",
 }
 _EVERYWHERE: Final = (400, 401, 403, 404, 409, 503)
 #: What a refusal of the engine means here.
@@ -221,8 +221,8 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "TandemMQ admin API",
             "version": __version__,
-            "description": "What operators see and do. A standby answers too: what only a master knows it refuses with "
-            "409, and says who is master. Lists are paged: the next page begins after `following`.",
+            "description": "The state of the broker, and actions of operators. A standby answers 409 to requests for "
+            "the master and names it. Lists have pages: the next page begins after `following`.",
         },
         "paths": paths,
         "components": {
@@ -233,7 +233,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
                     "type": "apiKey",
                     "in": "cookie",
                     "name": "tandemmq-session",
-                    "description": "POST /api/v1/session sets it; its name ends in the port, where one is named.",
+                    "description": "Set by POST /api/v1/session. Its name ends with the port of the address, if any.",
                 },
             },
             "schemas": {

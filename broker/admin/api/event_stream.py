@@ -38,7 +38,7 @@ class EventStream:
         self._of_strangers: Counter[str] = Counter()  # by address
 
     def endpoints(self) -> list[Endpoint]:
-        return [Endpoint("GET", "/events/stream", Role.VIEWER, "What happens (server-sent events).", self._stream)]
+        return [Endpoint("GET", "/events/stream", Role.VIEWER, "Stream events (server-sent events).", self._stream)]
 
     async def _stream(self, call: Call) -> web.StreamResponse:
         """Each event as it comes, from the one on that follows ``Last-Event-ID``; those before are what ``/events``

@@ -18,7 +18,9 @@ class Logins:
 
     def endpoints(self) -> list[Endpoint]:
         return [
-            Endpoint("GET", "/session", Role.NOBODY, "Who asks, and what he may.", self._get_session),
+            Endpoint(
+                "GET", "/session", Role.NOBODY, "Show the user of the request and the user's role.", self._get_session
+            ),
             Endpoint("POST", "/session", Role.NOBODY, "Log in: sets a cookie.", self._log_in, body=asked.Login),
             Endpoint("DELETE", "/session", Role.NOBODY, "Log out.", self._log_out),
         ]

@@ -30,14 +30,14 @@ class Running:
     def endpoints(self) -> list[Endpoint]:
         operator = Role.OPERATOR
         return [
-            Endpoint("GET", "/tasks", operator, "What runs, and what ran.", self._get_tasks),
-            Endpoint("GET", "/tasks/{id}", operator, "One task.", self._get_task, query=_WaitingQuery, answers=TASK),
+            Endpoint("GET", "/tasks", operator, "List running and finished tasks.", self._get_tasks),
+            Endpoint("GET", "/tasks/{id}", operator, "Show a task.", self._get_task, query=_WaitingQuery, answers=TASK),
             Endpoint("DELETE", "/tasks/{id}", operator, "Stop a task.", self._stop_task, answers=TASK),
             Endpoint(
                 "POST",
                 "/backup",
                 Role.ADMIN,
-                "Copy what is stored, and check the copy.",
+                "Copy the store, and verify the copy.",
                 self._back_up,
                 body=asked.Backup,
                 answers=TASK,
