@@ -26,7 +26,7 @@ BASE ?= HEAD
 affected: ## the tests that a change can affect, within a minute: of what is not committed, or since BASE=main
 	$(BIN)/python -m tests.affected --base $(BASE)
 
-test-all: ## all that can run here, with services and a small seeded sample of each long proof: about 30 minutes
+test-all: ## all that can run here, with services and a small seeded sample of each long proof: the larger part of what .ci/run takes
 	TANDEMMQ_THOROUGH=1 $(BIN)/pytest --services
 
 lists: ## write the lists that pages hold and the sizes that tests compare

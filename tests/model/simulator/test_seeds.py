@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from tests.support import forked
 from tests.support.prove import IS_PROOF, rounds
 
 pytestmark = [
@@ -33,15 +33,12 @@ LOCKERS = {
 MIXTURES = ("mixed", "storms")
 
 
-def simulate(*arguments: str, hash_seed: str = "random") -> tuple[int, dict[str, Any]]:
+def simulate(*arguments: str, **environment: str) -> tuple[int, dict[str, Any]]:
     """Exit code and answer of the command, in a process of its own."""
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "tandemmq", "simulate", "--json", *arguments],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
+        env=os.environ | environment,
         timeout=None if IS_PROOF else 1800,
-        check=False,
     )
     assert done.stdout, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -58,7 +55,7 @@ def no_promise_is_broken(count: int, *arguments: str) -> None:
 
 def fingerprint_of_twice(*arguments: str) -> Any:
     """Of the first seed, which is the same run whatever the order of sets."""
-    runs = [simulate("--seed", str(FIRST), *arguments, hash_seed=seed)[1] for seed in ("1", "2")]
+    runs = [simulate("--seed", str(FIRST), *arguments, PYTHONHASHSEED=seed)[1] for seed in ("1", "2")]
     for run in runs:
         del run["seconds"]
     assert runs[0] == runs[1]

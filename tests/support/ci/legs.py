@@ -41,7 +41,7 @@ class Leg:
     root: Path = ROOT
 
 
-PLAIN: Final = Leg("plain", ("-m", "not service"), 2)
+PLAIN: Final = Leg("plain", ("-m", "not service"), 3)
 SERVICES: Final = Leg("services", ("-m", "service and not docker"), 3, "mark.service")
 DOCKER: Final = Leg("docker", ("-m", "docker"), 0, "mark.docker")
 COMPILED: Final = Leg("compiled", (), 2, is_required=False)
