@@ -29,8 +29,13 @@ queue = "rejected"
 [destinations.redelivery]
 maximum_redeliveries = 1
 initial_redelivery_delay = 0
+
+[[destinations]]
+queue = "odd.*"
+[destinations.redelivery]
+maximum_redeliveries = 1
+initial_redelivery_delay = 0
 """
-DEAD = "ActiveMQ.DLQ.Queue.rejected"
 ACTIVEMQS = TESTS / "support" / "crash" / "activemq_store.zip"
 
 
@@ -124,21 +129,23 @@ async def test_a_name_that_java_has_no_room_for_comes_back_from_a_dead_letter(
     broker: BrokerProcess, name: bytes
 ) -> None:
     assert broker.openwire is not None
+    odd = f"odd.{len(name)}"
+    dead = f"ActiveMQ.DLQ.Queue.{odd}"
     jms = OpenWire(broker.openwire).connect()
     given = encode_properties({"dlqDeliveryFailureCause": "its client's"})[4:]
     properties = b"\0\0\0\2" + len(name).to_bytes(2, "big") + name + b"\1\1" + given
-    jms.send(queue("rejected"), b"poison", marshalled_properties=properties)
+    jms.send(queue(odd), b"poison", marshalled_properties=properties)
     wire = await Wire.open(broker.stomp)
-    wire.send("SUBSCRIBE", {"id": "0", "destination": "/queue/rejected", "ack": "client-individual"})
+    wire.send("SUBSCRIBE", {"id": "0", "destination": f"/queue/{odd}", "ack": "client-individual"})
     for _ in range(2):
         wire.send("NACK", {"id": (await heard(wire)).headers["ack"]})
     reader = await Wire.open(broker.stomp)
-    reader.send("SUBSCRIBE", {"id": "1", "destination": f"/queue/{DEAD}", "ack": "client-individual"})
+    reader.send("SUBSCRIBE", {"id": "1", "destination": f"/queue/{dead}", "ack": "client-individual"})
     letter = await heard(reader)
     assert letter.headers["dlqDeliveryFailureCause"] != "its client's"
     reader.close()
 
-    retry = ["retry", DEAD, "--all", "--admin", f"http://127.0.0.1:{broker.admin}"]
+    retry = ["retry", dead, "--all", "--admin", f"http://127.0.0.1:{broker.admin}"]
     await asyncio.to_thread(
         wait_until, lambda: CliRunner().invoke(main, retry).output == "1 retried\n", "it is retried"
     )

@@ -380,7 +380,6 @@ def test_a_broker_that_does_not_trust_or_is_not_trusted_ends_with_3(
 LONG = "\U0001f600" * 1_000_000  # is translated beside the event loop
 
 
-@pytest.mark.promise("jms-works-unmodified")
 @pytest.mark.parametrize("first", ["ascii", LONG], ids=["plain", "translated"])
 @pytest.mark.parametrize("ending", ["FIN", "close_notify", "DISCONNECT"])
 def test_what_was_sent_before_the_end_is_kept(broker: Encrypted, first: str, ending: str) -> None:
