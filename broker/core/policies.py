@@ -17,7 +17,7 @@ from tandemmq.broker.core.names import MQTT_PRIVATE, Pattern, is_private
 from tandemmq.broker.core.patterns import specificity
 from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.recovery import Recovery
-from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.message import TIME_MAX, Destination, DestinationKind
 
 #: The prefetch of a Java client without settings (ActiveMQPrefetchPolicy): the broker cannot tell it from no setting.
 CLIENT_QUEUE_PREFETCH: Final = 1_000
@@ -227,7 +227,7 @@ class DestinationPolicy:
         if not expiration:
             if not self.zero_expiration_override:
                 return 0
-            expiration = now + self.zero_expiration_override
+            expiration = min(now + self.zero_expiration_override, TIME_MAX)  # ``now`` is what a client said
         return min(expiration, now + self.ttl_ceiling) if self.ttl_ceiling else expiration
 
 

@@ -5,10 +5,11 @@ The loop's own server reports neither, and a count of connections that it began 
 nothing. It also does all handshakes at once, each of which takes it a millisecond. So a Handshake stands between the
 socket and the loop's TLS until it is done:
 
-    socket  ->  Handshake, in turns (broker.net.turns)  ->  TLS of the loop  ->  protocol
+    socket  ->  Handshake, in turns (broker.net.turns)  ->  TLS of the loop  ->  Secured  ->  protocol
 
-Promises: a socket whose handshake failed, or takes too long, is closed; what was made for it is given back; what a
-handshake takes is counted. Refuses to know what is spoken afterwards, and what certificates say.
+Promises: what a peer sent between its handshake and its end reaches the protocol; a socket whose handshake failed, or
+takes too long, is closed; what was made for it is given back; what a handshake takes is counted. Refuses to know what
+is spoken afterwards, and what certificates say.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import logging
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, cast
@@ -131,18 +132,16 @@ class TlsServer:
             plain, _ = await self._loop.connect_accepted_socket(lambda: handshake, accepted)
             if plain.is_closing():
                 raise ConnectionResetError("the peer hung up")
-            early = _Early()
+            secured = Secured(plain, protocol, self._loop)
             handshake.begin()
-            secured = await self._loop.start_tls(
-                plain, early, self._tls, server_side=True, ssl_handshake_timeout=self._seconds_max
-            )
-            if secured is None or early.is_lost or handshake.is_lost:
+            tls = await self._loop.start_tls(
+                plain, cast("asyncio.Protocol", secured), self._tls, server_side=True,
+                ssl_handshake_timeout=self._seconds_max,
+            )  # fmt: skip
+            if tls is None:
                 raise ConnectionResetError("the peer hung up")
-            secured.set_protocol(protocol)
-            protocol.connection_made(secured)
-            for data in early.data:
-                protocol.data_received(data)
             handshake.end()
+            secured.begin(tls)  # and not before: ``end`` reads the socket, which the protocol may not want
         except OSError as error:  # SSLError is one, and the end of the time
             reason = error.reason if isinstance(error, ssl.SSLError) else str(error)
             reason = reason or type(error).__name__
@@ -174,11 +173,6 @@ class Handshake(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
 
-    @property
-    def is_lost(self) -> bool:
-        """Its socket is closed, or was never connected."""
-        return self._socket is None
-
     def abort(self) -> None:
         """Close its socket at once."""
         if self._socket is not None:
@@ -198,9 +192,10 @@ class Handshake(asyncio.BufferedProtocol):
             self._turns.wait(self, has_spent=True)
 
     def end(self) -> None:
-        """The handshake is done: the loop's TLS gets what comes from the socket itself."""
+        """The handshake is done: the loop's TLS gets what comes from the socket itself, unless that ended."""
         plain, tls = self._socket, self._tls
-        assert plain is not None, "it has begun"
+        if plain is None:
+            return
         assert tls is not None, "it has begun"
         plain.set_protocol(tls)
         if self._waiting:
@@ -250,15 +245,125 @@ class Handshake(asyncio.BufferedProtocol):
             self._tls.connection_lost(exc)
 
 
-class _Early(asyncio.Protocol):
-    """For what comes right behind a handshake, before its end is known here."""
+class Secured:
+    """What the loop's TLS calls as its protocol, and the transport of ``above``: what a peer sent is carried out also
+    when it hung up behind that, as without TLS.
 
-    def __init__(self) -> None:
-        self.data: list[bytes] = []
-        self.is_lost = False
+    The loop's TLS drops what it has not given away when its socket ends, and ends with it. So, while ``above`` wants
+    nothing, it is the socket that is not read: all that was read was given to ``above``, and the end comes behind it.
+    What ends is told ``above`` as an end of what the peer says (``eof_received``); it is lost when it closes, or at
+    once if it has no use for that.
+    """
+
+    _tls: asyncio.Transport
+
+    def __init__(self, below: asyncio.Transport, above: asyncio.Protocol, loop: asyncio.AbstractEventLoop) -> None:
+        self._below = below
+        self._above = above
+        self._loop = loop
+        self._has_begun = False
+        self._early: list[bytes] = []  # what came before
+        self._has_ended = False  # what the peer says
+        self._is_kept = False  # after that, by ``above``
+        self._is_lost = False
+        self._is_closed = False  # by ``above``
+
+    def begin(self, tls: asyncio.Transport) -> None:
+        """The handshake is done. ConnectionResetError: the peer hung up, and said nothing."""
+        if self._is_lost and not self._early:
+            raise ConnectionResetError("the peer hung up")
+        self._tls = tls
+        self._has_begun = True
+        self._above.connection_made(cast("asyncio.Transport", self))  # it has what is asked of one
+        for data in self._early:
+            self._above.data_received(data)
+        self._early = []
+        if self._has_ended:
+            self.eof_received()
+        if self._is_lost:
+            self.connection_lost(None)
+
+    # ---- what the loop's TLS calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
 
     def data_received(self, data: bytes) -> None:
-        self.data.append(data)
+        if self._has_begun:
+            self._above.data_received(data)
+        else:
+            self._early.append(data)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
+    def eof_received(self) -> None:
+        self._has_ended = True
+        if self._has_begun and not self._is_closed:
+            self._is_kept = bool(self._above.eof_received())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_lost = True
+        if not self._has_begun:
+            if error is not None:
+                self._early = []
+            return
+        if self._is_closed:
+            self._above.connection_lost(error)
+            return
+        if error is None and not self._has_ended:
+            self.eof_received()  # prove: tls-carries-out-what-came
+        if not self._is_kept and not self._is_closed:
+            self._is_closed = True
+            self._above.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._above.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._above.resume_writing()
+
+    # ---- what ``above`` asks of its transport
+
+    def write(self, data: bytes) -> None:
+        if not self._is_lost:
+            self._tls.write(data)
+
+    def writelines(self, parts: Iterable[bytes | memoryview]) -> None:
+        if not self._is_lost:
+            self._tls.writelines(parts)
+
+    def pause_reading(self) -> None:
+        self._below.pause_reading()  # prove: tls-rests-at-the-socket "_below" -> "_tls"
+
+    def resume_reading(self) -> None:
+        self._below.resume_reading()
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        if not self._is_lost:
+            self._tls.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._is_lost else self._tls.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        # Another socket may have the number of one that was closed.
+        return default if self._is_lost and name == "socket" else self._tls.get_extra_info(name, default)
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def is_closing(self) -> bool:
+        return self._is_closed or self._is_lost
+
+    def close(self) -> None:
+        if not self._is_lost:
+            self._is_closed = True
+            self._below.resume_reading()  # the peer's answer is to come
+            self._tls.close()
+        elif not self._is_closed:
+            self._is_closed = True
+            self._loop.call_soon(self._above.connection_lost, None)
+
+    def abort(self) -> None:
+        if self._is_lost:
+            self.close()
+        else:
+            self._is_closed = True
+            self._tls.abort()

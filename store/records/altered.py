@@ -15,13 +15,14 @@ from tandemmq.store.records.fields import PRODUCER_AT, read_fields
 from tandemmq.store.records.frames import OpenedMessage, open_message
 from tandemmq.store.records.loose import OPENWIRE_VERSION
 from tandemmq.store.records.message import HEADER, Destination, Message, PropertyValue, SharedBody, unread
-from tandemmq.store.records.properties import encode_properties
+from tandemmq.store.records.properties import encode_properties, without
 
 # Property of a copy with an id of its own: the id of the message that it is a copy of.
 ORIGINAL_ID_PROPERTY = "originalMessageId"
 
 _DELIVERY = struct.Struct(">?qb")
 _HEAD = struct.Struct(">iB5x")
+_BLOB_HEAD_BYTES = 5
 
 
 def altered(
@@ -42,9 +43,10 @@ def altered(
 ) -> Message:
     """A copy with those fields changed; None leaves one as it is. ``message`` stays untouched.
 
-    Added properties replace those of the same name; the others keep their bytes if none has, or is removed. Properties
-    that cannot be read are left out, so that the added ones can be. ``is_original``: it has no original destination
-    any more. Raises Unencodable for what a frame has no room for.
+    Added properties replace those of the same name. What is not changed keeps its bytes: nothing that was read from a
+    frame is too long for the copy, though Java would write it longer. Properties that cannot be read are left out, so
+    that the added ones can be. ``is_original``: it has no original destination any more. Raises Unencodable for a
+    change that a frame has no room for.
     """
     if is_original:
         assert original_destination is None, "it has one, or none"
@@ -84,7 +86,8 @@ def altered(
     copy.shared_body = _shared(message, len(copy.body))
     copy.properties = message.properties
     if properties_added or properties_removed:
-        copy.properties = _mixed(message, properties_added, properties_removed) or None
+        kept = {name: value for name, value in (message.properties or {}).items() if name not in properties_removed}
+        copy.properties = {**kept, **(properties_added or {})} or None
     return copy
 
 
@@ -114,7 +117,7 @@ class PartMessage(OpenedMessage):
         self.holders = self.held_bytes = 0
         self.sender = header.sender
         names = (self.destination, self.original_destination)
-        self._size = whole.size + sum(len(loose.destination(each)) for each in names)
+        self._size = whole.size + sum(len(each.name) for each in names if each is not None)
 
     @property
     def raw(self) -> bytes:
@@ -197,12 +200,17 @@ def _frame(
     if copy.message_id != message.message_id:
         producer, _, _ = loose.split_key(copy.message_id)
         message_id = loose.message_id(copy.message_id)[: -loose.I64.size]
+    # A name keeps its bytes also where it moves from one field to the other.
+    known = {
+        message.original_destination: raw[original_at:message_id_at],
+        message.destination: raw[destination_at:transaction_at],
+    }
     fields = b"".join(
         (
             producer,
-            loose.destination(copy.destination),
+            known.get(copy.destination) or loose.destination(copy.destination),
             raw[transaction_at:original_at],
-            loose.destination(copy.original_destination),
+            known.get(copy.original_destination) or loose.destination(copy.original_destination),
             message_id,
             loose.I64.pack(copy.broker_sequence),
             raw[sequence_at + loose.I64.size : delivery_at],
@@ -220,26 +228,20 @@ def _frame(
     return _HEAD.pack(len(fields) + _HEAD.size - 4, raw[4]) + fields
 
 
-def _mixed(
-    message: Message, added: Mapping[str, PropertyValue] | None, removed: Collection[str]
-) -> dict[str, PropertyValue]:
-    kept = {name: value for name, value in (message.properties or {}).items() if name not in removed}
-    return {**kept, **(added or {})}
-
-
 def _with(
     message: Message, marshalled: bytes, added: Mapping[str, PropertyValue] | None, removed: Collection[str]
 ) -> bytes:
     """The marshalled properties of a message, as object, with more of them, or fewer."""
     if not added and not removed:
         return marshalled
-    known = message.properties or {}
-    if (added and not known) or any(name in known for name in (*(added or ()), *removed)):
-        mixed = _mixed(message, added, removed)
-        return loose.blob(encode_properties(mixed)) if mixed else loose.NULL
-    if not added:
-        return marshalled
-    start = 5 + loose.I32.size  # behind the blob's head and the number of entries
-    (count,) = loose.I32.unpack_from(marshalled, start - loose.I32.size)
-    more = encode_properties(dict(added))[loose.I32.size :]
-    return loose.blob(loose.I32.pack(count + len(added)) + marshalled[start:] + more)
+    known = message.properties
+    if not known:  # or none that can be read
+        return loose.blob(encode_properties(dict(added))) if added else marshalled
+    names = {*(added or ()), *removed}
+    kept = marshalled[_BLOB_HEAD_BYTES:]
+    if not names.isdisjoint(known):
+        kept = without(kept, names)
+    (count,) = loose.I32.unpack_from(kept)
+    more = encode_properties(dict(added or {}))[loose.I32.size :]
+    count += len(added or ())
+    return loose.blob(loose.I32.pack(count) + kept[loose.I32.size :] + more) if count else loose.NULL

@@ -50,6 +50,12 @@ _OBJECT_BYTES = 64
 # ---- writing
 
 
+def has_room_for(text: str) -> bool:
+    """Whether ``text`` can be a string, or the name of a property."""
+    # Java writes six bytes for a character at most.
+    return len(text) <= STRING_BYTES_MAX // 6 or len(encode_modified(text)) <= STRING_BYTES_MAX
+
+
 def string(text: str | None) -> bytes:
     """Raises Unencodable for more than 64 KiB."""
     if text is None:

@@ -59,6 +59,9 @@ class BodyKind(IntEnum):
 PropertyValue = bool | int | float | str | bytes | list[Any] | dict[str, Any] | None
 
 
+# The last millisecond that a message can say.
+TIME_MAX = (1 << 63) - 1
+
 # What Python takes for a property beside the characters of its name and value.
 PROPERTY_BYTES = 140
 

@@ -10,7 +10,7 @@ values stand for the widest use: int is an int or, if it needs to be, a long; fl
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tandemmq.store.records.errors import RecordDamaged, Unencodable
@@ -96,6 +96,20 @@ def decode_properties(data: bytes) -> dict[str, Any]:
     if position != len(data):
         raise RecordDamaged("bytes follow the properties")
     return found
+
+
+def without(data: bytes, names: Collection[str]) -> bytes:
+    """The map without the values of those names; all others keep their bytes. ``decode_properties`` reads ``data``."""
+    (count,) = _I32.unpack_from(data)
+    kept: list[bytes] = []
+    position = 4
+    for _ in range(count):
+        start = position
+        value_at = start + 2 + _U16.unpack_from(data, start)[0]
+        _, position = _read_value(data, value_at, 0)
+        if decode_modified(data[start + 2 : value_at]) not in names:
+            kept.append(data[start:position])
+    return _I32.pack(len(kept)) + b"".join(kept)
 
 
 def has_at_most(data: bytes, count: int) -> bool:

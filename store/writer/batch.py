@@ -22,11 +22,10 @@ from tandemmq.store.operations import (
     RemoveMessage,
     RemoveOwner,
 )
-from tandemmq.store.records.altered import altered, with_own_id
+from tandemmq.store.records.altered import with_own_id
 from tandemmq.store.records.commands import AddMessage as AddCommand
 from tandemmq.store.records.commands import RemoveMessage as RemoveCommand
 from tandemmq.store.records.commands import Subscription, decode, encode
-from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.hints import user_in
 from tandemmq.store.records.message import Destination
 from tandemmq.store.records.stored import encode_stored
@@ -241,15 +240,10 @@ class Batch:
         return True
 
     def _with_own_id(self, add: AddMessage) -> list[bytes]:
-        """The records of ``add``, whose message has another id from now on, and says which it had if there is room."""
+        """The records of ``add``, whose message has another id from now on, and says which it had."""
         command = decode(add.payload)
         assert isinstance(command, AddCommand), "it adds a message"
-        message_id = next(self._own_ids)
-        try:
-            add.message = with_own_id(add.message, message_id)
-        except Unencodable:
-            # What a client wrote as a property can be read, and Java has no room for it: the bytes stay as they are.
-            add.message = altered(add.message, message_id=message_id)
+        add.message = with_own_id(add.message, next(self._own_ids))
         payloads = [encode_stored(add.message, command.transaction)]
         for ack in add.unmatched_acks:
             removal = decode(ack)

@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.cli import main
+from tandemmq.store.records.properties import encode_properties
 from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess, serving
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.openwire_wire import OpenWire, queue
 from tests.support.acceptance.stomp_wire import Frame, Wire, bodies, confirm
 from tests.support.tree import TESTS
@@ -25,6 +26,12 @@ stomp_nack = "requeue"
 
 [[destinations]]
 queue = "rejected"
+[destinations.redelivery]
+maximum_redeliveries = 1
+initial_redelivery_delay = 0
+
+[[destinations]]
+queue = "odd.*"
 [destinations.redelivery]
 maximum_redeliveries = 1
 initial_redelivery_delay = 0
@@ -114,6 +121,42 @@ async def test_a_rejected_message_comes_again_and_then_is_a_dead_letter(broker: 
         wire.send("NACK", {"id": frame.headers["ack"]})
     wire.close()
     assert await bodies(broker.stomp, "/queue/ActiveMQ.DLQ.Queue.rejected", 1, SECONDS_MAX) == ["poison"]
+
+
+@pytest.mark.promise("redelivery-is-bounded")
+@pytest.mark.parametrize("name", [b"\xf0\x9f\x98\x80" * 16_383, bytes(65_535)], ids=["beyond U+FFFF", "NUL"])
+async def test_a_name_that_java_has_no_room_for_comes_back_from_a_dead_letter(
+    broker: BrokerProcess, name: bytes
+) -> None:
+    assert broker.openwire is not None
+    odd = f"odd.{len(name)}"
+    dead = f"ActiveMQ.DLQ.Queue.{odd}"
+    jms = OpenWire(broker.openwire).connect()
+    given = encode_properties({"dlqDeliveryFailureCause": "its client's"})[4:]
+    properties = b"\0\0\0\2" + len(name).to_bytes(2, "big") + name + b"\1\1" + given
+    jms.send(queue(odd), b"poison", marshalled_properties=properties)
+    wire = await Wire.open(broker.stomp)
+    wire.send("SUBSCRIBE", {"id": "0", "destination": f"/queue/{odd}", "ack": "client-individual"})
+    for _ in range(2):
+        wire.send("NACK", {"id": (await heard(wire)).headers["ack"]})
+    reader = await Wire.open(broker.stomp)
+    reader.send("SUBSCRIBE", {"id": "1", "destination": f"/queue/{dead}", "ack": "client-individual"})
+    letter = await heard(reader)
+    assert letter.headers["dlqDeliveryFailureCause"] != "its client's"
+    reader.close()
+
+    retry = ["retry", dead, "--all", "--admin", f"http://127.0.0.1:{broker.admin}"]
+    await asyncio.to_thread(
+        wait_until, lambda: CliRunner().invoke(main, retry).output == "1 retried\n", "it is retried"
+    )
+    frame = await heard(wire)
+    assert frame.body == b"poison"
+    assert "dlqDeliveryFailureCause" not in frame.headers
+    wire.send("ACK", {"id": frame.headers["ack"], "receipt": "acknowledged"})
+    await heard(wire)
+    wire.close()
+    jms.close()
+    assert "Unencodable" not in broker.log.read_text()
 
 
 @pytest.mark.promise("protocols-meet", "jms-works-unmodified")

@@ -375,3 +375,29 @@ def test_a_broker_that_does_not_trust_or_is_not_trusted_ends_with_3(
     assert (done.returncode, done.stdout) == (3, "")
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
+
+
+LONG = "\U0001f600" * 1_000_000  # is translated beside the event loop
+
+
+@pytest.mark.parametrize("first", ["ascii", LONG], ids=["plain", "translated"])
+@pytest.mark.parametrize("ending", ["FIN", "close_notify", "DISCONNECT"])
+def test_what_was_sent_before_the_end_is_kept(broker: Encrypted, first: str, ending: str) -> None:
+    """Without a receipt, by a client that closes at once."""
+    name = f"/queue/ORDERS.end.{ending}.{len(first)}"
+    connect = f"CONNECT\naccept-version:1.2\nhost:x\nlogin:alice\npasscode:{PASSWORD}\n\n\0".encode()
+    client = broker.open(broker.context())
+    client.sendall(connect)
+    assert client.recv(1 << 16).startswith(b"CONNECTED")
+    for body in (first, *(f"{number}{160_000 * 'x'}" for number in range(9))):
+        client.sendall(f"SEND\ndestination:{name}\npersistent:true\n\n{body}\0".encode())
+    if ending == "DISCONNECT":
+        client.sendall(b"DISCONNECT\n\n\0")
+    (client.unwrap() if ending == "close_notify" else client).close()
+
+    def held() -> bool:
+        listed = tandemmq("queues", "--filter", name[7:], "--json", "--admin", broker.admin_url, "--ca-file", broker.ca)
+        found: list[dict[str, Any]] = json.loads(listed.stdout)["items"]
+        return bool(found) and found[0]["messages"] == 10
+
+    wait_until(held, "all ten are there", 10)

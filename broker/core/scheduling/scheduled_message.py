@@ -14,7 +14,7 @@ from tandemmq.broker.core.commands import refusal
 from tandemmq.broker.core.scheduling.schedule import CRON, JOB_ID, PROPERTIES, Schedule
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.errors import Unencodable
-from tandemmq.store.records.message import Destination, DestinationKind, Message, PropertyValue
+from tandemmq.store.records.message import TIME_MAX, Destination, DestinationKind, Message, PropertyValue
 from tandemmq.store.records.properties import Long
 
 PENDING = Destination(DestinationKind.QUEUE, "ActiveMQ.Scheduler.Pending")
@@ -76,7 +76,7 @@ def occurrence(waiting: Message, schedule: Schedule | None, now: int, message_id
     """
     expiration = timestamp = None
     if waiting.timestamp > 0 and waiting.expiration > 0:
-        renewed = waiting.expiration - waiting.timestamp + now
+        renewed = min(waiting.expiration - waiting.timestamp + now, TIME_MAX)
         if renewed > waiting.expiration:
             expiration, timestamp = renewed, now
     is_repeated = schedule is not None and (schedule.repeat or schedule.cron is not None)

@@ -16,6 +16,7 @@ from tandemmq.broker.protocols.mqtt.packets import Publish, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, OF_UNSUBSCRIBE, Properties, decode, encode
 from tandemmq.broker.protocols.mqtt.reasons import MqttError
 from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_if_any
+from tandemmq.store.records.loose import has_room_for
 from tandemmq.store.records.message import BodyKind, Destination, Message, PropertyValue
 
 QOS: Final = "ActiveMQ.MQTT.QoS"
@@ -27,7 +28,8 @@ DELIVERY: Final = "MQTT.Delivery"
 #: As STOMP's header of that name.
 CONTENT_TYPE: Final = "content-type"
 CORRELATION_DATA: Final = "MQTT.CorrelationData"
-#: User properties as they came, where names occur twice: a message's properties have each name once.
+#: User properties as they came, where names occur twice, or are too long for Java: a message's properties have each
+#: name once.
 USER_PROPERTIES: Final = "MQTT.UserProperties"
 #: Of a message with more properties, which only a JMS client sends, none is told: clients take a thousand or some.
 _USER_SENT_MAX: Final = 2_000
@@ -97,12 +99,15 @@ def delivery_of(message: Message) -> bytes:
 
 
 def _apply(message: Message, carried: Properties, properties: dict[str, PropertyValue], now: int) -> None:
+    """Say in the message what ``carried`` does. What Java has no room for as a string stays bytes, which MQTT clients
+    are told; a response topic so long is left out: no message can be sent there."""
     if carried.user:
         names = {name for name, _ in carried.user}
-        if len(names) != len(carried.user) or not names.isdisjoint(_OURS) or "" in names:
+        own = {name for name in names if name and name not in _OURS and has_room_for(name)}
+        if len(own) != len(carried.user):
             properties[USER_PROPERTIES] = encode(Properties(user=carried.user))
         for name, value in carried.user:
-            if name and name not in _OURS:
+            if name in own:
                 properties.setdefault(name, value)
     if carried.content_type is not None:
         properties[CONTENT_TYPE] = carried.content_type
@@ -111,11 +116,15 @@ def _apply(message: Message, carried: Properties, properties: dict[str, Property
     if carried.message_expiry is not None:
         message.expiration = now + carried.message_expiry * 1000
     if carried.response_topic is not None:
-        message.reply_to = destination_of(carried.response_topic)
+        reply_to = destination_of(carried.response_topic)
+        message.reply_to = reply_to if has_room_for(reply_to.name) else None
     if carried.correlation_data is not None:
         try:
-            message.correlation_id = carried.correlation_data.decode()
+            text = carried.correlation_data.decode()
+            message.correlation_id = text if has_room_for(text) else None
         except UnicodeDecodeError:
+            pass
+        if message.correlation_id is None:
             properties[CORRELATION_DATA] = carried.correlation_data
 
 

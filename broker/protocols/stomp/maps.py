@@ -12,7 +12,8 @@ is none, and an empty element is "". What it loses (the order of a list's items 
 like numbers) is not lost in what we write: texts stay texts.
 
 Only maps, lists and plain values are read, each by its name in a table; no name ever makes anything else. XML with a
-document type is refused, for its entities can grow. What is read may be DOCUMENT_BYTES_MAX long.
+document type is refused, for its entities can grow. What is read may be DOCUMENT_BYTES_MAX long, and have VALUES_MAX
+values: they are freed in one step.
 
 What is long is read and written on a thread. No step of it keeps the interpreter from other threads for more than a few
 milliseconds: JSON of more than PIECE_BYTES_MAX is read by Python's own code and not by that in C, and XML in pieces.
@@ -25,7 +26,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterable
-from json.decoder import JSONObject, py_scanstring  # type: ignore[attr-defined]  # typeshed has them not
+from json.decoder import JSONArray, JSONObject, py_scanstring  # type: ignore[attr-defined]  # typeshed has them not
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 from xml.parsers import expat
@@ -36,8 +37,12 @@ from tandemmq.store.records.properties import NESTING_MAX, Byte, Char, Float, Lo
 #: While a map is read, it takes 30 times as much.
 DOCUMENT_BYTES_MAX = 1 << 20
 PIECE_BYTES_MAX = 16 * 1024
+#: Elements of XML or values of JSON, those within others included.
+VALUES_MAX = 50_000
 #: Longer, in XML: values have no attributes, and expat reads all of an element's at once.
 _LONG_TAG = re.compile(rb"<[^!<>][^<>]{1024}")
+#: What has no tags in it.
+_SECTIONS = ((b"<![CDATA[", b"]]>"), (b"<!--", b"-->"), (b"<?", b"?>"))
 
 _F32 = struct.Struct(">f")
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
@@ -177,6 +182,10 @@ def _check_size(data: bytes) -> None:
         raise ValueError(f"a map of {len(data)} bytes is not read; {DOCUMENT_BYTES_MAX} are the most")
 
 
+def _too_many() -> ValueError:
+    return ValueError(f"a map of more than {VALUES_MAX} values is not read")
+
+
 # ---- XML
 
 
@@ -207,14 +216,19 @@ _ESCAPES |= {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&
 def read_xml(data: bytes) -> dict[str, Any]:
     """The inverse of :func:`write_xml`. Raises ValueError for anything that is not a map."""
     _check_size(data)
-    if _LONG_TAG.search(data) is not None:
+    if _has_long_tag(data):
         raise ValueError("a tag of more than 1 KiB is not read")
     root = Element("")
     open_elements = [root]
+    left = VALUES_MAX
 
     def start(name: str, attributes: dict[str, str]) -> None:
         if len(open_elements) > 2 * NESTING_MAX + 2:
             raise ValueError(f"nested deeper than {NESTING_MAX}")
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise _too_many()
         element = Element(name)
         open_elements[-1].children.append(element)
         open_elements.append(element)
@@ -244,6 +258,21 @@ def read_xml(data: bytes) -> dict[str, Any]:
     except expat.ExpatError as error:
         raise ValueError(f"not XML: {error}") from None
     return _map_of(root.children[0])
+
+
+def _has_long_tag(data: bytes) -> bool:
+    at = data.find(b"<")
+    while at >= 0:
+        if _LONG_TAG.match(data, at) is not None:
+            return True
+        for begin, end in _SECTIONS:
+            if data.startswith(begin, at):
+                at = data.find(end, at + len(begin))
+                if at < 0:
+                    return False  # it is no XML
+                break
+        at = data.find(b"<", at + 1)
+    return False
 
 
 # ---- JSON
@@ -292,13 +321,33 @@ def read_json(data: bytes) -> dict[str, Any]:
 
 
 class _PythonDecoder(json.JSONDecoder):
-    """Other threads go on beside it."""
+    """Other threads go on beside it. Raises ValueError for more than VALUES_MAX values."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.parse_object = JSONObject
+        self.parse_object = self._object
+        self.parse_array = self._array
         self.parse_string = py_scanstring
         self.scan_once = py_make_scanner(self)
+        self._left = VALUES_MAX
+
+    def _object(self, start: Any, strict: bool, scan: _Scan, *hooks: Any) -> Any:
+        return JSONObject(start, strict, self._counting(scan), *hooks)
+
+    def _array(self, start: Any, scan: _Scan) -> Any:
+        return JSONArray(start, self._counting(scan))
+
+    def _counting(self, scan: _Scan) -> _Scan:
+        def counting(text: str, at: int) -> Any:
+            self._left -= 1
+            if self._left < 0:
+                raise _too_many()
+            return scan(text, at)
+
+        return counting
+
+
+_Scan = Callable[[str, int], Any]
 
 
 def _element_in(name: str, value: Any, depth: int) -> Element:

@@ -116,7 +116,7 @@ def test_what_moved_is_known_by_its_id(term: Term, directory: str) -> None:
     assert held_after_a_replay(term, directory, A, B) == [[b"moved"], []]
 
 
-def test_properties_that_cannot_be_written_again_do_not_end_the_store(term: Term, directory: str) -> None:
+def test_a_property_that_java_has_no_room_for_keeps_its_bytes(term: Term, directory: str) -> None:
     """A name in plain UTF-8 that is too long in Java's, beside the property that is to be changed."""
     term.do(adding(term, A, "was there"))
     moved = adding(term, A, "odd", is_audited=False)
@@ -127,7 +127,7 @@ def test_properties_that_cannot_be_written_again_do_not_end_the_store(term: Term
     moved.payload = encode_stored(moved.message)
     term.do(Atomic([moved]))
     assert moved.message.message_id != CLIENTS
-    assert moved.message.properties == {"originalMessageId": "the client's own", name: 7}
+    assert moved.message.properties == {"originalMessageId": CLIENTS, name: 7}
     assert held_after_a_replay(term, directory, A) == [[b"was there", b"odd"]]
 
 

@@ -1,5 +1,7 @@
 """A connector with TLS over the terms of a broker, on both event loops: handshakes that fail leave nothing behind."""
 
+# proves: tls-carries-out-what-came, tls-rests-at-the-socket
+
 from __future__ import annotations
 
 import asyncio
@@ -18,15 +20,17 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tandemmq.broker.core.commands import Command, Send
 from tandemmq.broker.core.memory import HANDSHAKE_BYTES, TLS_BUFFERS, TLS_BYTES, Kind
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.tls_handshake import TlsServer
-from tandemmq.broker.net.transport import TransportLimits
+from tandemmq.broker.net.transport import Connection, TransportLimits
 from tandemmq.broker.net.turns import TURN_SECONDS, Turns
 from tandemmq.broker.net.websocket import WebSocketOptions, of_stomp
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.broker.security.tls import subject
+from tests.support.broker.recording_engine import RecordingEngine
 from tests.support.security.authority import Authority
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"
@@ -280,6 +284,61 @@ async def test_each_term_listens_again_and_lets_go_of_handshakes_under_way(
         for each in (silent_writer, writer):
             each.transport.abort()
         await server.lingered()
+    server.unbind()
+
+
+# ---- the end
+
+
+class HoldingEngine(RecordingEngine):
+    """Holds back what comes behind the first message, as when that takes long."""
+
+    def handle(self, connection: Connection, command: Command) -> None:
+        if isinstance(command, Send) and not any(isinstance(each, Send) for each in self.commands):
+            connection.stop_reading()
+        super().handle(connection, command)
+
+
+def say_and_leave(port: int, authority: Authority, ending: str, text: bytes) -> None:
+    """The end comes at once."""
+    trusting = ssl.create_default_context(cafile=str(authority.root))
+    client = trusting.wrap_socket(socket.create_connection(("127.0.0.1", port), 10), server_hostname="127.0.0.1")
+    client.sendall(CONNECT)
+    assert client.recv(1 << 16).startswith(b"CONNECTED")
+    client.sendall(text)
+    if ending == "close_notify":
+        client.settimeout(0.1)
+        with contextlib.suppress(OSError):  # the answer may come late
+            client.unwrap()
+    client.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("length", [10, 160_000])
+@pytest.mark.parametrize("ending", ["FIN", "close_notify"])
+async def test_what_came_before_the_end_is_carried_out_when_there_is_time(
+    server: Server, authority: Authority, ending: str, length: int
+) -> None:
+    engine = HoldingEngine()
+    await server.listen(engine, "ID:test")
+    text = b"".join(b"SEND\ndestination:/queue/a\n\n%d%b\0" % (number, b"x" * length) for number in range(9))
+    left = asyncio.create_task(asyncio.to_thread(say_and_leave, server.addresses[0][2], authority, ending, text))
+    await until(lambda: len(engine.commands) >= 2)
+    await asyncio.sleep(0.3)  # for all that the loop reads meanwhile
+    (connection,) = server.connections
+    connection.resume_reading()
+    await left
+    await until(lambda: not server.connections)
+    kinds = [type(command).__name__ for command in engine.commands]
+    assert kinds == ["Connect", *["Send"] * 9, "Disconnect"]
+    assert engine.events == ["opened", "closed"]
+    assert server.counts() == {"stomp+ssl": 0}
+    await server.abort()
     server.unbind()
 
 

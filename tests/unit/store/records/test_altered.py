@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tandemmq.broker.admin.api.message_work import retried
+from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY, EXPIRATION_PROPERTY, dead_letter
+from tandemmq.broker.core.policies import DestinationPolicy
+from tandemmq.broker.core.scheduling.schedule import CRON, JOB_ID, Schedule
+from tandemmq.broker.core.scheduling.scheduled_message import Due, again, occurrence, pending, run_of, shown
 from tandemmq.store.records import altered as records_altered
 from tandemmq.store.records import loose
-from tandemmq.store.records.altered import PartMessage, altered, of_user
+from tandemmq.store.records.altered import ORIGINAL_ID_PROPERTY, PartMessage, altered, of_user, with_own_id
 from tandemmq.store.records.errors import Unencodable
+from tandemmq.store.records.fields import read_fields
 from tandemmq.store.records.frames import OpenedMessage, open_message
-from tandemmq.store.records.message import HEADER, BodyKind, Destination, DestinationKind, Message, PropertyValue
+from tandemmq.store.records.message import (
+    HEADER,
+    TIME_MAX,
+    BodyKind,
+    Destination,
+    DestinationKind,
+    Message,
+    PropertyValue,
+    unread,
+)
 from tandemmq.store.records.openwire import decode_message, encode_message
-from tandemmq.store.records.properties import Byte, Long, Short
+from tandemmq.store.records.properties import Byte, Long, Short, encode_properties
+from tandemmq.store.records.stored import encode_stored
 from tests.support.tree import FRAMES_FILE
 
 FRAMES = {name: bytes.fromhex(frame) for name, frame in json.loads(FRAMES_FILE.read_text()).items()}
@@ -218,3 +237,158 @@ def test_what_a_frame_has_no_room_for_is_refused() -> None:
         altered(message, destination=Destination(DestinationKind.QUEUE, "x" * (loose.STRING_BYTES_MAX + 1)))
     with pytest.raises(Unencodable):
         altered(message, properties_added={"x": 1 << 64})
+
+
+# What a frame may say though Java would take more bytes for it: plain UTF-8 beyond U+FFFF, and NUL as one byte.
+UNITS = (b"a", b"\0", b"\xc3\xa4", b"\xf0\x9f\x98\x80", b"\xed\xa0\xbd")
+RAW_TEXTS = st.builds(
+    lambda unit, part, head: (head + unit * (loose.STRING_BYTES_MAX * part // (16 * len(unit))))[
+        : loose.STRING_BYTES_MAX // len(unit) * len(unit)
+    ],
+    st.sampled_from(UNITS),
+    st.sampled_from((0, 1, 16)),
+    st.sampled_from((b"", b"x" * 12)),
+)
+OURS = (CAUSE_PROPERTY, EXPIRATION_PROPERTY, ORIGINAL_ID_PROPERTY, JOB_ID, CRON, "tandemmqScheduledTime")
+VALUES = st.sampled_from(
+    (None, True, Byte(-1), Short(7), 1 << 40, Long(3), 0.5, "text", "\U0001f600" * 8191, b"\0", [1, {"in": ["x"]}])
+)
+TIMES = st.sampled_from((0, 1, 1_700_000_000_000, TIME_MAX, -TIME_MAX - 1))
+OTHER = Destination(DestinationKind.QUEUE, "other")
+DUE = Due(1_700_000_000_000, 3, "job", "user")
+NOW = 1_700_000_000_000
+NEW_ID = "ID:broker-1:2:3:4"
+AGES = DestinationPolicy(ttl_ceiling=1 << 60, zero_expiration_override=1 << 60)
+
+
+def scheduled(change: Callable[[Message], Message]) -> Callable[[Message], Message]:
+    return lambda message: change(pending(message, DUE))
+
+
+WAYS: dict[str, Callable[[Message], Message]] = {
+    "for another destination": lambda message: altered(
+        message, destination=OTHER, original_destination=message.destination
+    ),
+    "kept of a composite": lambda message: altered(message, original_destination=message.destination),
+    "as an original": lambda message: altered(message, is_original=True),
+    "counted": lambda message: altered(message, redelivery_counter=2),
+    "aged": lambda message: altered(message, expiration=AGES.expiration(message.timestamp, message.expiration)),
+    "of a user": lambda message: of_user(message, "user"),
+    "with its own id": lambda message: with_own_id(message, NEW_ID, destination=OTHER),
+    "dead": lambda message: dead_letter(message, DEAD, "why", NEW_ID, NOW),
+    "retried": lambda message: retried(dead_letter(message, DEAD, "why")),
+    "retried as it is": retried,
+    "pending": scheduled(lambda waiting: waiting),
+    "pending again": scheduled(lambda waiting: again(waiting, DUE, NEW_ID)),
+    "in a run": scheduled(lambda waiting: run_of(waiting, DUE, NEW_ID)),
+    "due": scheduled(lambda waiting: occurrence(waiting, Schedule(repeat=1), NOW, NEW_ID)),
+    "shown": scheduled(lambda waiting: shown(waiting, OTHER, NEW_ID)),
+}
+
+
+def raw_string(text: bytes) -> bytes:
+    return b"\1" + len(text).to_bytes(2, "big") + text
+
+
+def raw_destination(name: bytes) -> bytes:
+    return bytes((1, loose.DESTINATION_BASE)) + raw_string(name)
+
+
+@st.composite
+def strange_frames(draw: st.DrawFn) -> bytes:
+    """Frames that are read, with names that are as long as may be, and longer if Java wrote them."""
+    message = Message(
+        QUEUE,
+        draw(st.sampled_from(("ID:a:1:1:1", "foreign:0:0:0"))),
+        draw(st.sampled_from((b"", b"body", bytes(5_000)))),
+        draw(st.sampled_from((BodyKind.BYTES, BodyKind.MAP))),
+        persistent=draw(st.booleans()),
+        priority=draw(st.sampled_from((-128, 4, 127))),
+        expiration=draw(TIMES),
+        timestamp=draw(TIMES),
+        group_id="group",
+        correlation_id="correlation",
+        redelivery_counter=draw(st.sampled_from((0, (1 << 31) - 1))),
+    )
+    frame = encode_message(message)
+    marks, _, _ = read_fields(unread(), frame, 11)
+    entries = draw(
+        st.lists(st.tuples(RAW_TEXTS | st.sampled_from([name.encode() for name in OURS]), VALUES), max_size=5)
+    )
+    properties = len(entries).to_bytes(4, "big")
+    for name, value in entries:
+        properties += raw_string(name)[1:] + encode_properties({"": value})[6:]
+    fields = b"".join(
+        (
+            frame[4 : marks[0]],
+            raw_destination(draw(RAW_TEXTS)),
+            frame[marks[1] : marks[2]],
+            draw(st.one_of(st.just(loose.NULL), RAW_TEXTS.map(raw_destination))),
+            frame[marks[3] : marks[5]],
+            raw_string(draw(RAW_TEXTS)),
+            bytes(4),
+            raw_string(draw(RAW_TEXTS)),
+            frame[marks[6] : marks[8]],
+            loose.blob(properties),
+            frame[marks[9] :],
+        )
+    )
+    return len(fields).to_bytes(4, "big") + fields
+
+
+@given(strange_frames(), st.sampled_from(sorted(WAYS)))
+def test_whatever_a_frame_says_each_copy_can_be_made_and_stored(frame: bytes, way: str) -> None:
+    message = open_message(frame)
+    before = fields_of(message)
+
+    copy = WAYS[way](message)
+
+    assert encode_stored(copy)
+    assert copy.raw is not None
+    assert fields_of(decode_message(copy.raw)) == fields_of(copy), "its frame says the same"
+    for name in ("group_id", "correlation_id", "reply_to", "priority", "body", "body_kind"):
+        assert getattr(copy, name) == before[name]
+    kept, said = before["properties_added"], shape(copy.properties)
+    assert not [name for name in kept if name not in said and name not in (*OURS, "originalDeliveryMode")]
+    assert not [name for name in kept if name in said and name not in OURS and said[name] != kept[name]]
+
+
+def test_a_name_that_java_has_no_room_for_keeps_its_bytes() -> None:
+    name = b"\xf0\x9f\x98\x80" * (loose.STRING_BYTES_MAX // 4)
+    properties = b"\0\0\0\2" + len(name).to_bytes(2, "big") + name + b"\1\1"
+    properties += encode_properties({CAUSE_PROPERTY: "its client's"})[4:]
+    frame = encode_message(Message(QUEUE, "ID:a:1:1:1", b"body", properties={"x": 1}))
+    frame = frame.replace(loose.blob(encode_properties({"x": 1})), loose.blob(properties))
+    message = open_message((len(frame) - 4).to_bytes(4, "big") + frame[4:])
+
+    letter = dead_letter(message, DEAD, "why")
+
+    assert letter.properties is not None
+    assert (letter.properties.pop(name.decode()), letter.properties[CAUSE_PROPERTY]) == (True, "why")
+    assert letter.raw is not None
+    assert name in letter.raw
+
+
+def test_a_name_of_a_destination_keeps_its_bytes_wherever_it_moves() -> None:
+    name = b"\xf0\x9f\x98\x80" * (loose.STRING_BYTES_MAX // 4)
+    frame = encode_message(Message(QUEUE, "ID:a:1:1:1", b"body"))
+    frame = frame.replace(loose.destination(QUEUE), raw_destination(name))
+    message = open_message((len(frame) - 4).to_bytes(4, "big") + frame[4:])
+
+    copy = altered(message, destination=OTHER, original_destination=message.destination)
+    back = retried(copy)
+
+    assert (copy.original_destination, back.destination) == (message.destination, message.destination)
+    assert copy.raw is not None
+    assert back.raw is not None
+    assert name in copy.raw
+    assert name in back.raw
+
+
+def test_no_time_is_beyond_what_a_frame_has_room_for() -> None:
+    young = Message(QUEUE, "ID:a:1:1:1", b"body", timestamp=TIME_MAX)
+    old = Message(QUEUE, "ID:a:1:1:1", b"body", timestamp=1, expiration=TIME_MAX)
+    waiting = pending(open_message(encode_message(old)), DUE)
+
+    assert WAYS["aged"](open_message(encode_message(young))).expiration == TIME_MAX
+    assert occurrence(waiting, None, NOW, NEW_ID).expiration == TIME_MAX

@@ -14,6 +14,8 @@ from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, 
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.publishing import EXCHANGE_BYTES, EXCHANGES_COUNTED
 from tandemmq.broker.protocols.mqtt.session_records import Kind as RecordKind
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.stored import encode_stored
 from tests.support.broker.mqtt_wire import ALL, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, MqttLimits, Pieces, payloads, types
 from tests.support.protocols.mqtt.client_packets import encode
 from tests.unit.broker.protocols.mqtt.conftest import LASTING
@@ -304,3 +306,22 @@ def test_properties_reach_who_subscribes(come, reader):
     )
     come().say(Publish("t", b"x", 0, False, False, 0, said))
     assert reader.heard()[0].properties == said
+
+
+@pytest.mark.parametrize("correlation_data", [bytes(65_000), "\U0001f600".encode() * 16_000])
+def test_what_java_has_no_room_for_reaches_who_subscribes_and_can_be_stored(come, reader, harness, correlation_data):
+    said = Properties(correlation_data=correlation_data, user=(("\U0001f600" * 16_000, "1"), ("a", "2")))
+    jms = harness.client()
+    jms.subscribe(destination=Destination(DestinationKind.TOPIC, "t"))
+    come().say(Publish("t", b"x", 0, False, False, 0, said))
+    assert reader.heard()[0].properties == said
+    (delivered,) = jms.session.delivered
+    message = delivered.message
+    assert encode_stored(message)
+    assert message.properties["a"] == "2"
+
+
+def test_a_response_topic_that_java_has_no_room_for_is_left_out(come, reader):
+    """No message can be sent there."""
+    come().say(Publish("t", b"x", 0, False, False, 0, Properties(response_topic="\U0001f600" * 16_000)))
+    assert reader.heard()[0].properties.response_topic is None

@@ -80,6 +80,48 @@ def test_attributes_without_end_are_not_read() -> None:
     assert read_xml(XML_ENTRY + b"<string>" + b"x" * 5_000 + b"</string></entry></map>") == {"k": "x" * 5_000}
 
 
+@pytest.mark.parametrize(
+    "section", [b"<!-- < %b -->", b"<![CDATA[ < %b ]]>", b"<!-- <![CDATA[ -->", b"<![CDATA[ <!-- ]]>"]
+)
+def test_what_is_no_tag_may_be_long(section: bytes) -> None:
+    text = section % (b"x" * 2_000) if b"%b" in section else section
+    xml = b"<map><entry>%b<string>a</string><int>1</int></entry></map>" % text
+    assert read_xml(xml) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "section", [b"<?x <!-- ?>%b<!-- -->", b"<!-- <![CDATA[ -->%b<![CDATA[]]>", b"<![CDATA[ <!-- ]]>%b<!-- -->"]
+)
+def test_a_long_tag_cannot_be_hidden(section: bytes) -> None:
+    tag = b"<a %b='1'/>" % (b"b" * 2_000)
+    with pytest.raises(ValueError, match="a tag of more than 1 KiB"):
+        read_xml(b"<map>%b</map>" % (section % tag))
+
+
+@pytest.mark.parametrize(
+    ("read", "document", "of_one"),
+    [
+        (read_json, b'{"map":{"entry":[%b]}}', b"1,"),
+        (read_json, b'{"map":{"entry":[%b]}}', b"{},"),
+        (read_json, b'{"map":{"entry":[%b]}}', b'{"a":[1,2]},'),
+        (read_xml, b"<map>%b</map>", b"<a/>"),
+    ],
+)
+def test_more_values_than_may_be_freed_at_once_are_not_read(
+    read: Callable[[bytes], object], document: bytes, of_one: bytes
+) -> None:
+    many = (of_one * (maps.VALUES_MAX + 1)).rstrip(b",")
+    with pytest.raises(ValueError, match="a map of more than 50000 values"):
+        read(document % many)
+
+
+def test_as_many_values_as_there_may_be_are_read() -> None:
+    count = maps.VALUES_MAX // 4 - 1
+    entries = {f"{number:x}": None for number in range(count)}
+    assert read_json(write_json(entries)) == entries
+    assert read_xml(write_xml(entries).replace(b" ", b"").replace(b"\n", b"")) == entries
+
+
 @given(data=st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace")))
 def test_any_bytes_are_a_map_or_a_reason(data: bytes) -> None:
     for read in (read_xml, read_json):
