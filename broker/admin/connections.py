@@ -244,6 +244,8 @@ class AdminConnection(RequestHandler):
         try:
             return await super().finish_response(request, resp, start_time)
         finally:
+            if isinstance(resp, web.HTTPException):
+                resp.with_traceback(None)  # its frames hold it, and this connection
             self.enter(State.IDLE)
 
     def handle_error(
@@ -256,6 +258,9 @@ class AdminConnection(RequestHandler):
         """What is no request of HTTP."""
         if status != 400:
             return super().handle_error(request, status, exc, message)
+        if exc is not None:
+            exc.with_traceback(None)  # its frames hold it, and this connection
+        self._rest = b""  # or aiohttp finds the next error in it
         kind = type(exc).__name__
         reason = " ".join((message or kind).split())[:100]
         self._connections.log.warning(PORT, kind, f"{PORT}: no request from {request.remote}: {reason!r}")

@@ -319,6 +319,7 @@ class AdminServer:
             except web.HTTPRequestEntityTooLarge:
                 return answer({"error": f"a body has {BODY_BYTES_MAX} bytes at most"}, 413)
             except (ConnectionError, ClientError, RequestPayloadError, HttpProcessingError) as error:
+                error.with_traceback(None)  # the request has the error, whose frames have the request
                 refused = answer({"error": f"the body did not come: {type(error).__name__}"}, 400)
                 refused.force_close()
                 return refused
