@@ -24,7 +24,7 @@ from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.ha.hung_threads import hung_threads
 from tandemmq.broker.ha.service import AnyStore
 from tandemmq.broker.ha.states import Phase, Role, Trouble, classify
-from tandemmq.broker.process.allocator import settle_allocator
+from tandemmq.broker.process.allocator import give_back_long_blocks
 from tandemmq.broker.process.garbage import LongLived
 from tandemmq.broker.process.log import Log
 from tandemmq.broker.security.logins import Logins
@@ -73,7 +73,7 @@ def run_broker(
     Threads that hang may be left (broker.ha.hung_threads).
     """
     os.umask(umask_of(int(settings.store.file_mode, 8)))
-    settle_allocator()
+    give_back_long_blocks()
     selector.prepare()
     slices.CLOCK.now = time.monotonic
     # What is there before the first message stays, and need not be looked through again and again.

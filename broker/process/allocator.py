@@ -1,4 +1,4 @@
-"""How this process asks the system for memory: so that what is freed can be given back, or used again."""
+"""How this process asks the system for memory: so that what is freed can be given back."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ import ctypes
 # malloc.h of glibc.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
-_M_ARENA_MAX = -8
 # A longer block is mapped by itself, and unmapped when it is freed. By default glibc raises this bound to 32 MiB as
 # soon as such blocks are freed: long frames that grow then leave holes in the heap, larger than what they hold.
 MAPPED_BYTES_MIN = 512 * 1024
 # What is free at the end of the heap stays for the next messages.
 TRIMMED_BYTES_MIN = 32 << 20
-# By default a thread gets a heap of its own, up to 8 for each CPU, and what one thread has freed there is of no use to
-# the others. Threads of a broker hardly wait for the lock of a common one: they run one at a time in any case.
-HEAPS_MAX = 1
 
 
-def settle_allocator() -> None:
+def give_back_long_blocks() -> None:
     """For the whole process, from now on. Where the C library has no such settings, nothing happens."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN)
         mallopt(_M_TRIM_THRESHOLD, TRIMMED_BYTES_MIN)
-        mallopt(_M_ARENA_MAX, HEAPS_MAX)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -110,23 +107,3 @@ def test_the_first_version_of_groups_is_read_too(tmp_path: Path) -> None:
 def test_without_groups_it_is_the_machines(tmp_path: Path) -> None:
     assert memory_bytes(tmp_path / "none", tmp_path) == MACHINE
     assert seen(tmp_path, "0::/../x\n", memory_max="max") == MACHINE
-
-
-_THREADS_THAT_ALLOCATE = """\
-import ctypes, threading
-from tandemmq.broker.process.allocator import settle_allocator
-settle_allocator()
-held = []
-threads = [threading.Thread(target=lambda: held.append([bytes(1000) for _ in range(1000)])) for _ in range(8)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-ctypes.CDLL(None).malloc_stats()
-"""
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="the C library is not glibc")
-def test_what_one_thread_frees_is_there_for_all() -> None:
-    done = subprocess.run([sys.executable, "-c", _THREADS_THAT_ALLOCATE], capture_output=True, text=True, check=True)
-    assert [line for line in done.stderr.splitlines() if line.startswith("Arena")] == ["Arena 0:"]
