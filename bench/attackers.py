@@ -1,9 +1,10 @@
 """What an attacker does in ``--scenario attacks``: a program, so that it takes nobody's time but its own.
 
-python -m tandemmq.bench.attackers NAME SEED SECONDS STOMP_PORT ADMIN_PORT TOKEN_FILE
+python -m tandemmq.bench.attackers NAME SEED SECONDS PORTS TOKEN_FILE
 
-Each attack makes the broker do much by little: selectors of some 2 ms, asked again and again. The seed chooses how
-many, how long and how fast. It ends by itself; a broker that hangs up on it is attacked by the next connection.
+PORTS is JSON, by protocol. Each attack makes the broker do much by little: selectors of some 2 ms, asked again and
+again. The seed chooses how many, how long and how fast. It ends by itself; a broker that hangs up on it is attacked by
+the next connection. Attacks that are bytes alone are those of ``tandemmq.bench.floods``.
 """
 
 import contextlib
@@ -13,13 +14,14 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from random import Random
 from urllib.parse import quote
 
 from tandemmq.bench.connection import BenchError, Endpoint, connect
+from tandemmq.bench.floods import FLOODS, flood
 from tandemmq.bench.frames import command_frame
 from tandemmq.bench.peers.server import HOST
 
@@ -31,12 +33,12 @@ PATIENCE_SECONDS = 30.0
 class Attack:
     """One attack, for so many seconds."""
 
-    def __init__(self, seed: int, seconds: float, stomp: int, admin: int, token: str) -> None:
+    def __init__(self, seed: int, seconds: float, ports: Mapping[str, int], token: str) -> None:
         self.random = Random(seed)
         self.ends = time.monotonic() + seconds
-        self.stomp = Endpoint(HOST, stomp)
+        self.stomp = Endpoint(HOST, ports["stomp"])
         self.headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-        self.admin = f"http://{HOST}:{admin}/api/v1"
+        self.admin = f"http://{HOST}:{ports['admin']}/api/v1"
         self.selector = " AND ".join(["NOT REGEX('(.*a){15}x', a)"] * self.random.randrange(3, 10))
         self.text = "ab" * self.random.randrange(2_000, 5_000)
         self.count = self.random.randrange(40, 120)
@@ -212,9 +214,11 @@ class Said:
 
 
 def main() -> None:
-    name, *numbers = sys.argv[1:]
-    seed, seconds, stomp, admin = int(numbers[0]), float(numbers[1]), int(numbers[2]), int(numbers[3])
-    attack = Attack(seed, seconds, stomp, admin, Path(numbers[4]).read_text().strip())
+    name, seed, seconds, ports, token = sys.argv[1:]
+    if name in FLOODS:
+        flood(name, float(seconds), json.loads(ports))
+        return
+    attack = Attack(int(seed), float(seconds), json.loads(ports), Path(token).read_text().strip())
     while not attack.is_over:
         with contextlib.suppress(BenchError, OSError):
             ATTACKS[name](attack)

@@ -3,10 +3,14 @@
 Each round of a case has a broker and a seed of its own (bench.attackers). ``--seconds 60`` is the full run. On a quiet
 machine the longest receipt is to take less than 50 ms, and 95 % of them less than 10 ms; the master stays master. A
 receipt counts from the moment at which its message was due.
+
+Memory is what came to the process since the attack began, and what came to ``memory_used_bytes``: the most of each
+(``VmHWM``, and samples of the status), and both at the end, while the attack goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -14,20 +18,24 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from tandemmq.bench.attackers import ATTACKS
 from tandemmq.bench.connection import BenchError, connect, request
+from tandemmq.bench.floods import FLOODS
 from tandemmq.bench.frames import command_frame
+from tandemmq.bench.growth import resident
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
+from tandemmq.bench.process import peak_bytes
 from tandemmq.bench.report import aligned, commit, machine
 from tandemmq.bench.statistics import percentile
 from tandemmq.bench.witness import Stream
 
-CASES: Final = ("nothing", *ATTACKS)
+CASES: Final = ("nothing", *ATTACKS, *FLOODS)
 ROUNDS: Final = 5
 RECEIPTS_PER_SECOND: Final = 100
 LONGEST_MS: Final = 50.0
@@ -36,6 +44,7 @@ BODY: Final = b"x" * 1024
 PATIENCE_SECONDS: Final = 30.0
 # The attack is under way before it is measured.
 BEGINS_SECONDS: Final = 1.0
+SAMPLE_SECONDS: Final = 0.2
 
 Say = Callable[[str], None]
 
@@ -65,8 +74,12 @@ def attacks(cases: Sequence[str], seconds: float, rounds: int, tree: Path | None
 def _run(name: str, seed: int, seconds: float, tree: Path) -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-attacks-", ignore_cleanup_errors=True) as directory:
         data = Path(directory, "data")
-        with TandemMQ(data=data, tree=tree) as server:
+        server = TandemMQ(data=data, tree=tree)
+        ports = {"stomp": server.stomp_port, "openwire": free_port(), "mqtt": server.listen_to_mqtt()}
+        server.openwire = f"{HOST}:{ports['openwire']}"
+        with server:
             assert server.admin_url is not None, "ours has an admin server"
+            ports["admin"] = int(server.admin_url.rpartition(":")[2])
             # It has other machines in real life: the broker and the good client come first.
             command = [
                 "nice",
@@ -79,28 +92,64 @@ def _run(name: str, seed: int, seconds: float, tree: Path) -> Mapping[str, Any]:
                 f"{seed}",
                 f"{seconds + BEGINS_SECONDS}",
             ]
-            ports = [f"{server.stomp_port}", server.admin_url.rpartition(":")[2]]
             token = data / "index" / "bench.admin-token"
             environment = {**os.environ, "PYTHONPATH": str(TREE)}
             attacker = None
-            if name in ATTACKS:
-                attacker = subprocess.Popen([*command, *ports, str(token)], env=environment)
+            memory = _Memory(server)
+            if name != "nothing":
+                attacker = subprocess.Popen([*command, json.dumps(ports), str(token)], env=environment)
             try:
                 time.sleep(BEGINS_SECONDS)
                 waited = sorted(_receipts(server, seconds))
+                grown = memory.end()
             finally:
                 if attacker is not None:
                     attacker.terminate()
                     attacker.wait()
-            with urllib.request.urlopen(f"{server.admin_url}/status", timeout=30) as answer:
-                status = json.loads(answer.read())
+            epoch = server.status()["epoch"]
     return {
         "receipts": len(waited),
         "receipt_p50_ms": round((percentile(waited, 0.5) or 0.0) * 1000, 2),
         "receipt_p95_ms": round((percentile(waited, 0.95) or 0.0) * 1000, 2),
         "receipt_max_ms": round(waited[-1] * 1000, 2),
-        "epoch": status["epoch"],
+        "epoch": epoch,
+        **grown,
     }
+
+
+class _Memory:
+    """What comes to the memory of a broker, from now on."""
+
+    def __init__(self, server: TandemMQ) -> None:
+        self._server = server
+        Path(f"/proc/{server.pid}/clear_refs").write_text("5")  # VmHWM begins anew
+        self._used, self._counted = resident(server.pid), self._sample()
+        self._counted_max = self._counted
+        self._is_over = threading.Event()
+        self._sampling = threading.Thread(target=self._watch)
+        self._sampling.start()
+
+    def _sample(self) -> int:
+        counted: int = self._server.status()["counts"]["memory_used_bytes"]
+        return counted
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(SAMPLE_SECONDS):
+            with contextlib.suppress(OSError):  # the admin port is attacked, too
+                self._counted_max = max(self._counted_max, self._sample())
+
+    def end(self) -> Mapping[str, float]:
+        """The growth, in MiB."""
+        used, used_max, counted = resident(self._server.pid), peak_bytes(self._server.pid), self._sample()
+        self._is_over.set()
+        self._sampling.join()
+        grown = {
+            "used_max_mib": used_max - self._used,
+            "counted_max_mib": max(self._counted_max, counted) - self._counted,
+            "used_mib": used - self._used,
+            "counted_mib": counted - self._counted,
+        }
+        return {name: round(count / (1 << 20), 1) for name, count in grown.items()}
 
 
 def _receipts(server: TandemMQ, seconds: float) -> list[float]:
@@ -130,7 +179,10 @@ def _receipts(server: TandemMQ, seconds: float) -> list[float]:
     return waited
 
 
-_COLUMNS: Final = ("receipt_p50_ms", "receipt_p95_ms", "receipt_max_ms", "epoch")
+_COLUMNS: Final = (
+    "receipt_p50_ms", "receipt_p95_ms", "receipt_max_ms", "epoch",
+    "used_max_mib", "counted_max_mib", "used_mib", "counted_mib",
+)  # fmt: skip
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:

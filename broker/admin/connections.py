@@ -17,7 +17,7 @@ from ipaddress import IPv6Address
 from typing import Any, cast
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from tandemmq import log_events
 from tandemmq.broker.admin.answers import answer
@@ -143,6 +143,19 @@ class AdminConnection(RequestHandler):
         else:
             super().connection_made(cast("asyncio.Transport", _Socket(self._socket, self.want)))
 
+    async def start(self) -> None:
+        """Serve its requests, one after the other, until its end."""
+        try:
+            await super().start()
+        finally:
+            self.force_close()  # no more is parsed
+            # What was not served, or whose answer did not arrive: it holds this connection.
+            for message, _ in self._messages:
+                if isinstance(message, _ErrInfo):
+                    message.exc.with_traceback(None)
+            self._messages.clear()
+            self._current_request = None
+
     def connection_lost(self, exc: BaseException | None) -> None:
         self._socket = None
         self._rest = b""
@@ -256,6 +269,8 @@ class AdminConnection(RequestHandler):
         """What is no request of HTTP."""
         if status != 400:
             return super().handle_error(request, status, exc, message)
+        if exc is not None:
+            exc.with_traceback(None)  # its frames hold it, and this connection
         kind = type(exc).__name__
         reason = " ".join((message or kind).split())[:100]
         self._connections.log.warning(PORT, kind, f"{PORT}: no request from {request.remote}: {reason!r}")

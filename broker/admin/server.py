@@ -290,7 +290,11 @@ class AdminServer:
             with connection.working(is_reading=request.method in READING):
                 response = await handler(request)
         except web.HTTPException as refusal:
-            response = refusal
+            # aiohttp keeps the exception in a cycle, and that would keep the connection: as answer, and by its frames.
+            refusal.with_traceback(None)
+            response = web.Response(
+                status=refusal.status, reason=refusal.reason, headers=refusal.headers, body=refusal.body
+            )
         except Exception as error:
             what = f"the request {request.method} {request.path[:100]!r} failed"
             self._connections.log.warning(PORT, type(error).__name__, what, error=error)
@@ -299,8 +303,6 @@ class AdminServer:
             )
         if connection.place is not None and connection.place.is_spare:
             response.force_close()
-        if isinstance(response, web.HTTPException):
-            raise response
         return response
 
     @web.middleware
@@ -319,6 +321,7 @@ class AdminServer:
             except web.HTTPRequestEntityTooLarge:
                 return answer({"error": f"a body has {BODY_BYTES_MAX} bytes at most"}, 413)
             except (ConnectionError, ClientError, RequestPayloadError, HttpProcessingError) as error:
+                error.with_traceback(None)  # the request has the error, whose frames have the request
                 refused = answer({"error": f"the body did not come: {type(error).__name__}"}, 400)
                 refused.force_close()
                 return refused

@@ -40,6 +40,8 @@ PATH_MAX = 1_000
 # Properties that are decoded in some milliseconds: so many, values of lists and maps included, and texts of the length
 # that ``utf.is_quick`` says. In so few bytes there are not more.
 QUICK_PROPERTIES_MAX = 1_000
+# A longer frame is not copied slice by slice.
+VIEWED_BYTES_MIN = 64 * 1024
 _QUICK_BYTES = 1024
 
 
@@ -244,6 +246,8 @@ def accept_frame(frame: bytes, broker_sequence: int, now_ms: int) -> Accepted:
         command_id, is_response_required = _COMMAND.unpack_from(frame, loose.FRAME_SIZE)
         removed = original_at - transaction_at + group_at - sequence_at - 10
         time = loose.I64.pack(now_ms)
+        # With the body. A slice of a long frame is a view: else there are three of it for a moment.
+        content: bytes | memoryview = frame if arrival_at < VIEWED_BYTES_MIN else memoryview(frame)
         raw = b"".join(
             (
                 _HEAD.pack(len(frame) - 4 - removed, frame[4]),
@@ -251,7 +255,7 @@ def accept_frame(frame: bytes, broker_sequence: int, now_ms: int) -> Accepted:
                 loose.NULL,
                 frame[original_at:sequence_at],
                 _SEQUENCE.pack(broker_sequence),
-                frame[group_at:arrival_at],
+                content[group_at:arrival_at],
                 time,
                 frame[arrival_at + 8 : in_time_at],
                 time,

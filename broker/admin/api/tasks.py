@@ -109,7 +109,7 @@ class Tasks:
             await work(task)
             task.state = State.STOPPED if task.is_to_stop else State.DONE
         except ClientError as error:
-            task.refusal = error
+            task.refusal = error.with_traceback(None)  # its frames hold the task
             task.state, task.error = State.FAILED, f"{error.message}. {error.detail}".rstrip(". ")
         except Exception as error:
             log.exception("task %d failed", task.id)

@@ -208,8 +208,10 @@ class FrameParser:
     def _check_text(self, payload: bytes, *, is_final: bool) -> None:
         try:
             self._decoder.decode(payload, is_final)
+            return
         except UnicodeDecodeError:
-            raise WebSocketError(CloseCode.INVALID_PAYLOAD, "A text message is UTF-8") from None
+            pass  # as the context of the next one it would keep this parser, and its frames
+        raise WebSocketError(CloseCode.INVALID_PAYLOAD, "A text message is UTF-8")
 
     def _control(self, opcode: int, payload: bytes) -> None:
         if opcode == PING:

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tandemmq.broker.admin.api.tasks import Task, Tasks
+from tandemmq.broker.admin.roles import ANYBODY
+from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.core.commands import ClientError, Unsubscribe
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
@@ -135,6 +138,7 @@ async def test_a_client_that_left_is_freed_without_the_collector(collector: None
             await asyncio.to_thread(mqtt, ports["mqtt"], lasts=number % 2 == 0)
             await says(ports["ws"], request(more="Sec-WebSocket-Protocol: v12.stomp\r\n"), client_frame(TEXT, CONNECT))
             await says(ports["ws"], request(), client_frame(3, b"of no kind"))
+            await says(ports["ws"], request(), client_frame(TEXT, b"\xff"))
             inside = InProcessClient(engine, Principal("inside"), f"ID:in-{number}", "inside")
             with pytest.raises(ClientError):
                 await inside.do(Unsubscribe("none"))
@@ -156,3 +160,51 @@ async def test_a_client_that_left_is_freed_without_the_collector(collector: None
     assert left == []
     await server.abort()
     hooks[1].end()
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", b"404"),
+        (b"\xff is no request\r\n\r\n", b"400"),
+        (b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
+        (b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\ncut", b""),
+        (b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}" * 3, b""),
+    ],
+)
+async def test_a_connection_of_the_admin_port_is_freed_without_the_collector(
+    collector: None, said: bytes, status: bytes
+) -> None:
+    server = AdminServer("127.0.0.1", 0, lambda: {"role": "master"})
+    server.bind()
+    await server.start()
+
+    async def ask() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+        writer.write(said)
+        if status:
+            assert (await reader.readline()).split()[1] == status
+        writer.close()
+        await asyncio.sleep(0.05)
+
+    await ask()  # what is made once
+    gc.collect()
+    gc.disable()
+    await ask()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    left = [repr(each) for each in gc.garbage if type(each).__module__.startswith("tandemmq.")]
+    assert left == []
+    await server.stop()
+
+
+async def test_a_task_that_was_refused_holds_no_frames(collector: None) -> None:
+    tasks = Tasks()
+
+    async def work(task: Task) -> None:
+        raise ClientError("no")
+
+    task = tasks.begin("purge", "queue://a", ANYBODY, work)
+    await task.over.wait()
+    assert task.refusal is not None
+    assert task.refusal.__traceback__ is None

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,17 @@ def test_what_is_accepted_differs_in_what_a_broker_sets(name: str) -> None:
         changed = {at for at, (a, b) in enumerate(zip(frame, raw, strict=True)) if a != b}
         assert len(changed) <= 5 + 3 * 8
     assert accept_frame(raw, 0x0102030405060708, 0x1122334455667788).message.raw == raw
+
+
+def test_a_long_frame_is_there_once_more_while_it_is_accepted() -> None:
+    body = bytes(8 << 20)
+    frame = encode_message(Message(Destination(DestinationKind.QUEUE, "q"), "ID:a:1:1:1", body, BodyKind.BYTES))
+    tracemalloc.start()
+    try:
+        accept_frame(frame, 1, 2)
+        assert tracemalloc.get_traced_memory()[1] < 1.1 * len(frame)
+    finally:
+        tracemalloc.stop()
 
 
 TRANSACTIONS: list[TransactionId] = [LocalTransactionId(CONNECTION, 7), XaTransactionId(5, b"global", b"branch")]

@@ -1,0 +1,231 @@
+"""The attacks of ``--scenario attacks`` that are bytes alone: they take much time or memory to read, or come from many
+connections.
+
+A flood is a row of FLOODS: what each of its connections says when it begins, and what it says from then on. A
+connection reads what it hears, and is made again when the broker ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from tandemmq.bench.frames import command_frame
+from tandemmq.bench.mqtt_connection import packet, text
+from tandemmq.bench.peers.server import HOST
+from tandemmq.broker.protocols.openwire import schema
+from tandemmq.broker.protocols.openwire.codec import STORED
+from tandemmq.broker.protocols.openwire.types import ConnectionId, MessageId, ProducerId, SessionId
+from tandemmq.broker.protocols.openwire.wireformat import our_info
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.utf import encode_modified
+
+MIB: Final = 1 << 20
+NOBODY: Final = "/topic/nobody"
+CHUNK_BYTES: Final = 1 << 18
+
+Words = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """``port``: by protocol. ``says``: what a connection says in its nth turn; ``greets``: what the nth connection says
+    first, and waits for an answer. ``chunk``: bytes at a time. ``listens``: what one more connection of STOMP says,
+    which reads what comes. ``is_held``: a connection has one turn, and stays."""
+
+    port: str
+    connections: int
+    says: Words
+    greets: Words | None = None
+    chunk: int = CHUNK_BYTES
+    listens: bytes = b""
+    is_held: bool = False
+
+
+# ---- OpenWire
+
+
+def _openwire(number: int) -> bytes:
+    id = f"ID:flood-{number}"
+    return b"".join(
+        STORED.encode(each)
+        for each in (
+            our_info(max_frame_size=1 << 40, provider_version="bench", inactivity_ms=0, initial_delay_ms=0),
+            schema.ConnectionInfo(connection_id=ConnectionId(id), client_id=id, command_id=1, response_required=True),
+            schema.SessionInfo(session_id=SessionId(id, 1)),
+            schema.ProducerInfo(producer_id=ProducerId(id, 1, 1)),
+        )
+    )
+
+
+def _message(turn: int, make: Any, **fields: Any) -> bytes:
+    """From the producer of connection 0, not persistent."""
+    producer = ProducerId("ID:flood-0", 1, 1)
+    id = MessageId(None, producer, turn + 1, 0)
+    destination = Destination(DestinationKind.TOPIC, "flood")
+    return STORED.encode(make(producer_id=producer, destination=destination, message_id=id, priority=4, **fields))
+
+
+@cache
+def _nulls() -> bytes:
+    """10 million of them, in arrays of an array."""
+    return STORED.encode(schema.DataArrayResponse(data=(schema.DataArrayResponse(data=(None,) * 32_000),) * 312))
+
+
+@cache
+def _properties() -> bytes:
+    """300,000 of them, each true."""
+    names = (f"p{number}".encode() for number in range(300_000))
+    return struct.pack(">i", 300_000) + b"".join([struct.pack(">H", len(each)) + each + b"\1\1" for each in names])
+
+
+@cache
+def _emoji() -> bytes:
+    """Of 20 MB as Java has it."""
+    body = encode_modified("\U0001f600") * (20_000_000 // 6)
+    return struct.pack(">i", len(body)) + body
+
+
+# ---- STOMP and MQTT
+
+
+def _connect(number: int) -> bytes:
+    return command_frame("CONNECT", [("accept-version", "1.2"), ("host", "/")])
+
+
+def _subscribe(**headers: str) -> bytes:
+    said = command_frame("SUBSCRIBE", [("id", "0"), ("destination", "/topic/flood"), *headers.items()])
+    return _connect(0) + said
+
+
+@cache
+def _map(form: str) -> bytes:
+    """Of 4 MB."""
+    if form == "xml":
+        entries = "".join(f"<entry><string>k{n}</string><int>{n}</int></entry>" for n in range(85_000))
+        body = f"<map>{entries}</map>"
+    else:
+        entries = ",".join(f'{{"string":"k{n}","int":{n}}}' for n in range(140_000))
+        body = f'{{"map":{{"entry":[{entries}]}}}}'
+    head = command_frame("SEND", [("destination", "/topic/flood"), ("transformation", f"jms-map-{form}")])
+    return head[:-1] + body.encode() + b"\0"
+
+
+@cache
+def _head() -> bytes:
+    """1 MiB of escapes, in lines as long as they may be."""
+    lines = "".join("h{}:{}\n".format(number, "\\c" * 5_000) for number in range(104))
+    return f"SEND\ndestination:{NOBODY}\n{lines}\n\0".encode()
+
+
+def _mqtt(number: int) -> bytes:
+    return packet(0x10, text("MQTT") + b"\4\2\0\0" + text(f"flood-{number}"))
+
+
+@cache
+def _filters() -> bytes:
+    deep = "/".join("+" * 100)
+    return packet(0x82, b"\0\1" + b"".join(text(f"{deep}/{number}") + b"\0" for number in range(999)))
+
+
+def _request(turn: int) -> bytes:
+    return b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 2_000 + b"\r\n\r\n"
+
+
+def _partial(turn: int) -> bytes:
+    return f"SEND\ndestination:{NOBODY}\ncontent-length:100000\n\n".encode() + b"x" * 60_000
+
+
+def _short(turn: int) -> bytes:
+    return command_frame("SEND", [("destination", NOBODY)]) * 20
+
+
+FLOODS: Final[Mapping[str, Flood]] = {
+    "nulls": Flood("openwire", 1, lambda turn: _nulls(), _openwire),
+    "properties": Flood(
+        "openwire",
+        1,
+        lambda turn: _message(turn, schema.ActiveMQMessage, marshalled_properties=_properties()),
+        _openwire,
+    ),
+    "emoji": Flood(
+        "openwire",
+        1,
+        lambda turn: _message(turn, schema.ActiveMQTextMessage, content=_emoji()),
+        _openwire,
+        listens=_subscribe(),
+    ),
+    "map-xml": Flood("stomp", 1, lambda turn: _map("xml"), _connect, listens=_subscribe(transformation="jms-map-json")),
+    "map-json": Flood(
+        "stomp", 1, lambda turn: _map("json"), _connect, listens=_subscribe(transformation="jms-map-xml")
+    ),
+    "heads": Flood("stomp", 4, lambda turn: _head(), _connect),
+    "admin-bytes": Flood("admin", 16, _request, chunk=1),
+    "filters": Flood("mqtt", 4, lambda turn: _filters(), _mqtt),
+    "frames-90mb": Flood(
+        "openwire", 1, lambda turn: _message(turn, schema.ActiveMQBytesMessage, content=bytes(90_000_000)), _openwire
+    ),
+    "partial": Flood("stomp", 1_000, _partial, _connect, is_held=True),
+    "senders": Flood("stomp", 200, _short, _connect),
+}
+
+
+# ---- how it is said
+
+
+def flood(name: str, seconds: float, ports: Mapping[str, int]) -> None:
+    """Carry out one of FLOODS for so many seconds."""
+    asyncio.run(_flood(FLOODS[name], time.monotonic() + seconds, ports))
+
+
+async def _flood(what: Flood, until: float, ports: Mapping[str, int]) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(until - time.monotonic()), asyncio.TaskGroup() as tasks:
+            if what.listens:
+                listener = Flood("stomp", 1, lambda turn: b"", lambda number: what.listens, is_held=True)
+                tasks.create_task(_again(listener, ports["stomp"], 0))
+            for number in range(what.connections):
+                tasks.create_task(_again(what, ports[what.port], number))
+
+
+async def _again(what: Flood, port: int, number: int) -> None:
+    while True:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection(HOST, port)
+            try:
+                if what.greets is not None:
+                    writer.write(what.greets(number))
+                    await reader.read(CHUNK_BYTES)
+                await _talk(what, reader, writer)
+            finally:
+                writer.close()
+        await asyncio.sleep(0.01)
+
+
+async def _talk(what: Flood, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Until the broker ends the connection."""
+    hearing = asyncio.create_task(_hear(reader))
+    try:
+        for turn in range(1 if what.is_held else 1 << 62):
+            said = memoryview(what.says(turn))
+            for start in range(0, len(said), what.chunk):
+                writer.write(said[start : start + what.chunk])
+                await writer.drain()
+                await asyncio.sleep(0)
+                if hearing.done():
+                    return
+        await hearing
+    finally:
+        hearing.cancel()
+
+
+async def _hear(reader: asyncio.StreamReader) -> None:
+    with suppress(OSError):
+        while await reader.read(CHUNK_BYTES):
+            pass
