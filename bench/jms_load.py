@@ -1,5 +1,5 @@
-"""A load of ``plan.count`` persistent messages of OpenWire, as a JMS client sends and takes them: one process sends, one
-acknowledges each message by itself. No Java: the broker's own codec makes the frames."""
+"""A load of ``plan.count`` persistent messages of OpenWire, as a JMS client sends and takes them: one process sends,
+one acknowledges each message by itself. No Java: the broker's own codec makes the frames."""
 
 from __future__ import annotations
 

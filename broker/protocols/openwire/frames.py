@@ -74,8 +74,10 @@ class FrameCutter:
                 return chunk if wanted == len(chunk) else chunk[position:stop]
         else:
             self._wanted = _PREFIX
-        self._gather(left)
-        self._let_go()
+        if left:
+            self._gather(left)
+        self._chunk = b""  # as _let_go
+        self._position = 0
         return None
 
     def _finish(self) -> bytes | None:
