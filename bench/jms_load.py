@@ -108,6 +108,8 @@ def _consume(plan: LoadPlan, counts: Any, ready: Any, is_over: Any) -> None:
             if acks:
                 peer.say(*acks)
             counts[2] = received
+    for peer in peers.values():  # what was said before is carried out
+        peer.ask(schema.RemoveInfo(3, True, ConsumerId(peer.id, 1, 1)))
 
 
 def _produce(is_awaited: bool, plan: LoadPlan, counts: Any, ready: Any, is_over: Any) -> None:

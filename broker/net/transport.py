@@ -471,7 +471,8 @@ class Connection:
             self._outbox.hold(self)
         if self._disconnect is not None and not has_more:
             self._handle_disconnect()
-        if has_more or session.has_more or self._turn_bytes > TURN_BYTES_MAX:
+            has_more = session.has_more
+        if has_more or self._turn_bytes > TURN_BYTES_MAX:
             if rest is None:
                 self._rest = deque()
         elif rest is not None:
