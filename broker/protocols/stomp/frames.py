@@ -91,7 +91,7 @@ class Dialect:
     def message_id(self, value: str) -> str:
         """``value``, escaped; what precedes its number is kept for the next one."""
         producer, _, number = value.rpartition(":")
-        if not number.isdecimal():
+        if not producer or not number.isdecimal():
             return self.escape(value)
         text = self._producers.get(producer)
         if text is None:
