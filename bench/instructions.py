@@ -26,8 +26,10 @@ from tandemmq.bench.baseline import checked_out, default_baseline, described
 from tandemmq.bench.budget import Budget
 from tandemmq.bench.connection import BenchError, Endpoint
 from tandemmq.bench.cpu import BASELINE
+from tandemmq.bench.jms_load import run_jms_load
 from tandemmq.bench.load import run_load
 from tandemmq.bench.mqtt_load import run_mqtt_load
+from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
 from tandemmq.bench.plan import LoadPlan
@@ -47,11 +49,15 @@ TRIALS_MAX = 4
 
 # Cases of MQTT.
 QOS = {"mqtt-qos0": 0, "mqtt-qos1": 1}
+# Cases of OpenWire.
+JMS = ("jms-sync", "jms-async")
 CASES: Mapping[str, Mapping[str, Any]] = {
     "stomp-windowed": {},
     "stomp-waiting": {"producers": 16, "window": 1},
     "stomp-transacted": {"transaction": 100},
     "stomp-not-persistent": {"is_persistent": False},
+    "jms-sync": {"producers": 8, "window": 1},
+    "jms-async": {},
     **{case: {} for case in QOS},
 }
 
@@ -70,6 +76,8 @@ class CountedTandemMQ(TandemMQ):
         super().__init__(tree=tree)
         self.cases = cases
         self.mqtt_port = self.listen_to_mqtt() if any(case in QOS for case in cases) else 0
+        self.jms_port = free_port()
+        self.openwire = f"{HOST}:{self.jms_port}"
         self.start_timeout_seconds = START_SECONDS_MAX
         self.environment = {
             "PYTHONHASHSEED": "0",
@@ -226,6 +234,8 @@ def _load(server: CountedTandemMQ, case: str, messages: int) -> None:
     if case in QOS:
         plan = replace(plan, endpoint=Endpoint(HOST, server.mqtt_port))
         received = run_mqtt_load(server.pid, plan, QOS[case], case).received
+    elif case in JMS:
+        received = run_jms_load(server.pid, replace(plan, endpoint=Endpoint(HOST, server.jms_port))).received
     else:
         received = run_load(plan).received
     if received != messages:

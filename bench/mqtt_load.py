@@ -8,8 +8,8 @@ import select
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
@@ -31,7 +31,7 @@ from tandemmq.bench.process import Cost, cost
 
 
 @dataclass(frozen=True, slots=True)
-class MqttResult:
+class PairResult:
     """``seconds``: until the last message was received or confirmed."""
 
     sent: int
@@ -41,18 +41,24 @@ class MqttResult:
     spent: Cost
 
 
-def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> MqttResult:
+def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> PairResult:
     """To its end. ``pid``: the broker's. Raises BenchError where not all arrives."""
+    works = partial(_subscribe, qos, topic), partial(_publish, qos, topic)
+    return run_pair(pid, plan, works, is_confirmed=qos > 0)
+
+
+def run_pair(pid: int, plan: LoadPlan, works: tuple[partial[None], partial[None]], *, is_confirmed: bool) -> PairResult:
+    """One process that receives and one that sends, to their end. ``works`` get the plan, the counts of messages (sent,
+    confirmed, received), a barrier for when they are connected, and the event that ends them."""
     context = multiprocessing.get_context("fork")
     counts = RawArray("Q", 3)  # sent, confirmed, received
     is_over = context.Event()
     ready = context.Barrier(3)
     pipes: list[Pipe] = []
     workers = []
-    for work in (_subscribe, _publish):
+    for work in works:
         ours, theirs = context.Pipe(duplex=False)
-        arguments = (plan, qos, topic, counts, ready, is_over, theirs)
-        worker = context.Process(target=_worker, args=(work, *arguments), daemon=True)
+        worker = context.Process(target=_worker, args=(work, plan, counts, ready, is_over, theirs), daemon=True)
         worker.start()
         theirs.close()
         workers.append(worker)
@@ -61,7 +67,7 @@ def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> M
         before = cost(pid)
         ready.wait(plan.stall_seconds)
         begin = time.monotonic()
-        seconds = _await(counts, qos, plan) - begin
+        seconds = _await(counts, plan, is_confirmed=is_confirmed) - begin
         spent = cost(pid).since(before)
         is_over.set()
         told = [pipe.recv() for pipe in pipes if pipe.poll(plan.stall_seconds)]
@@ -76,10 +82,10 @@ def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> M
     if problems or len(told) < len(workers):
         raise BenchError("; ".join(problems) or "the load ended without a word")
     sent, confirmed, received = counts
-    return MqttResult(sent, confirmed, received, seconds, spent)
+    return PairResult(sent, confirmed, received, seconds, spent)
 
 
-def _await(counts: Any, qos: int, plan: LoadPlan) -> float:
+def _await(counts: Any, plan: LoadPlan, *, is_confirmed: bool) -> float:
     """Until all that was sent is confirmed and received, or nothing moves any more: when the last of it was seen."""
     moved_at, last = time.monotonic(), tuple(counts)
     while time.monotonic() - moved_at < plan.stall_seconds:
@@ -87,21 +93,21 @@ def _await(counts: Any, qos: int, plan: LoadPlan) -> float:
         now = tuple(counts)
         if now != last:
             moved_at, last = time.monotonic(), now
-        is_done = plan.count == now[0] == now[2] and (not qos or now[0] == now[1])
+        is_done = plan.count == now[0] == now[2] and (not is_confirmed or now[0] == now[1])
         if is_done and time.monotonic() - moved_at > 0.2:
             return moved_at
     raise BenchError(f"{counts[0]} sent, {counts[1]} confirmed, {counts[2]} received: the rest does not come")
 
 
-def _worker(work: Callable[..., Any], *arguments: Any) -> None:
+def _worker(work: partial[None], *arguments: Any) -> None:
     pipe: Pipe = arguments[-1]
     try:
         pipe.send(work(*arguments[:-1]))
     except Exception as problem:
-        pipe.send(f"{work.__name__.strip('_')}: {type(problem).__name__}: {problem}")
+        pipe.send(f"{work.func.__name__.strip('_')}: {type(problem).__name__}: {problem}")
 
 
-def _subscribe(plan: LoadPlan, qos: int, topic: str, counts: Any, ready: Any, is_over: Any) -> None:
+def _subscribe(qos: int, topic: str, plan: LoadPlan, counts: Any, ready: Any, is_over: Any) -> None:
     """Take and confirm everything."""
     peers: dict[int, MqttConnection] = {}
     poll = select.poll()
@@ -146,7 +152,7 @@ class _Publisher:
         self.free = deque(struct.pack(">H", number) for number in range(1, 0x10000))
 
 
-def _publish(plan: LoadPlan, qos: int, topic: str, counts: Any, ready: Any, is_over: Any) -> None:
+def _publish(qos: int, topic: str, plan: LoadPlan, counts: Any, ready: Any, is_over: Any) -> None:
     """Send, and see to what is confirmed."""
     assert plan.count is not None
     publishers: dict[int, _Publisher] = {}

@@ -27,10 +27,11 @@ def removal(
     over; STANDARD without a consumer for all else."""
     message_id = entry.message.message_id
     ack = None
-    if kind is AckType.UNMATCHED:
-        ack = b""
-    elif kind is not None:
-        ack = encode_ack(MessageAck(queue.destination, message_id, None, None, kind, message_id))
+    if kind is not None:
+        is_unmatched = kind is AckType.UNMATCHED
+        ack = (
+            b"" if is_unmatched else encode_ack(MessageAck(queue.destination, message_id, None, None, kind, message_id))
+        )
     payload = encode_remove(queue.destination, message_id, transaction, queue.subscription_key, ack)
     return RemoveMessage(queue.owner, entry.order_key, entry.location, message_id, payload, context, entry.size)
 

@@ -68,6 +68,7 @@ SHORT_BYTES_MAX = 64 * 1024
 OPERATIONS_PER_REPORT_MAX = 500
 # After such a part of its interval a heart-beat is sent: it comes in time also where the network takes its time.
 BEAT_PART = 0.8
+_OUTPUT = Kind.OUTPUT  # members of an enumeration are looked up slowly
 # Longer than what is read at once.
 _NO_TLS = 1 << 62
 
@@ -132,12 +133,12 @@ class Outbox:
     def add(self, connection: Connection) -> None:
         """Flush ``connection`` at the end of this turn; call once a connection and turn (``Connection.touch``)."""
         self._dirty.append(connection)
-        self._call()
+        if not self._is_called:
+            self._call()
 
     def _call(self) -> None:
-        if not self._is_called:
-            self._is_called = True
-            self._loop.call_soon(self.flush)
+        self._is_called = True
+        self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Write the output of all touched connections, in turns of FLUSH_BYTES_MAX: first those with little, then at
@@ -167,7 +168,7 @@ class Outbox:
             left -= long.popleft().flush(now)
             if left <= 0:
                 break
-        if long or self._dirty:
+        if (long or self._dirty) and not self._is_called:
             self._call()
 
     def hold(self, connection: Connection) -> None:
@@ -424,13 +425,9 @@ class Connection:
         It shows ``began`` now."""
         self._is_woken = False
         self._is_understanding = True
-        engine = self._engine
-        handle = engine.handle
-        session = self.session
-        rest = self._rest
-        clock = self._turns.clock
+        engine, session, rest = self._engine, self.session, self._rest
+        handle, store, clock = engine.handle, engine.store, self._turns.clock
         apart = CLOCK.apart
-        store = engine.store
         handed_over = store.handed_over
         while True:
             commands = session.receive(data)
@@ -439,10 +436,11 @@ class Connection:
                 if self.is_closing:
                     return
             ended = clock()
-            self.holder.busy += ended - began - (CLOCK.apart - apart)
-            if ended - began >= OVERLONG_SECONDS:  # as took asks, without a call for each piece
-                self._turns.took(ended - began, self, commands)
-            has_more = session.has_more or (rest is not None and len(rest) > 0)
+            took = ended - began
+            self.holder.busy += took - CLOCK.apart + apart
+            if took >= OVERLONG_SECONDS:  # as took asks, without a call for each piece
+                self._turns.took(took, self, commands)
+            has_more = session.has_more or bool(rest)
             if not has_more or ended >= until or self._reasons_not_to_read:
                 break
             began = ended
@@ -451,9 +449,9 @@ class Connection:
             if rest and not session.has_more:
                 data = rest.popleft()
                 self.holder.add(Kind.INPUT, -len(data))
-        if session.pending_bytes and not self._is_dirty:
+        if not self._is_dirty and session.pending_bytes:
             self.touch()  # what it answers by itself
-        if not session.has_more and not self.is_closing:
+        if not session.has_more:
             unfinished_bytes = session.unfinished_bytes
             if unfinished_bytes >= COUNTED_BYTES_MIN or self._unfinished.bytes:
                 self._unfinished.note(self, unfinished_bytes)
@@ -462,21 +460,22 @@ class Connection:
         if self._is_paused and self.holder.is_held_back:
             self._reasons_not_to_read |= _UNREAD
         # Of the store's work it has its share; beyond that it waits for the next report, which what it gave brings.
-        reports = engine.reports
-        if self._share_report != reports:
-            self._share_report = reports
-            self._share_used = 0
-        self._share_used += store.handed_over - handed_over
-        is_beyond_share = self._share_used > OPERATIONS_PER_REPORT_MAX
-        if (is_beyond_share or engine.is_congested) and not self._reasons_not_to_read & _CONGESTION:
+        used = store.handed_over - handed_over
+        if self._share_report == engine.reports:
+            used += self._share_used
+        else:
+            self._share_report = engine.reports
+        self._share_used = used
+        if (used > OPERATIONS_PER_REPORT_MAX or engine.is_congested) and not self._reasons_not_to_read & _CONGESTION:
             self._reasons_not_to_read |= _CONGESTION
             self._outbox.hold(self)
-        if not has_more and self._disconnect is not None:
+        if self._disconnect is not None and not has_more:
             self._handle_disconnect()
-        if has_more or session.has_more or self._turn_bytes > TURN_BYTES_MAX:
+            has_more = session.has_more
+        if has_more or self._turn_bytes > TURN_BYTES_MAX:
             if rest is None:
                 self._rest = deque()
-        else:
+        elif rest is not None:
             self._rest = None
         self._is_understanding = False
         if self._rest is not None or self._is_woken or self._reasons_not_to_read or not self._is_read:
@@ -568,19 +567,19 @@ class Connection:
         return written
 
     def _write(self, now: float) -> int:
-        session = self.session
+        session, transport = self.session, self._transport
         count = session.pending_bytes
-        if not count or self._transport is None:
+        if not count or transport is None:
             return 0
         was_paused = self._is_paused
-        is_behind = self._transport.get_write_buffer_size() > 0
+        is_behind = transport.get_write_buffer_size() > 0
         if count < LONG_BYTES_MIN:
-            self._transport.write(session.take())
+            transport.write(session.take())
             if was_paused:
                 self._unread.skip(count)
         else:
-            self._write_parts(self._transport, session.take_parts())
-        if is_behind or self.holder.by_kind[Kind.OUTPUT]:
+            self._write_parts(transport, session.take_parts())
+        if is_behind or self.holder.by_kind[_OUTPUT]:
             self.note_output()
         self._last_sent = now
         if was_paused:

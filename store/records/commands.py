@@ -168,7 +168,7 @@ def destination_field(destination: Destination) -> bytes:
     return field
 
 
-def _transaction_field(transaction: TransactionId) -> bytes:
+def transaction_field(transaction: TransactionId) -> bytes:
     """Field 1 of every command that may belong to a transaction: KahaTransactionInfo."""
     if isinstance(transaction, LocalTransactionId):
         connection_id = transaction.connection_id.encode("utf-8", "surrogatepass")
@@ -191,7 +191,7 @@ PRIORITIES = tuple(
 
 def encode_add(message: Message, openwire: bytes, transaction: TransactionId | None = None) -> bytes:
     """The payload that stores ``message``, whose frame is ``openwire``. With a transaction it waits for the Commit."""
-    head = b"" if transaction is None else _transaction_field(transaction)
+    head = b"" if transaction is None else transaction_field(transaction)
     tail = PRIORITIES[message.priority]
     message_id = key_bytes(message.message_id)
     field = _destination_fields.get(message.destination) or destination_field(message.destination)
@@ -218,7 +218,7 @@ def encode_remove(
     key = key_bytes(message_id)
     head = b""
     if transaction is not None:
-        head = _transaction_field(transaction)
+        head = transaction_field(transaction)
         if not ack and isinstance(transaction, XaTransactionId):  # prove: branch-has-acks
             ack = ack_of_branch(destination, message_id, transaction, is_unmatched=ack is not None)
     field = _destination_fields.get(destination) or destination_field(destination)
@@ -243,15 +243,15 @@ def encode_update(message: Message, openwire: bytes) -> bytes:
 
 
 def encode_prepare(transaction: TransactionId) -> bytes:
-    return _command(PREPARE, _transaction_field(transaction))
+    return _command(PREPARE, transaction_field(transaction))
 
 
 def encode_commit(transaction: TransactionId) -> bytes:
-    return _command(COMMIT, _transaction_field(transaction))
+    return _command(COMMIT, transaction_field(transaction))
 
 
 def encode_rollback(transaction: TransactionId) -> bytes:
-    return _command(ROLLBACK, _transaction_field(transaction))
+    return _command(ROLLBACK, transaction_field(transaction))
 
 
 def encode_remove_destination(destination: Destination) -> bytes:
@@ -324,7 +324,7 @@ def encode(command: Command) -> bytes:
         case Trace(text):
             return encode_trace(text)
         case Prepare(transaction) | Commit(transaction) | Rollback(transaction):
-            return _command(_STEPS[type(command)], _transaction_field(transaction))
+            return _command(_STEPS[type(command)], transaction_field(transaction))
         case RemoveDestination(destination):
             return encode_remove_destination(destination)
         case Rewritten(source_file, rewrite_type, skip):
@@ -369,7 +369,7 @@ def sender_in(payload: bytes) -> str | None:
 
 def _add_of(start: bytes, add: AddMessage) -> bytes:
     tail = varint_field(0x28, add.priority) + varint_field(0x30, add.priority_supported)
-    head = b"" if add.transaction is None else _transaction_field(add.transaction)
+    head = b"" if add.transaction is None else transaction_field(add.transaction)
     field = destination_field(add.destination)
     message_id = bytes_field(0x1A, key_bytes(add.message_id))
     body = b"".join((head, field, message_id, bytes_field(0x22, add.message), tail))

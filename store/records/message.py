@@ -190,11 +190,16 @@ class Message:
     def size(self) -> int:
         """Bytes that it holds in memory, about: without what Python adds to the message itself. The same as long as it
         lives."""
-        size = len(self.body)
-        for text in (self.correlation_id, self.type, self.group_id, self.user_id):
-            if text is not None:
-                size += len(text)
-        properties = self.properties
+        size = len(self._body)
+        if self.correlation_id is not None:
+            size += len(self.correlation_id)
+        if self.type is not None:
+            size += len(self.type)
+        if self.group_id is not None:
+            size += len(self.group_id)
+        if self.user_id is not None:
+            size += len(self.user_id)
+        properties = self._properties
         if properties:
             size += PROPERTY_BYTES * len(properties)
             for name, value in properties.items():

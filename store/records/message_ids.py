@@ -65,8 +65,22 @@ def is_of_broker(session: int) -> bool:
     return session < 0
 
 
+# The id that was taken apart last, which is asked for again, and what came of it.
+_last: tuple[str, tuple[str, int]] = ("", ("", -1))
+
+
 def numbered(message_id: str) -> tuple[str, int]:
     """(producer, sequence) of an id that ends with a number as clients write it; else the sequence is -1."""
+    global _last
+    last = _last
+    if last[0] is message_id:
+        return last[1]
+    parts = _numbered(message_id)
+    _last = message_id, parts
+    return parts
+
+
+def _numbered(message_id: str) -> tuple[str, int]:
     producer, _, digits = message_id.rpartition(":")
     if producer and digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX:
         sequence = int(digits)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 
 from tandemmq.store.records import loose
-from tandemmq.store.records.commands import PRIORITIES, destination_field, encode_add, with_sender
+from tandemmq.store.records.commands import PRIORITIES, destination_field, encode_add, transaction_field, with_sender
 from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.openwire import encode_message
@@ -37,13 +37,13 @@ _FIXED = _HEAD.size - 4 + len(_BETWEEN_PRODUCERS) + _MIDDLE.size + _END.size
 
 def encode_stored(message: Message, transaction: TransactionId | None = None) -> bytes:
     """The payload that stores ``message``; with a transaction it waits for the Commit. Raises Unencodable."""
-    payload = None if transaction is not None else _encode_plain(message)
+    payload = _encode_plain(message, transaction)
     if payload is None:
         payload = encode_add(message, encode_message(message), transaction)
     return payload if message.sender is None else with_sender(payload, message.sender)
 
 
-def _encode_plain(message: Message) -> bytes | None:
+def _encode_plain(message: Message, transaction: TransactionId | None) -> bytes | None:
     """The same of a message with nothing but what nearly all have, and properties; None: of any other."""
     kind = message.body_kind
     if (
@@ -68,6 +68,9 @@ def _encode_plain(message: Message) -> bytes | None:
     if producer is None or destination is None or not loose.is_plain_sequence(last):
         return None  # they are known by the next
     sequence = int(last)
+    field = destination_field(message.destination)
+    if transaction is not None:
+        field = transaction_field(transaction) + field
     try:
         return plain_add(
             kind,
@@ -81,7 +84,7 @@ def _encode_plain(message: Message) -> bytes | None:
             message.timestamp,
             message._body,
             encode_properties(properties) if properties else b"",
-            destination_field(message.destination),
+            field,
             message_id.encode(),
             PRIORITIES[message.priority],
         )

@@ -128,8 +128,8 @@ class Batch:
         self.duplicates = 0
 
     def take_plain(self, operations: Sequence[Operation | NewQueue], start: int, limit: int) -> int:
-        """Take those from ``start`` on that are plain, one after the other, while the payloads have no more than
-        ``limit`` bytes. Where the first one stands that was not taken."""
+        """Take those from ``start`` on that add or remove one message, one after the other, while the payloads have no
+        more than ``limit`` bytes. Where the first one stands that was not taken."""
         if self._ended:  # what is known then, only the applied outcome tells
             return start
         payloads = self.payloads
@@ -137,15 +137,16 @@ class Batch:
         end = start
         for end in range(start, len(operations)):
             operation = operations[end]
-            if type(operation) is not RemoveMessage and (  # as is_plain, without a call for each
-                type(operation) is not AddMessage or operation.is_audited or operation.unmatched_acks
-            ):
+            if type(operation) is not RemoveMessage and (type(operation) is not AddMessage or operation.unmatched_acks):
                 break
             payload = operation.payload
             size += len(payload)
             if size > limit and payloads:
                 size -= len(payload)
                 break
+            if type(operation) is AddMessage and operation.is_audited and self._is_duplicate(operation):
+                size -= len(payload)  # nothing is written
+                continue
             payloads.append(payload)
         else:
             end = len(operations)
@@ -273,7 +274,10 @@ class Batch:
         # prove: prepared-id-is-known "(destination, message_id) in self._state.open.named" -> "False"
         if (destination, message_id) in self._state.open.named:
             return True
-        return any(self._state.has_id(owner, message_id) for owner in self._holders(add))
+        holders = self._holders(add)
+        if len(holders) == 1:
+            return self._state.has_id(holders[0], message_id)
+        return any(self._state.has_id(owner, message_id) for owner in holders)
 
     def _holders(self, add: AddMessage) -> Sequence[int]:
         """Whose messages its record may meet: a replay offers a topic's to all durable subscriptions."""

@@ -28,17 +28,18 @@ class FrameCutter:
     """Takes bytes as they come, gives whole frames with their sizes.
 
     ``frame_bytes_max`` limits what a size may say, the size itself not counted; it may be changed between frames.
-    ``passes_over``: a frame beyond it is refused alone, and those behind it come out.
+    ``chunk``: what was fed last; empty once it was used up. ``passes_over``: a frame beyond the limit is refused alone,
+    and those behind it come out.
     """
 
-    __slots__ = ("_chunk", "_gathered", "_left", "_pieces", "_position", "_wanted", "frame_bytes_max", "passes_over")
+    __slots__ = ("_gathered", "_left", "_pieces", "_position", "_wanted", "chunk", "frame_bytes_max", "passes_over")
 
     def __init__(self, frame_bytes_max: int = HANDSHAKE_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
         self.passes_over = False
-        self._chunk = b""  # what came last, used up to _position
+        self.chunk = b""  # what came last, used up to _position
         self._position = 0
-        self._pieces: list[bytes | bytearray | memoryview] = []  # of the frame under way, before _chunk
+        self._pieces: list[bytes | bytearray | memoryview] = []  # of the frame under way, before chunk
         self._gathered = 0  # their length
         # How long they must become: a size, a whole frame, or the head of one that is too long. 0: that was given.
         self._wanted = _PREFIX
@@ -47,12 +48,12 @@ class FrameCutter:
     @property
     def pending_bytes(self) -> int:
         """What was fed and not yet given out."""
-        return self._gathered + len(self._chunk) - self._position
+        return self._gathered + len(self.chunk) - self._position
 
     def feed(self, data: bytes) -> None:
         """Call ``next_frame`` until it has no more before feeding again."""
-        assert self._position == len(self._chunk), "the bytes before were not used up"
-        self._chunk = data
+        assert self._position == len(self.chunk), "the bytes before were not used up"
+        self.chunk = data
         self._position = 0
 
     def next_frame(self) -> bytes | None:
@@ -60,7 +61,7 @@ class FrameCutter:
         for a size that breaks the limit: the end."""
         if self._pieces:
             return self._finish()
-        chunk, position = self._chunk, self._position
+        chunk, position = self.chunk, self._position
         left = len(chunk) - position
         if left >= _PREFIX:
             (size,) = _SIZE.unpack_from(chunk, position)
@@ -70,12 +71,18 @@ class FrameCutter:
                 return self._finish()
             self._wanted = wanted = _PREFIX + size
             if left >= wanted:
+                if left == wanted:
+                    self.chunk = b""
+                    self._position = 0
+                    return chunk[position:]
                 self._position = stop = position + wanted
-                return chunk if wanted == len(chunk) else chunk[position:stop]
+                return chunk[position:stop]
         else:
             self._wanted = _PREFIX
-        self._gather(left)
-        self._let_go()
+        if left:
+            self._gather(left)
+        self.chunk = b""  # as _let_go
+        self._position = 0
         return None
 
     def _finish(self) -> bytes | None:
@@ -83,7 +90,7 @@ class FrameCutter:
         if not self._wanted:
             return self._pass_over()
         while True:
-            left = len(self._chunk) - self._position
+            left = len(self.chunk) - self._position
             missing = self._wanted - self._gathered
             if left < missing:
                 self._gather(left)
@@ -97,7 +104,7 @@ class FrameCutter:
             else:
                 self._begin_too_long(size)
         start, self._position = self._position, self._position + missing
-        frame = b"".join((*self._pieces, memoryview(self._chunk)[start : self._position]))
+        frame = b"".join((*self._pieces, memoryview(self.chunk)[start : self._position]))
         self._pieces.clear()
         self._gathered = 0
         if self._left >= 0:
@@ -116,7 +123,7 @@ class FrameCutter:
 
     def _pass_over(self) -> bytes | None:
         """The rest of a frame that is too long goes as it comes; then the next frame comes out."""
-        count = min(self._left, len(self._chunk) - self._position)
+        count = min(self._left, len(self.chunk) - self._position)
         self._position += count
         self._left -= count
         if self._left:
@@ -129,7 +136,7 @@ class FrameCutter:
 
     def _let_go(self) -> None:
         """The chunk is used up. It may be much longer than what is kept of it, and all that is counted."""
-        self._chunk = b""
+        self.chunk = b""
         self._position = 0
 
     def _gather(self, length: int) -> None:
@@ -137,10 +144,10 @@ class FrameCutter:
         if not length:
             return
         start, self._position = self._position, self._position + length
-        piece = memoryview(self._chunk)[start : self._position]
+        piece = memoryview(self.chunk)[start : self._position]
         self._gathered += length
         last = self._pieces[-1] if self._pieces else None
-        if length >= _PIECE_BYTES_MIN and 2 * length >= len(self._chunk):  # a piece keeps its whole chunk
+        if length >= _PIECE_BYTES_MIN and 2 * length >= len(self.chunk):  # a piece keeps its whole chunk
             self._pieces.append(piece)
         elif type(last) is bytearray and len(last) < _PIECE_BYTES_MIN:
             last += piece

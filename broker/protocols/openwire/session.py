@@ -87,6 +87,7 @@ class OpenWireSession(Output):
     # Deliveries that this client cannot be shown, for the next ``receive``, which they ask for.
     _refused: list[GiveUp | Pull] = field(default_factory=list, init=False)
     has_more: bool = field(default=False, init=False)
+    unfinished_bytes: int = field(default=0, init=False)  # what it holds of a frame that is not whole
     # Whether the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
     is_connected: bool = field(default=False, init=False)
     is_logged_in: bool = field(default=False, init=False)
@@ -118,11 +119,6 @@ class OpenWireSession(Output):
 
     # ---- what the client says
 
-    @property
-    def unfinished_bytes(self) -> int:
-        """What it holds of a frame that is not whole."""
-        return self._cutter.pending_bytes
-
     def receive(self, data: bytes) -> list[Command]:
         """Understand the next bytes: the commands that are whole now. Never raises.
 
@@ -137,14 +133,18 @@ class OpenWireSession(Output):
             commands += self._refused
             self._refused.clear()
         self._now = self.clock()
-        next_frame = self._cutter.next_frame
+        cutter = self._cutter
+        next_frame = cutter.next_frame
         self.has_more = False
         try:
             if data:
-                self._cutter.feed(data)
+                cutter.feed(data)
             taken = 0
             for _ in range(COMMANDS_MAX):
-                if self._is_over or (frame := next_frame()) is None:
+                if self._is_over:
+                    return commands
+                if (frame := next_frame()) is None:
+                    self.unfinished_bytes = cutter.pending_bytes
                     return commands
                 taken += len(frame)
                 kind = frame[4] if self._is_stored_form else 0
@@ -157,6 +157,9 @@ class OpenWireSession(Output):
                     taken += _WEIGHT * len(frame)
                     if commands and type(commands[-1]) is Subscribe and commands[-1].selector is not None:
                         break  # to compile it may take a millisecond or some: others may have their turn now
+                if not cutter.chunk:  # as with most pieces: without asking for a frame once more
+                    self.unfinished_bytes = 0
+                    return commands
                 if taken >= RECEIVED_BYTES_MAX:
                     break
             self.has_more = not self._is_over
@@ -176,6 +179,7 @@ class OpenWireSession(Output):
         """Nothing more is understood: what came and was not is let go."""
         self._is_over = True
         self.has_more = False
+        self.unfinished_bytes = 0
         self._cutter = FrameCutter()
 
     def _understand(self, command: schema.Command, commands: list[Command]) -> None:

@@ -47,7 +47,7 @@ class Dialect:
     ``trims``: blanks around a value do not count (ActiveMQ in 1.0).
     """
 
-    __slots__ = ("_destinations", "_escapes", "_undoes", "_unescapes", "drops_cr", "trims", "version")
+    __slots__ = ("_destinations", "_escapes", "_producers", "_undoes", "_unescapes", "drops_cr", "trims", "version")
 
     def __init__(self, version: str, escapes: dict[str, str], *, drops_cr: bool, trims: bool) -> None:
         self.version = version
@@ -59,6 +59,7 @@ class Dialect:
         # Likewise: an escaped backslash is a NUL until nothing else is escaped.
         self._undoes = tuple((escape, "\0" if escape == "\\\\" else each) for escape, each in self._unescapes.items())
         self._destinations: dict[Destination, str] = {}
+        self._producers: dict[str, str] = {}
 
     @property
     def has_escapes(self) -> bool:
@@ -86,6 +87,17 @@ class Dialect:
             text = self.escape(write_destination(value))
             remember(self._destinations, value, text, len(text))
         return text
+
+    def message_id(self, value: str) -> str:
+        """``value``, escaped; what precedes its number is kept for the next one."""
+        producer, _, number = value.rpartition(":")
+        if not producer or not number.isdecimal():
+            return self.escape(value)
+        text = self._producers.get(producer)
+        if text is None:
+            text = self.escape(value[: -len(number)])
+            remember(self._producers, producer, text, len(text))
+        return text + number
 
     def unescape(self, text: str) -> str:
         """STOMP 1.1 and 1.2, Value Encoding: undefined escape sequences are a fatal protocol error. ``text`` has no
@@ -137,17 +149,17 @@ class FrameParser:
 
     Both raise a fatal :class:`ClientError` when the peer breaks the grammar or a limit; the parser is of no use
     after that. With ``passes_over`` a frame beyond the limit is a FrameTooLong, and those behind it come out.
-    ``dialect`` may be changed between two frames: it counts from the next one on. ``offset``: bytes of what waits that
-    were used for frames.
+    ``dialect`` may be changed between two frames: it counts from the next one on. ``data``: what
+    waits, of which ``offset`` bytes were used for frames; empty once all were.
     """
 
     __slots__ = (
         "_bodied",
-        "_data",
         "_left",
         "_line_start",
         "_lines",
         "_wanted",
+        "data",
         "dialect",
         "limits",
         "offset",
@@ -161,7 +173,7 @@ class FrameParser:
         self.dialect = V10
         self.limits = limits
         self.passes_over = False
-        self._data = b""
+        self.data = b""
         self.offset = 0
         # An unfinished frame waits in ``partial`` until it has _wanted bytes; or, by the two values below that
         # no length can have, until the end of its head or its NUL is seen.
@@ -178,7 +190,7 @@ class FrameParser:
         partial = self.partial
         if not partial:
             # Frames that were not fetched yet come first.
-            self._data = self._data[self.offset :] + data if self._data else data
+            self.data = self.data[self.offset :] + data if self.data else data
             self.offset = 0
             return
         searched = len(partial)
@@ -191,19 +203,19 @@ class FrameParser:
         else:
             is_worth_parsing = len(partial) >= wanted
         if is_worth_parsing:
-            self._data = bytes(partial)
+            self.data = bytes(partial)
             self.partial = bytearray()
 
     def next_frame(self) -> Frame | None:
         """The next whole frame as (command, headers, body), or None when more bytes are needed."""
-        data = self._data
+        data = self.data
         start = self.offset
         size = len(data)
         # Any number of EOLs may stand between frames: they are the heart-beats.
         if start < size and (data[start] == LF or data[start] == CR):
             start = cast("re.Match[bytes]", _LINE_ENDS.match(data, start)).end()
         if start == size:
-            self._data = b""
+            self.data = b""
             self.offset = 0
             return None
         head: Head | None = None
@@ -235,7 +247,12 @@ class FrameParser:
             if body_end < 0:
                 self._wait(start, _UNTIL_NUL)
                 return None
-        self.offset = body_end + 1
+        end = body_end + 1
+        if end == size:
+            self.data = b""
+            self.offset = 0
+        else:
+            self.offset = end
         return command, headers, data[body_start:body_end]
 
     def _head(self, data: bytes, start: int) -> Head | None:
@@ -245,12 +262,14 @@ class FrameParser:
         if head_end >= 0:
             body_start = head_end + 2
             head = data[start:head_end]
-            if b"\r" in head and dialect.drops_cr and (cr_end := data.find(b"\n\r\n", start, body_start)) >= 0:
+            has_cr = b"\r" in head and dialect.drops_cr
+            if has_cr and (cr_end := data.find(b"\n\r\n", start, body_start)) >= 0:
                 body_start = cr_end + 3
                 head = data[start:cr_end]
         elif dialect.drops_cr and (cr_end := data.find(b"\n\r\n", start)) >= 0:
             body_start = cr_end + 3
             head = data[start:cr_end]
+            has_cr = True
         else:
             self._wait(start, _UNTIL_HEAD_END)
             return None
@@ -265,7 +284,7 @@ class FrameParser:
             raise _no_blank_line()
         lines = text.split("\n")
         command = lines[0]
-        if "\r" in text and dialect.drops_cr:
+        if has_cr:
             lines = [line.removesuffix("\r") for line in lines]
             command = lines[0]
         if len(lines) > self.limits.headers_max:
@@ -293,11 +312,11 @@ class FrameParser:
         detail = f"A frame may have {limit} bytes at most (wireFormat.maxFrameSize of the connector)."
         if not self.passes_over or end > PASSED_OVER_BYTES_MAX:
             return ClientError(message, detail, receipt=headers.get("receipt"))
-        if 0 <= end <= len(self._data):
+        if 0 <= end <= len(self.data):
             self.offset = end
         else:
-            self._left = end if end == _UNTIL_NUL else end - len(self._data)
-            self._data = b""
+            self._left = end if end == _UNTIL_NUL else end - len(self.data)
+            self.data = b""
             self.offset = 0
         return FrameTooLong(message, detail, headers)
 
@@ -316,8 +335,8 @@ class FrameParser:
 
     def _wait(self, start: int, wanted: int) -> None:
         """Keep the frame that begins at ``start`` until there is a reason to parse it again."""
-        partial = bytearray(memoryview(self._data)[start:])
-        self._data = b""
+        partial = bytearray(memoryview(self.data)[start:])
+        self.data = b""
         self.offset = 0
         self.partial = partial
         self._wanted = wanted

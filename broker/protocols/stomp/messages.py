@@ -195,6 +195,10 @@ _FIELDS: dict[str, tuple[str, Callable[[str, str], str | int]]] = {
 }
 
 
+# Members of an enumeration are looked up slowly.
+_TEXT, _BYTES = BodyKind.TEXT, BodyKind.BYTES
+
+
 def encode(
     message: Message,
     dialect: Dialect,
@@ -212,12 +216,13 @@ def encode(
     """
     if is_quick and isinstance(message, OpenedMessage) and not message.is_quick:
         raise TakesLong
-    if message.body_kind is BodyKind.TEXT or message.body_kind is BodyKind.BYTES:
+    kind = message.body_kind
+    if kind is _TEXT or kind is _BYTES:
         changed = _NOTHING
-        if transformation is not None and message.body_kind is BodyKind.TEXT:
+        if transformation is not None and kind is _TEXT:
             changed = {"transformation": transformation}  # StompSubscription.onMessageDispatch
         if not isinstance(message, OpenedMessage):
-            body = message.body
+            body = message._body
         elif message.is_compressed:
             body, as_sent = _inflated(message, inflated_bytes_max, is_quick=is_quick)
             if as_sent:
@@ -343,7 +348,7 @@ def _encode_headers(
     destination = message.destination
     written = dialect.destination(destination) if write is write_destination else escape(write(destination))
     text = (
-        f"message-id:{escape(message.message_id)}\n"
+        f"message-id:{dialect.message_id(message.message_id)}\n"
         f"destination:{written}\n"
         f"expires:{message.expiration}\n"
         f"priority:{message.priority}\n"
@@ -362,7 +367,7 @@ def _encode_headers(
         text += f"JMSXUserID:{escape(message.user_id)}\n"
     if message.original_destination is not None:
         text += f"original-destination:{escape(write(message.original_destination))}\n"
-    properties = message.properties
+    properties = message._properties if type(message) is Message else message.properties
     if changed:
         properties = {**(properties or _NOTHING), **changed}
     if properties:

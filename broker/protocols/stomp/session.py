@@ -66,6 +66,8 @@ HEART_BEAT_MS_MAX = 24 * 60 * 60 * 1000
 SERVER = "TandemMQ"
 # Headers of CONNECT in which blanks count, but for STOMP 1.0.
 _KEPT = ("login", "passcode")
+# Members of an enumeration are looked up slowly.
+_TEXT, _BYTES, _AUTO = BodyKind.TEXT, BodyKind.BYTES, AckMode.AUTO
 _HEART_BEAT = re.compile(r"[ \t]*([0-9]{1,20})[ \t]*,[ \t]*([0-9]{1,20})[ \t]*")
 
 
@@ -198,6 +200,9 @@ class StompSession(Output):
                 if self._is_pausing:
                     self.has_more = not self._is_over
                     return commands
+                if not parser.data:  # as with most pieces: without asking for a frame once more
+                    self.unfinished_bytes = 0
+                    return commands
                 headers = {}
             self.has_more = True
         except ClientError as error:
@@ -299,9 +304,9 @@ class StompSession(Output):
             known += 1
         if "content-length" in headers:
             known += 1
-            body_kind = BodyKind.BYTES
+            body_kind = _BYTES
         else:
-            body_kind = BodyKind.TEXT
+            body_kind = _TEXT
         self._sequence = sequence = self._sequence + 1
         message = Message(
             destination,
@@ -315,7 +320,7 @@ class StompSession(Output):
             later = apply_headers(message, headers, names, self._user)
             if later is not None:
                 return Send(message, transaction, receipt, partial(_translate, message, later))
-        if message.body_kind is BodyKind.TEXT and len(body) <= QUICK_BYTES_MAX and not body.isascii():
+        if message.body_kind is _TEXT and len(body) <= QUICK_BYTES_MAX and not body.isascii():
             _keep_undecodable(message)  # a longer one is looked at when it is written
         return Send(message, transaction, receipt)
 
@@ -490,7 +495,7 @@ class StompSession(Output):
                         self._prepared = message, whole
 
                 return prepare
-        if ack_mode is AckMode.AUTO:
+        if ack_mode is _AUTO:
             start = subscription.start
         elif dialect is V12:
             start = b"%b%d\n" % (subscription.ack_start, tag)

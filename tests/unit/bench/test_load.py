@@ -13,6 +13,7 @@ import pytest
 
 from tandemmq.bench.backlog import run_backlog
 from tandemmq.bench.connection import BenchError, Endpoint
+from tandemmq.bench.jms_load import run_jms_load
 from tandemmq.bench.load import run_load
 from tandemmq.bench.mqtt_connection import answer, length, publish_start
 from tandemmq.bench.mqtt_load import run_mqtt_load
@@ -181,3 +182,12 @@ def test_a_load_of_so_many_messages_ends_when_all_arrived(qos: int) -> None:
         result = run_mqtt_load(server.pid, plan, qos)
     assert (result.sent, result.received) == (101, 101)
     assert result.confirmed == (101 if qos else 0)
+
+
+@pytest.mark.parametrize("window", [1, 20])
+def test_a_jms_load_of_so_many_messages_ends_when_all_arrived(window: int) -> None:
+    with Measured() as server:
+        plan = LoadPlan(Endpoint(HOST, server.ports["jms"]), 2, 2, 2, 100, window, count=101)
+        result = run_jms_load(server.pid, plan)
+    assert (result.sent, result.received) == (101, 101)
+    assert result.confirmed == (101 if window == 1 else 0)

@@ -15,6 +15,7 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import Short
 from tandemmq.store.records.stored import encode_stored
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 
 QUEUES = [Destination(DestinationKind.QUEUE, "a"), Destination(DestinationKind.TOPIC, "prices.ü")]
 IDS = ["ID:x-1-1:-1:1:1", "ID:x-1-1:-1:1:2", "ID:x-1-1:-1:1:9223372036854775807", "ID:y:1:1:007", "foreign", "a:b:c:d"]
@@ -73,16 +74,17 @@ def test_a_number_that_has_no_room_is_named(change: dict[str, int]) -> None:
             encode_stored(Message(QUEUES[0], IDS[0], b"x", **{"timestamp": 1, **change}))
 
 
-def test_the_usual_message_is_made_in_one_piece() -> None:
+@pytest.mark.parametrize("transaction", [None, LocalTransactionId("c-1", 7), XaTransactionId(257, b"\1\2\3", b"\xff")])
+def test_the_usual_message_is_made_in_one_piece(transaction: TransactionId | None) -> None:
     properties: dict[str, PropertyValue] = {"ActiveMQ.MQTT.QoS": 1}
     message = Message(QUEUES[0], IDS[0], b"text", BodyKind.TEXT, persistent=True, timestamp=1, properties=properties)
     encode_stored(message)
-    made = stored._encode_plain(message)
-    assert made is not None
+    made = stored._encode_plain(message, transaction)
+    assert made == encode_add(message, encode_message(message), transaction)
     command = decode(made)
     assert isinstance(command, AddMessage)
     assert command.message == encode_message(message)
-    assert stored._encode_plain(Message(QUEUES[0], IDS[0], b"text", type="t")) is None
-    assert stored._encode_plain(Message(QUEUES[0], IDS[0], "ü".encode(), BodyKind.TEXT)) is None
+    assert stored._encode_plain(Message(QUEUES[0], IDS[0], b"text", type="t"), None) is None
+    assert stored._encode_plain(Message(QUEUES[0], IDS[0], "ü".encode(), BodyKind.TEXT), None) is None
     framed = Message(QUEUES[0], IDS[0], b"text", raw=encode_message(message))
     assert encode_stored(framed) == encode_add(framed, encode_message(message))

@@ -680,7 +680,7 @@ def test_commands_that_are_read_field_by_field_have_short_turns() -> None:
     while session.has_more:
         turns += 1
         commands += session.receive(b"")
-    assert (turns, [type(each) for each in commands]) == (6, [AddProducer] * 5)
+    assert (turns, [type(each) for each in commands]) == (5, [AddProducer] * 5)
 
 
 @pytest.mark.parametrize("window", [0, 1])

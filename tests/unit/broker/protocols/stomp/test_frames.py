@@ -229,3 +229,12 @@ def test_any_bytes_give_the_same_however_they_are_cut(pieces: list[bytes]) -> No
     whole, cut = outcome([b"".join(pieces)]), outcome(pieces)
     # A head may break two limits; which is seen first depends on the cut. Frames may not differ.
     assert whole == cut or (isinstance(whole, str) and isinstance(cut, str))
+
+
+@pytest.mark.parametrize("dialect", [V10, V11, V12], ids=lambda dialect: dialect.version)
+@pytest.mark.parametrize(
+    "id", ["ID:a\\b\n:1", "ID:a:7", "ID:a:8", "7", ":7", "ID:a:", "ID:a:\0", "ID:a:1\r", "ID:a:\u0667", ""]
+)
+def test_an_id_is_escaped_as_any_other_value(dialect: Dialect, id: str) -> None:
+    for _ in range(2):
+        assert dialect.message_id(id) == dialect.escape(id)
