@@ -1,8 +1,8 @@
-"""The life of a broker as two tables: what follows on what, and what each trouble leads to.
+"""The life of a broker as tables: transitions between phases, and the effect of each trouble.
 
-`TRANSITIONS` says which phase an event leads to; there is no other way from one phase to another. `RECOGNISED` says by
-which type, errno or SQLSTATE a failure is known: never by the text of a message. `ANSWERS` says what each trouble leads
-to at each moment. Together they stand where ActiveMQ has IO exception handlers; docs/failures.md is printed from them.
+`TRANSITIONS` gives the phase that follows an event; no other transition exists. `RECOGNISED` gives the type, errno or
+SQLSTATE by which a failure is recognised: never the text of a message. `ANSWERS` gives the effect of each trouble at
+each moment. Together they replace ActiveMQ's IO exception handlers; docs/failures.md is printed from them.
 
 Pure: nothing here waits, logs or touches a disk.
 """
@@ -23,7 +23,7 @@ from tandemmq.store.writer.journal_end import NoProof
 
 
 class Role(Enum):
-    """What a broker is to others; the values are those of ``tandemmq status``."""
+    """Role of a broker for others; the values are those of ``tandemmq status``."""
 
     STARTING = "starting"
     STANDBY = "standby"
@@ -32,7 +32,7 @@ class Role(Enum):
 
 
 class Phase(Enum):
-    """Where a broker is in its life; in ``status`` beside the role."""
+    """Phase in the life of a broker; shown in ``status`` beside the role."""
 
     STARTING = "starting"
     STANDBY = "standby"
@@ -59,16 +59,16 @@ _ROLES: Final = {
 
 
 class Event(Enum):
-    """What moves a broker from one phase to the next."""
+    """Event that moves a broker from one phase to the next."""
 
-    LOCK_BUSY = "somebody else has the lock"
+    LOCK_BUSY = "another broker has the lock"
     LOCK_TAKEN = "the lock is ours"
     SERVING = "the ports answer"
-    HANDOVER_ASKED = "a handover was asked for"
+    HANDOVER_ASKED = "a handover was requested"
     LOST = "a trouble is answered with a demotion"
     RESTED = "the pause after a demotion is over"
     LET_GO = "everything is handed over"
-    STOP_ASKED = "the end was asked for"
+    STOP_ASKED = "a stop was requested"
 
 
 TRANSITIONS: Final[Mapping[tuple[Phase, Event], Phase]] = {
@@ -98,25 +98,25 @@ class LoopHung(Exception):
 
 
 class StorageHung(Exception):
-    """Who works on the volume showed no life for too long, or was not done in time (broker.ha.waits): it may hang."""
+    """A thread on the volume showed no life for too long, or did not finish in time (broker.ha.waits): it may hang."""
 
 
 class ServiceHung(Exception):
-    """Clients could not be begun to serve, or let go, in time (broker.ha.waits)."""
+    """Serving clients could not begin, or end, in time (broker.ha.waits)."""
 
 
 class Trouble(Enum):
-    """The classes of failures. The value is the text for operators."""
+    """Class of failures. The value is the text for operators."""
 
     DEPOSED = "another broker has fenced us off"
     LOCK_LOST = "the lock is not ours any more: changed, deleted, expired or taken"
-    PROOF_EXPIRED = "nobody could confirm for too long that the lock is ours"
+    PROOF_EXPIRED = "for too long it could not be confirmed that the lock is ours"
     LOOP_HUNG = "the event loop hung longer than a proof lasts"
-    STORAGE_HUNG = "who works on the volume hung, or was not done in time"
+    STORAGE_HUNG = "a thread on the volume hung, or did not finish in time"
     SERVICE_HUNG = "the ports did not open, or did not close, in time"
-    LOCK_HELD = "somebody else has the lock, and fail_if_locked is set"
+    LOCK_HELD = "another broker has the lock, and fail_if_locked is set"
     LOCK_REFUSED = "the lock's server refuses us, or our name is another broker's too"
-    LOCK_SILENT = "the lock cannot be asked"
+    LOCK_SILENT = "the lock is unavailable"
     NO_SPACE = "the volume is full, its reserve too"
     READ_ONLY = "the volume does not let us write"
     GONE = "the store's directory, or a file of it, went away under us"
@@ -130,7 +130,8 @@ class Trouble(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """By what a trouble is known: a type of exception, and if given its errno or the beginning of its SQLSTATE."""
+    """Sign by which a trouble is recognised: a type of exception, and if given its errno or the beginning of its
+    SQLSTATE."""
 
     trouble: Trouble
     types: tuple[type[BaseException], ...]
@@ -140,10 +141,10 @@ class Sign:
         return isinstance(error, self.types) and (not self.errnos or getattr(error, "errno", None) in self.errnos)
 
 
-# What carries an errno of the volume: the system's own error, the latched journal, the index.
+# Errors that carry an errno of the volume: the system's own, the latched journal's, the index's.
 _DISK: Final = (OSError, JournalError, IndexTrouble)
 
-#: The first that is seen decides.
+#: The first sign seen decides.
 RECOGNISED: Final[tuple[Sign, ...]] = (
     Sign(Trouble.DEPOSED, (Deposed, FenceTaken)),
     Sign(Trouble.LOCK_LOST, (LockLost,)),
@@ -167,12 +168,12 @@ RECOGNISED: Final[tuple[Sign, ...]] = (
 
 
 def classify(error: BaseException) -> Trouble:
-    """Which trouble an exception is; BUG when no sign of another is seen."""
+    """Return the trouble that an exception is; BUG if it shows no sign of another."""
     return next((sign.trouble for sign in RECOGNISED if sign.is_seen_in(error)), Trouble.BUG)
 
 
 class Moment(Enum):
-    """When a trouble comes; the value is the heading of its column."""
+    """Moment at which a trouble comes; the value is the heading of its column."""
 
     START = "at the first start"
     STANDBY = "while standing by"
@@ -182,10 +183,10 @@ class Moment(Enum):
 
 
 class Answer(Enum):
-    """What a trouble leads to."""
+    """Effect of a trouble."""
 
-    GO_ON = "goes on, and asks again"
-    DEMOTE = "lets everything go, pauses, stands by again"
+    GO_ON = "goes on, and tries again"
+    DEMOTE = "releases everything, pauses, stands by again"
     END = "ends with an error"
 
 
@@ -196,9 +197,9 @@ _LATER: Final = {
     Moment.HANDOVER: Answer.DEMOTE,
 }
 _ALWAYS: Final = {Moment.START: Answer.DEMOTE, **_LATER}
-# What is wrong at the first start is the operator's to mend, and he is looking.
+# The operator must repair what is wrong at the first start, and is present then.
 _NOT_AT_START: Final = {Moment.START: Answer.END, **_LATER}
-# Not to know is not to have lost: a master goes on as long as its last proof holds.
+# Unknown is not lost: a master goes on as long as its last proof holds.
 _PATIENT: Final = {**_NOT_AT_START, Moment.STANDBY: Answer.GO_ON, Moment.MASTER: Answer.GO_ON}
 
 ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
@@ -211,7 +212,7 @@ ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
     Trouble.LOCK_HELD: dict.fromkeys(Moment, Answer.END),
     Trouble.LOCK_REFUSED: _PATIENT,
     Trouble.LOCK_SILENT: _PATIENT,
-    # Whoever makes room does not think of this broker; a supervisor would give up meanwhile.
+    # An operator who frees space does not restart this broker, and a supervisor would give up meanwhile.
     Trouble.NO_SPACE: _ALWAYS,
     Trouble.READ_ONLY: _NOT_AT_START,
     Trouble.GONE: _NOT_AT_START,
@@ -224,8 +225,8 @@ ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
 }
 
 
-#: What ails this broker or its host alone, perhaps: after these the lock is left to the others for a while. After the
-#: rest another broker has it, or it is as good here as there.
+#: Troubles that may affect this broker or its host alone: after them the lock is left to the others for a while. After
+#: the pause another broker has it, or the chances are equal.
 LEAVES_THE_LOCK: Final = frozenset(
     {
         Trouble.LOOP_HUNG,
@@ -249,7 +250,7 @@ class NotMaster(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """What a handover did. ``seconds``: from the last receipt that could be given to the lock's release."""
+    """Result of a handover. ``seconds``: from the last possible receipt to the release of the lock."""
 
     epoch: int
     seconds: float

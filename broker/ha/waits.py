@@ -1,10 +1,11 @@
-"""Every wait between "lock granted" and "lock released": its bound, what happens at the bound, and who notices.
+"""Every wait between "lock granted" and "lock released": its bound, the effect of the bound, and its detector.
 
-Nothing may keep a lock that does not keep up with its work. So each wait has an end: a time, or a silence, which is a
-time without a sign of life from the thread that is waited for (store.writer.pulse: who computes is alive, who waits for
-a volume is not). Slow work is no silence. docs/failures.md prints this table, and a test hangs each row of it.
+A broker that makes no progress must not keep the lock. So each wait has an end: a time, or a silence, which is a time
+without a sign of life from the thread that is waited for (store.writer.pulse: a thread that computes is alive, a thread
+that waits for a volume is not). Slow work is no silence. docs/failures.md prints this table, and a test hangs each row
+of it.
 
-Pure: what waits is in broker.ha.mastership, and who notices stands in the table.
+Pure: the waiting code is in broker.ha.mastership, and the detector is in the table.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from typing import Final
 
 from tandemmq.broker.ha.states import Phase
 
-# A thread that serves clients may be silent as long as a proof of ownership holds, but for so long in any case,
+# A thread that serves clients may be silent as long as a proof of ownership holds: at least this long,
 HUNG_SECONDS_MIN: Final = 5.0
-# and no longer than this: a proof may never end, or nobody renew it.
+# and at most this long, since a proof may never end, or never be renewed.
 HUNG_SECONDS_MAX: Final = 30.0
-# A lock that does not answer for so long may be ours without our knowing.
+# A lock that has not answered for this long may be ours without our knowledge.
 LOCK_SILENCE_SECONDS_MAX: Final = 10.0
 
 
 class Wait(Enum):
-    """What is waited for."""
+    """Subject of a wait."""
 
     POLL = "the lock's answer to a poll, which may have made it ours"
     FOLLOW = "the last call of `follow`, when the lock is granted"
     PROMOTE = "fence, replay, header"
     BEGIN = "the event loop, which takes up all queues and subscriptions in one turn"
     SERVE = "the ports to open"
-    STORAGE = "the storage thread, and whom it waits for; of several stores each one"
+    STORAGE = "the storage thread, and the threads it waits for; of several stores each one"
     KEEP_ALIVE = "the lock's answer to a keep-alive, or to our name and epoch"
     LOOP = "the event loop"
     CHECKPOINT = "a checkpoint while clients are still served"
@@ -45,7 +46,7 @@ class Wait(Enum):
 
 
 class Notices(Enum):
-    """Who notices that a bound is reached."""
+    """Detector that notices when a bound is reached."""
 
     LOOP = "the event loop"
     DETECTOR = "the stall detector, a thread of its own"
@@ -56,8 +57,8 @@ class Notices(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``phases`` is empty for any. ``seconds`` bounds the whole wait, ``silence`` a silence in it: that may last as
-    long as a proof of ownership does, between (min, max). With neither, the last proof of ownership is the bound."""
+    """Bound of a wait. ``phases`` is empty for any. ``seconds`` bounds the whole wait, ``silence`` a silence in it: as
+    long as a proof of ownership lasts, between (min, max). With neither, the last proof of ownership is the bound."""
 
     phases: tuple[Phase, ...]
     at_bound: str
@@ -66,7 +67,7 @@ class Bound:
     silence: tuple[float, float] | None = None
 
     def silence_seconds(self, proof_seconds: float) -> float | None:
-        """How long a silence may be while a proof of ownership holds for so long."""
+        """Return the longest silence allowed while a proof of ownership holds for ``proof_seconds``."""
         if self.silence is None:
             return None
         least, most = self.silence
@@ -87,7 +88,7 @@ _GIVE_UP: Final = "the thread is left behind, the lock let go, the broker demote
 _UNWELL: Final = "the broker says that it is not well; a supervisor ends it then, and with it a lock that hangs"
 
 BOUNDS: Final[Mapping[Wait, Bound]] = {
-    # Only the lock's own thread waits; it may have got a lock that lies on the volume that hangs.
+    # Only the lock's own thread waits; it may have got a lock on a volume that hangs.
     Wait.POLL: Bound((Phase.STARTING, Phase.STANDBY), _UNWELL, Notices.OUTSIDE, seconds=LOCK_SILENCE_SECONDS_MAX),
     Wait.FOLLOW: Bound((Phase.STARTING, Phase.STANDBY), _GIVE_UP, Notices.LOOP, silence=(30.0, 30.0)),
     # It reads what is stored, once: that ends, however much there is.
@@ -122,7 +123,8 @@ BOUNDS: Final[Mapping[Wait, Bound]] = {
     Wait.FINISH: Bound(
         (Phase.HANDING_OVER,), "clients are cut off, the lock let go, the broker demoted", Notices.LOOP, seconds=5.0
     ),
-    # With the rest of a handover less than TimeoutStopSec in deploy/. What was promised is written long before.
+    # Together with the rest of a handover less than TimeoutStopSec in deploy/. Confirmed operations were written long
+    # before.
     Wait.CLOSE: Bound((Phase.HANDING_OVER,), _GIVE_UP, Notices.LOOP, seconds=15.0, silence=(10.0, 10.0)),
     Wait.ABORT: Bound((Phase.DEMOTED,), "goes on without", Notices.LOOP, seconds=5.0),
     Wait.DROP: Bound(

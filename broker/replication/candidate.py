@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Round:
-    """One question to all voters, and the answers so far."""
+    """A question to all voters, and the answers so far."""
 
     message: Would | Promise
     voters: Voters

@@ -1,5 +1,5 @@
-"""When a node may stand: which master's ALIVE it answers, until when that master may lead by the answers, and a random
-wait after that.
+"""Timer that sets when a node may stand: which master's ALIVE it answers, until when that master may lead by the
+answers, and a random wait after that.
 
 The network's thread answers ALIVE, so a slow disk does not delay the answer; the replica's thread sets which master.
 """
@@ -40,7 +40,7 @@ class ElectionTimer:
 
     @property
     def is_over(self) -> bool:
-        """Whether this node has heard of no master for long enough."""
+        """Return whether this node has heard of no master for long enough."""
         return self._now() >= self._stand_at
 
     @property
@@ -48,7 +48,7 @@ class ElectionTimer:
         return self.is_over and self._now() >= self._rests_until
 
     def answers(self, link: Link, message: Alive) -> bool:
-        """Whether this ALIVE must be answered. If so, its master may lead for that long from now on."""
+        """Return whether this ALIVE must be answered. If so, its master may lead for that long from now on."""
         with self._guard:
             is_followed = self._follows == (link, message.epoch)
             is_granted = self._granted == (link.member.store, message.epoch)

@@ -8,8 +8,8 @@ class ChangeRefused(Exception):
 
 
 class NotStarted(Exception):
-    """This node waits for free space on its volume, or for the volume."""
+    """The node waits for free space on its volume, or for the volume."""
 
 
 class NotMaster(ChangeRefused):
-    """This node is not the master: send the request to the master."""
+    """The node is not the master: send the request to the master."""

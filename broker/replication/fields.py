@@ -100,7 +100,7 @@ def _text(value: Any, characters_max: int) -> str:
 
 
 def is_text(value: str) -> bool:
-    """Whether the text can be encoded in UTF-8: JSON can hold half of a surrogate pair."""
+    """Return whether the text can be encoded in UTF-8: JSON can hold half of a surrogate pair."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -29,7 +29,7 @@ def _admit_all(hello: Hello, is_proved: bool) -> str | None:
 
 
 class Handshake:
-    """One side of the handshake. ``admits`` returns why the member is refused, or None. It is called before this side's
+    """A side of the handshake. ``admits`` returns why the member is refused, or None. It is called before this side's
     own proof, and when the other side has proved that it knows the token. Its second argument says whether it has.
 
     The handshake is over when ``peer`` or ``refused`` is set: the proved HELLO of the other side, or why the link must

@@ -32,7 +32,7 @@ FORMER_REFUSAL: Final = f"a message of type {CHALLENGE_TYPE},"
 
 
 class Introduction:
-    """One side of introduction and handshake: used like a Handshake, and over when the Handshake is. ``nonce``: the
+    """A side of introduction and handshake: used like a Handshake, and over when the Handshake is. ``nonce``: the
     number for its CHALLENGE. ``begins_plain``: the dialer begins with HELLO. ``may_be_plain``: whether the listener
     accepts a HELLO of that store without introduction.
 
@@ -81,7 +81,7 @@ class Introduction:
 
     @property
     def is_proved(self) -> bool:
-        """Whether the other side has proved that it knows the token."""
+        """Return whether the other side has proved that it knows the token."""
         return self.is_introduced or self._handshake.is_proved
 
     def start(self) -> list[Message]:

@@ -59,12 +59,12 @@ class Leader:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether this node would take the mastership."""
+        """Return whether this node would take the mastership."""
         return self._state.now() - self._wanted_at < WANTED_SECONDS
 
     def try_acquire(self) -> bool:
-        """Whether this node is elected; if so, take the mastership. The node stays a candidate for WANTED_SECONDS after
-        the call."""
+        """Return whether this node is elected; if so, take the mastership. The node stays a candidate for
+        WANTED_SECONDS after the call."""
         self._wanted_at = self._state.now()
         term = self._state.term
         if term is None or term.is_over or term.is_taken:
@@ -75,7 +75,7 @@ class Leader:
 
     @property
     def is_let_go(self) -> bool:
-        """Whether the store ended the last taken term in order; ``release`` comes next. Other nodes may lead
+        """Return whether the store ended the last taken term in order; ``release`` comes next. Other nodes may lead
         already."""
         taken = self._taken
         return taken is not None and taken.is_let_go
@@ -135,7 +135,7 @@ class Leader:
     # ---- the replica's thread
 
     def elected(self, epoch: int, set_id: str, voters: Voters, granted: dict[str, float]) -> None:
-        """Begin the term. ``granted``: the voters that granted it, and when each was asked."""
+        """Begin the term. ``granted``: the voters that granted it, and when each request was sent."""
         state = self._state
         voters = voters.renamed(self._links.names())
         self._elected_at = state.now()

@@ -59,7 +59,7 @@ class Standing:
 
     @property
     def has_all_final(self) -> bool:
-        """Whether all of this journal was known to be final."""
+        """Return whether all of this journal was known to be final."""
         return self.final is not None and self.final >= self.position[1:]
 
     def ahead(self) -> list[LastKnown]:

@@ -1,4 +1,5 @@
-"""How far the master's writes have come: confirmed as `sync` demands, and final (docs/formats/replication.md, rule 8).
+"""Marks of how far the master's writes have come: confirmed as `sync` demands, and final (docs/formats/replication.md,
+rule 8).
 
 Pure; a caller that shares it between threads guards it.
 """

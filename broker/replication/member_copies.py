@@ -31,7 +31,7 @@ KNOWS_FETCH: Final = "scrub"
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """One request to a member, and its answer so far. The network's thread fills it."""
+    """A request to one member, and its answer so far. The network's thread fills it."""
 
     message: Fetch
     link: Link

@@ -549,7 +549,7 @@ class FrameReader:
 
     @property
     def is_between_frames(self) -> bool:
-        """Whether no byte of a next frame is there: the peer may end the stream here."""
+        """Return whether no byte of a next frame is there: the peer may end the stream here."""
         return not self._have
 
     def next_message(self) -> Message | None:

@@ -24,14 +24,14 @@ class Member:
 
 
 class Link(Protocol):
-    """One connection to a member after the handshake. Frames arrive in order, or the link ends."""
+    """A connection to a member after the handshake. Frames arrive in order, or the link ends."""
 
     @property
     def member(self) -> Member: ...
 
     @property
     def is_ours(self) -> bool:
-        """Whether this node dialed it: requests go out on it."""
+        """Return whether this node dialed it: requests go out on it."""
         ...
 
     def send(self, message: Message) -> None:
@@ -70,7 +70,7 @@ class Listener(Protocol):
         ...
 
     def knows(self, store: str) -> bool:
-        """Whether a node with that store is, or was, a member as far as this node knows."""
+        """Return whether a node with that store is, or was, a member as far as this node knows."""
         ...
 
     def admits(self, hello: Hello, is_proved: bool) -> str | None:

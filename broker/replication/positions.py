@@ -38,5 +38,5 @@ def common_point(mine: Lineage, theirs: Lineage) -> tuple[int, int] | None:
 
 
 def is_lineage(entries: Lineage) -> bool:
-    """Whether epochs and files ascend: each epoch begins in its own file, which has its number."""
+    """Return whether epochs and files ascend: each epoch begins in its own file, which has its number."""
     return all(entry[0] < after[0] and entry[1] < after[1] for entry, after in pairwise(entries))

@@ -118,7 +118,7 @@ def start_of(life: int) -> int:
 
 
 def is_older(life: int, seen: int) -> bool:
-    """Whether ``life`` does not come after ``seen``, and is not the same."""
+    """Return whether ``life`` does not come after ``seen``, and is not the same."""
     return life != seen and start_of(life) <= start_of(seen)  # prove: another-life-of-that-number " <= " -> " < "
 
 
@@ -173,7 +173,7 @@ class PromiseFile:
 
     @property
     def is_lost(self) -> bool:
-        """Whether a write or sync failed: the file must be opened again."""
+        """Return whether a write or sync failed: the file must be opened again."""
         return self._is_lost
 
     def open_again(self) -> None:

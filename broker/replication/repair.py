@@ -129,7 +129,7 @@ class OwnCopy:
         return True
 
     def _is_sealed_history(self, file: int, end: int, lineage: Lineage) -> bool:
-        """Whether all up to there is unchanged since ``lineage`` was sent, and is before the open tail."""
+        """Return whether all up to there is unchanged since ``lineage`` was sent, and is before the open tail."""
         state = self._state
         common = common_point(state.lineage, lineage)
         if common is None or (file, end) > common:  # prove: repair-of-what-was-not-cut

@@ -1,4 +1,4 @@
-"""One node of a set: it stands for election, promises, follows and leads (docs/formats/replication.md).
+"""A node of a set: it stands for election, promises, follows and leads (docs/formats/replication.md).
 
 One thread, the replica's, owns position, promise and incoming stream: it handles messages in their order. The network's
 thread does at once what must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
@@ -75,7 +75,7 @@ from tandemmq.store.threads import Threads
 log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.02
-#: Interval at which the other members are asked for their status.
+#: Interval at which the other members' statuses are requested.
 STATUS_SECONDS: Final = 1.0
 #: Pause after a failure of the disk.
 PAUSE_SECONDS: Final = 1.0
@@ -84,8 +84,8 @@ BURST: Final = 256
 
 
 class Replica:
-    """One node; it begins with ``start`` and ends with ``end``. ``files`` are the journal's, on this node's own volume;
-    ``promises`` opens the promise file there.
+    """A node of a set; it begins with ``start`` and ends with ``end``. ``files`` are the journal's, on this node's own
+    volume; ``promises`` opens the promise file there.
 
     ``remember`` stores what is known of the members, for commands that run when this process is gone.
     """
@@ -235,12 +235,12 @@ class Replica:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this node is elected, and the lock thread took the mastership."""
+        """Return whether this node is elected, and the lock thread took the mastership."""
         return self.state.leads
 
     @property
     def is_let_go(self) -> bool:
-        """Whether the store ended the mastership in order; ``release`` comes next."""
+        """Return whether the store ended the mastership in order; ``release`` comes next."""
         return self._leader.is_let_go
 
     @property
@@ -251,12 +251,12 @@ class Replica:
 
     @property
     def may_stand(self) -> bool:
-        """Whether this node would be elected if the others agreed: it votes, lacks nothing, and would take the
+        """Return whether this node would be elected if the others agreed: it votes, lacks nothing, and would take the
         mastership."""
         return self.candidate.may_stand
 
     def has_link_to(self, store: str) -> bool:
-        """Whether this node's own link to the store is up."""
+        """Return whether this node's own link to the store is up."""
         return store in self._links.ours
 
     def release(self) -> None:

@@ -178,7 +178,7 @@ class NodeState:
 
     @property
     def leads(self) -> bool:
-        """Whether this node is elected and was made master."""
+        """Return whether this node is elected and was made master."""
         term = self.term
         return term is not None and not term.is_over and term.is_taken
 

@@ -403,14 +403,15 @@ class TcpNetwork:
             link.send(message)
 
     def _may_be_plain(self, store: str) -> bool:
-        """Whether a node of that store may be of an older version, which begins with HELLO. Without a token any node
-        may join, and learns names anyway."""
+        """Return whether a node of that store may be of an older version, which begins with HELLO. Without a token any
+        node may join, and learns names anyway."""
         if not self._settings.token:
             return True
         return self._listener.knows(store) and not self._is_introduced(store)
 
     def _is_introduced(self, store: str) -> bool:
-        """Whether a link to the store is up that began with an introduction: it runs this version, or a later one."""
+        """Return whether a link to the store is up that began with an introduction: it runs this version, or a later
+        one."""
         links = (self._up.get((store, is_ours)) for is_ours in (True, False))
         return any(each is not None and each.handshake is not None and each.handshake.is_introduced for each in links)
 

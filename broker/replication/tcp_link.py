@@ -1,4 +1,4 @@
-"""One connection to a member over TCP: bytes that wait to be sent, TLS, and the received messages.
+"""A connection to a member over TCP: bytes that wait to be sent, TLS, and the received messages.
 
 ``send`` writes at once when nothing waits, on the thread that calls it: a batch does not wait for another thread. What
 the socket does not take waits in order, and the network's thread sends it on. Data is not copied: a message is a head
@@ -37,7 +37,7 @@ class Stage(Enum):
 
 
 class TcpLink:
-    """One connection. ``attend`` makes the network's thread look at this link; from any thread.
+    """A connection to a member. ``attend`` makes the network's thread look at this link; from any thread.
 
     ``member`` is set when the link is up. Other modules than the network use only what is in ``network.Link``; the rest
     is used on the network's thread.
@@ -117,7 +117,7 @@ class TcpLink:
 
     @property
     def wants_to_write(self) -> bool:
-        """Whether bytes wait for the socket to take them."""
+        """Return whether bytes wait for the socket to take them."""
         return bool(self._waiting) and not self._must_read_first
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""One term of one master of a set: what it writes, which followers have it, which still answer
+"""A term of one master of a set: what it writes, which followers have it, which still answer
 (docs/formats/replication.md).
 
 The storage thread writes and waits; the network's thread notes HAVEs and ALIVE answers; the replica's thread begins
@@ -42,7 +42,7 @@ DEPOSED: Final = "this node leads no more"
 
 
 class Term:
-    """One term. ``epoch`` is the number of its first file. ``header``: the set's part of its headers.
+    """A term of one master. ``epoch`` is the number of its first file. ``header``: the set's part of its headers.
 
     ``granted``: for each store whose promise elected it, the time on the clock at which the promise was requested.
     """
@@ -96,7 +96,8 @@ class Term:
 
     @property
     def lease_from(self) -> float:
-        """Time on the clock since which a quorum is known to follow: it was asked then, and has answered."""
+        """Time on the clock since which a quorum is known to follow: a question was sent then, and the quorum has
+        answered."""
         now = self._threads.boottime()
         voters = self.marks.voters
         answered = [now if each == self._store else self._answered.get(each, -1e9) for each in voters.ids]
@@ -348,7 +349,7 @@ class Term:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the list of voters and the first batch of this epoch are final."""
+        """Return whether the list of voters and the first batch of this epoch are final."""
         before = max(self._changed_at, self.marks.first or (self.epoch, 1))
         is_changing = self._next is not None or self._said is not self.header
         # prove: change-waits-for-the-one-before "self.marks.final >= before" -> "True"

@@ -32,8 +32,8 @@ Process = tuple[int, str]  # life and address
 
 @dataclass(slots=True)
 class _Heard:
-    """What was heard of one process. ``first`` and ``last``: when, by the clock, it completed a handshake. ``left_at``:
-    when a link to it last ended. ``links``: those that are up now."""
+    """History of one process, as it was heard. ``first`` and ``last``: when, by the clock, it completed a handshake.
+    ``left_at``: when a link to it last ended. ``links``: those that are up now."""
 
     node: str
     first: float
@@ -90,7 +90,7 @@ class Twins:
             _hang_up(silent, "another node has its store id")  # prove: a-linked-twin-comes-again
 
     def knows(self, hello: Hello) -> bool:
-        """Whether this process was heard, and has not been silent since."""
+        """Return whether this process was heard, and has not been silent since."""
         return (hello.life, hello.address) in self._heard.get(hello.store, {})
 
     def link_up(self, link: Link) -> None:
@@ -126,7 +126,7 @@ def _told(store: str, heard: dict[Process, _Heard]) -> str:
 
 
 def _both_live(one: _Heard, other: _Heard) -> bool:
-    """Whether each was heard in a handshake that began after the other one was first heard."""
+    """Return whether each was heard in a handshake that began after the other one was first heard."""
     # prove: twins-are-both-alive " and other.last > one.first + TWIN_SECONDS"
     return one.last > other.first + TWIN_SECONDS and other.last > one.first + TWIN_SECONDS
 

@@ -30,7 +30,7 @@ class Voters:
         return len(self.ids) // 2 + 1  # prove: more-than-half " + 1"
 
     def have_quorum(self, stores: Collection[str]) -> bool:
-        """Whether enough voters are among ``stores``; other stores do not count."""
+        """Return whether enough voters are among ``stores``; other stores do not count."""
         return sum(store in stores for store in self.ids) >= self.quorum
 
     def name(self, store: str) -> str:

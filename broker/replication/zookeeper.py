@@ -91,7 +91,7 @@ class ZooKeeperDirectory:
         self._timeout_seconds = place.session_timeout_seconds
         self._own: Entry | None = None
         self._others: tuple[Entry, ...] = ()
-        self._problem: str | None = "no server was asked yet"
+        self._problem: str | None = "no server was reached yet"
         self._told: tuple[Entry, ...] = ()
         self._replaced: set[str] = set()  # nonces, a few in the life of a process
         self._failing_since: float | None = None

@@ -294,6 +294,6 @@ def test_an_ended_directory_leaves_no_thread(place: ZooKeeperPlace, member: Buil
     before = set(threading.enumerate())
     nowhere = replace(place, hosts=f"127.0.0.1:{free_port()}")
     for directory in (member(place, A), member(nowhere, B)):
-        assert eventually(lambda directory=directory: directory.problem != "no server was asked yet")  # type: ignore[misc]
+        assert eventually(lambda directory=directory: directory.problem != "no server was reached yet")  # type: ignore[misc]
         directory.end()
     assert eventually(lambda: set(threading.enumerate()) <= before)
