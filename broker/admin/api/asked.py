@@ -1,4 +1,4 @@
-"""What requests of the API may say."""
+"""Permitted content of requests to the API."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import Field
 from tandemmq.broker.admin.api.endpoints import Asked
 from tandemmq.broker.admin.api.message_work import IDS_MAX, Choice
 
-#: Rows of a page.
+#: Limit of the rows of a page.
 LIMIT_MAX = 1_000
-#: Of a selector, as of STOMP's and JMS clients' in practice.
+#: Limit of a selector, like those of STOMP and JMS clients in practice.
 SELECTOR_CHARACTERS_MAX = 10_000
-#: Of the name of a destination (broker.core.names).
+#: Limit of the name of a destination (broker.core.names).
 NAME_CHARACTERS_MAX = 512
 WAIT_SECONDS_MAX = 30.0
 
@@ -25,7 +25,7 @@ Wait = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX)]
 
 
 class Paged(Asked):
-    """A page of a list, by names."""
+    """A page of a list, ordered by name."""
 
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX)] = 100
     after: Annotated[str, Field(max_length=2_000)] = ""
@@ -33,26 +33,26 @@ class Paged(Asked):
 
 
 class PagedDestinations(Paged):
-    """``dead_letters``: dead-letter queues alone."""
+    """A page of destinations. ``dead_letters``: dead-letter queues only."""
 
     dead_letters: bool = False
 
 
 class PagedOf(Paged):
-    """``queue``, ``topic``: of that one alone."""
+    """A page of a list. ``queue``, ``topic``: only rows of that destination."""
 
     queue: Name | None = None
     topic: Name | None = None
 
 
 class PagedConsumers(PagedOf):
-    """``slow``: those alone that are given nothing now although something waits for them."""
+    """A page of consumers. ``slow``: only those that receive nothing now although messages wait for them."""
 
     slow: bool = False
 
 
 class Browsing(Asked):
-    """A page of the messages of a queue: behind the first ``after``."""
+    """A page of the messages of a queue, after the first ``after``."""
 
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX)] = 50
     after: Annotated[int, Field(ge=0, le=1 << 53)] = 0
@@ -60,41 +60,42 @@ class Browsing(Asked):
 
 
 class Reading(Asked):
-    """A message, looked for behind the first ``after``."""
+    """A message, searched after the first ``after``."""
 
     after: Annotated[int, Field(ge=0, le=1 << 53)] = 0
 
 
 class Last(Asked):
-    """The last events, or the last of those before the one with this number."""
+    """The last events, or the last before the event with this number."""
 
     last: Annotated[int, Field(ge=1, le=10_000)] = 100
     before: Annotated[int, Field(ge=-999_999_999, le=999_999_999)] | None = None
 
 
 class Creation(Asked):
-    """A destination that begins."""
+    """A destination to create."""
 
     kind: Literal["queue", "topic"]
     name: Name
 
 
 class Waiting(Asked):
-    """``wait``: so many seconds the answer may take; a task that takes longer goes on, and 202 tells its id."""
+    """A request with a task. ``wait``: seconds until the answer; a task that takes longer continues, and the answer is
+    202 with its id."""
 
     wait: Wait = 10.0
 
 
 class Pausing(Asked):
-    """Who is meant."""
+    """Clients to pause or resume."""
 
     consumers: bool = True
     producers: bool = False
 
 
 class Chosen(Waiting):
-    """Which messages: all that both ``ids`` and ``selector`` take, ``limit`` at most, the oldest first. All of them
-    have to be asked for by ``all``."""
+    """Choice of messages: those that match both ``ids`` and ``selector``, at most ``limit``, the oldest first. Choosing
+    all messages requires ``all``."""
 
     ids: Ids = ()
     selector: Selector | None = None
@@ -107,20 +108,21 @@ class Chosen(Waiting):
 
     @property
     def is_choice(self) -> bool:
-        """Whether it says which."""
+        """Return whether the request chooses messages."""
         return bool(self.ids or self.selector is not None or self.limit is not None or self.all)
 
 
 class Target(Chosen):
-    """Where they go."""
+    """Choice of messages, and their target."""
 
     to: Name
     to_kind: Literal["queue", "topic"] = "queue"
 
 
 class Retrying(Chosen):
-    """``canary``: first one, then ten, then all, and no more when one of those tried dies again, or is not consumed
-    within ``canary_wait`` seconds. ``rate``: so many a second. ``dry_run``: nothing is done."""
+    """Choice of dead letters to retry. ``canary``: first one, then ten, then all; stops when one of those tried dies
+    again, or is not consumed within ``canary_wait`` seconds. ``rate``: messages a second. ``dry_run``: nothing is
+    changed."""
 
     dry_run: bool = False
     rate: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
@@ -129,7 +131,7 @@ class Retrying(Chosen):
 
 
 class Login(Asked):
-    """A user, or whoever has the token."""
+    """A login with user and passcode, or with the token."""
 
     login: Annotated[str, Field(max_length=1_024)] = ""
     passcode: Annotated[str, Field(max_length=1_024)] = ""
@@ -137,12 +139,12 @@ class Login(Asked):
 
 
 class Successor(Asked):
-    """``to``: the node that is to be master next, in a set."""
+    """A handover. ``to``: the node of a set that is to be master next."""
 
     to: Name | None = None
 
 
 class Backup(Waiting):
-    """``name``: of the new directory below ``admin.backup_directory``."""
+    """A backup. ``name``: the new directory below ``admin.backup_directory``."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]

@@ -1,4 +1,4 @@
-"""Destinations one by one: made, shown, paused, deleted."""
+"""Endpoints for single destinations: create, show, pause, delete."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ class Destinations:
         viewer, operator = Role.VIEWER, Role.OPERATOR
         one, queue = "/destinations/{kind}/{name}", "/destinations/queue/{name}"
         return [
-            Endpoint("POST", "/destinations", operator, "Create one.", self._create, body=asked.Creation),
+            Endpoint("POST", "/destinations", operator, "Create a destination.", self._create, body=asked.Creation),
             Endpoint("GET", one, viewer, "One destination.", self._destination),
-            Endpoint("DELETE", one, operator, "Delete one with all it holds.", self._delete_destination),
-            Endpoint(
-                "POST", f"{queue}/pause", operator, "Pause consumers, producers.", self._pause, body=asked.Pausing
-            ),
-            Endpoint("POST", f"{queue}/resume", operator, "Let them go on.", self._resume, body=asked.Pausing),
+            Endpoint("DELETE", one, operator, "Delete a destination with its messages.", self._delete_destination),
+            Endpoint("POST", f"{queue}/pause", operator, "Pause a queue.", self._pause, body=asked.Pausing),
+            Endpoint("POST", f"{queue}/resume", operator, "Resume a queue.", self._resume, body=asked.Pausing),
         ]
 
     async def _do(self, call: Call, command: Command) -> None:

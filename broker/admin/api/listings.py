@@ -1,4 +1,4 @@
-"""What there is, page by page: connections, destinations, subscriptions, consumers, producers, transactions."""
+"""Lists, page by page: connections, destinations, subscriptions, consumers, producers, transactions."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Listings:
         return [
             listing(
                 "/connections",
-                summary="Who is connected.",
+                summary="Connections of clients.",
                 handle=self._connections,
                 query=asked.Paged,
                 cursor=lambda row: str(row["id"]),
             ),
-            Endpoint("DELETE", "/connections/{id}", Role.ADMIN, "Hang up on a client.", self._hang_up),
+            Endpoint("DELETE", "/connections/{id}", Role.ADMIN, "Close a client's connection.", self._hang_up),
             listing(
                 "/destinations/{kind}",
                 summary="All queues or topics.",
@@ -46,7 +46,7 @@ class Listings:
             ),
             listing(
                 "/subscriptions",
-                summary="Durable ones.",
+                summary="Durable subscriptions.",
                 handle=self._subscriptions,
                 query=asked.Paged,
                 cursor=lambda row: place_of_part(row["client_id"], row["name"], row["topic"]),
@@ -55,12 +55,12 @@ class Listings:
                 "DELETE",
                 "/subscriptions/{client_id}/{name}",
                 Role.OPERATOR,
-                "Delete a durable one with all it holds.",
+                "Delete a durable subscription with its messages.",
                 self._delete_subscription,
             ),
             listing(
                 "/consumers",
-                summary="Who takes messages.",
+                summary="Consumers.",
                 handle=self._consumers,
                 query=asked.PagedConsumers,
                 cursor=_of_connection,
@@ -74,7 +74,7 @@ class Listings:
             ),
             listing(
                 "/transactions",
-                summary="Open and prepared ones.",
+                summary="Open and prepared transactions.",
                 handle=self._transactions,
                 query=asked.Paged,
                 cursor=lambda row: str(row["id"]) if row["kind"] == "xa" else _of_connection(row),
@@ -104,7 +104,7 @@ class Listings:
         return await self._list(call, Inventory.subscriptions)
 
     async def _delete_subscription(self, call: Call) -> Answer:
-        """As its client would do it, whose id nobody may have meanwhile."""
+        """Delete a subscription as its client would do it; meanwhile its client id is in use."""
         async with operator_client(self._term.engine(), call.caller) as operator:
             await operator.enter(Connect(call.path["client_id"]))
             await operator.do(Unsubscribe(None, durable_name=call.path["name"]))
@@ -128,7 +128,7 @@ class Listings:
 
 
 def _of_connection(row: Row) -> str:
-    """The place in their order (``broker.engine.inventory``) of what belongs to a connection."""
+    """Return the place of a row that belongs to a connection, in the order of ``broker.engine.inventory``."""
     return f"{row['connection']}/{row['id']}"
 
 
