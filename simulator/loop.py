@@ -43,7 +43,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             while not task.done():
                 self._run_once()  # type: ignore[attr-defined]
         finally:
-            _set_running_loop(self)  # what begins while it unwinds is a task of this loop, not of the real one
+            _set_running_loop(self)  # what begins during the unwinding is a task of this loop
             self._unwind()
             _set_running_loop(None)
             thread.may_wait = True
