@@ -223,7 +223,7 @@ class Mastership:
         if not await self._in_time(Wait.RELEASE, releasing):
             self._overdue = releasing
             log.error(
-                "%s does not answer: it is let go when it does, or when this process ends",
+                "%s does not answer: it is released when it does, or when this process ends",
                 self._locker.where,
                 extra=log_events.LOCK_NOT_RELEASED,
             )
@@ -560,7 +560,7 @@ class Mastership:
             self._service.cut()
             lock.release()
             self._record("cut", reason=str(reason))
-            log.error("%s: its clients are cut off and the lock is let go", reason, extra=log_events.LOOP_HUNG)
+            log.error("%s: its clients are cut off and the lock is released", reason, extra=log_events.LOOP_HUNG)
             self._call_soon(partial(self._on_lost, life, reason))
 
         def silence_seconds_max() -> float:

@@ -115,17 +115,17 @@ class Trouble(Enum):
     STORAGE_HUNG = "a thread on the volume hung, or did not finish in time"
     SERVICE_HUNG = "the ports did not open, or did not close, in time"
     LOCK_HELD = "another broker has the lock, and fail_if_locked is set"
-    LOCK_REFUSED = "the lock's server refuses us, or our name is another broker's too"
+    LOCK_REFUSED = "the lock's server refuses us, or another broker has our name"
     LOCK_SILENT = "the lock is unavailable"
     NO_SPACE = "the volume is full, its reserve too"
     READ_ONLY = "the volume does not let us write"
-    GONE = "the store's directory, or a file of it, went away under us"
+    GONE = "the store's directory, or a file in it, has disappeared"
     EXHAUSTED = "this process may open no more files, or get no more memory"
-    PORT_TAKEN = "another program has a port of ours"
+    PORT_TAKEN = "another program uses a port of this broker"
     DISK_FAILED = "the disk failed to read, write or sync"
     DAMAGED = "the journal is damaged or incomplete"
     INDEX = "this broker's own index cannot be used"
-    BUG = "a fault of ours"
+    BUG = "an error in the broker"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,20 +28,20 @@ LOCK_SILENCE_SECONDS_MAX: Final = 10.0
 class Wait(Enum):
     """Subject of a wait."""
 
-    POLL = "the lock's answer to a poll, which may have made it ours"
+    POLL = "the lock's answer to a poll, which may have granted it"
     FOLLOW = "the last call of `follow`, when the lock is granted"
     PROMOTE = "fence, replay, header"
-    BEGIN = "the event loop, which takes up all queues and subscriptions in one turn"
+    BEGIN = "the event loop, which loads all queues and subscriptions in one turn"
     SERVE = "the ports to open"
     STORAGE = "the storage thread, and the threads it waits for; of several stores each one"
     KEEP_ALIVE = "the lock's answer to a keep-alive, or to our name and epoch"
     LOOP = "the event loop"
     CHECKPOINT = "a checkpoint while clients are still served"
     FINISH = "the last receipts, and clients to take their last bytes"
-    CLOSE = "what waits to be written, the last checkpoint, the files to be closed"
-    ABORT = "clients to be hung up on"
-    DROP = "the thread of this life, to close what it has open"
-    RELEASE = "the lock's answer to being let go"
+    CLOSE = "pending writes, the last checkpoint, closing the files"
+    ABORT = "closing the clients' connections"
+    DROP = "the thread of this life, which closes what it has open"
+    RELEASE = "the lock's answer to its release"
     EXIT = "threads that still hang when the process ends"
 
 
@@ -84,8 +84,8 @@ class Bound:
         return ", ".join(parts) or "as long as the last proof of ownership holds"
 
 
-_GIVE_UP: Final = "the thread is left behind, the lock let go, the broker demoted"
-_UNWELL: Final = "the broker says that it is not well; a supervisor ends it then, and with it a lock that hangs"
+_GIVE_UP: Final = "the thread is left behind, the lock is released, the broker is demoted"
+_UNWELL: Final = "the broker reports that it is not healthy; a supervisor ends it then, and so a hung lock"
 
 BOUNDS: Final[Mapping[Wait, Bound]] = {
     # Only the lock's own thread waits; it may have got a lock on a volume that hangs.
@@ -95,12 +95,12 @@ BOUNDS: Final[Mapping[Wait, Bound]] = {
     Wait.PROMOTE: Bound((Phase.PROMOTING,), _GIVE_UP, Notices.LOOP, silence=(30.0, 30.0)),
     Wait.BEGIN: Bound(
         (Phase.PROMOTING,),
-        "nothing is confirmed, the lock let go; demoted when it wakes up",
+        "nothing is confirmed, the lock is released; demoted when it wakes up",
         Notices.DETECTOR,
         silence=(HUNG_SECONDS_MAX, HUNG_SECONDS_MAX),
     ),
     Wait.SERVE: Bound(
-        (Phase.PROMOTING,), "what listens is closed, the lock let go, the broker demoted", Notices.LOOP, seconds=10.0
+        (Phase.PROMOTING,), "the ports are closed, the lock is released; demoted", Notices.LOOP, seconds=10.0
     ),
     Wait.STORAGE: Bound(
         (Phase.MASTER,),
@@ -110,26 +110,26 @@ BOUNDS: Final[Mapping[Wait, Bound]] = {
     ),
     Wait.KEEP_ALIVE: Bound(
         (Phase.PROMOTING, Phase.MASTER, Phase.HANDING_OVER),
-        "nothing is confirmed any more, the broker demoted; the lock is let go when it answers",
+        "nothing is confirmed any more, the broker is demoted; the lock is released when it answers",
         Notices.PROOF,
     ),
     Wait.LOOP: Bound(
         (Phase.STARTING, Phase.STANDBY, Phase.MASTER, Phase.HANDING_OVER, Phase.DEMOTED),
-        "nothing is confirmed any more, clients are cut off, the lock let go; demoted when it wakes up",
+        "nothing is confirmed any more, clients are cut off, the lock is released; demoted when it wakes up",
         Notices.DETECTOR,
         silence=(HUNG_SECONDS_MIN, HUNG_SECONDS_MAX),
     ),
     Wait.CHECKPOINT: Bound((Phase.MASTER,), "the handover goes on without it", Notices.LOOP, seconds=5.0),
     Wait.FINISH: Bound(
-        (Phase.HANDING_OVER,), "clients are cut off, the lock let go, the broker demoted", Notices.LOOP, seconds=5.0
+        (Phase.HANDING_OVER,), "clients are cut off, the lock is released; demoted", Notices.LOOP, seconds=5.0
     ),
     # Together with the rest of a handover less than TimeoutStopSec in deploy/. Confirmed operations were written long
     # before.
     Wait.CLOSE: Bound((Phase.HANDING_OVER,), _GIVE_UP, Notices.LOOP, seconds=15.0, silence=(10.0, 10.0)),
-    Wait.ABORT: Bound((Phase.DEMOTED,), "goes on without", Notices.LOOP, seconds=5.0),
+    Wait.ABORT: Bound((Phase.DEMOTED,), "continues without it", Notices.LOOP, seconds=5.0),
     Wait.DROP: Bound(
         (),
-        "the thread is left behind, the lock let go; the broker stands by again when the thread has come back",
+        "the thread is left behind, the lock is released; the broker stands by again when the thread has come back",
         Notices.LOOP,
         seconds=1.0,
     ),

@@ -334,7 +334,7 @@ class TcpNetwork:
             act()
         except FrameError as error:
             link.send(Refused(str(error)))
-            self._finish(link, f"what it sent cannot be meant: {error}")
+            self._finish(link, f"it sent an invalid frame: {error}")
         except OSError as error:
             self._finish(link, _words(error))
         except Exception as error:

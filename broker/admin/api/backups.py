@@ -45,7 +45,7 @@ async def back_up(directory: str, target: str, task: Task) -> None:
     try:
         said = json.loads(saying.result())
     except ValueError:
-        said = {"error": f"it ended with {code} and said nothing"}
+        said = {"error": f"it ended with {code} without a result"}
     if code:
         raise refusal(str(said.get("error", "it failed")))
     for figure in ("messages", "files", "bytes"):
