@@ -1,8 +1,9 @@
 """Errors of an index, by the owner's response.
 
-IndexDamaged   the content on disk cannot be trusted: rename the directory, start anew from the journal IndexInUse
-another process has the directory: use another one IndexStolen    another process published a root: stop, the index does
-not belong to this process any more IndexFailed    the disk refused a read, a write or a sync: final, nothing is retried
+IndexDamaged   the content on disk cannot be trusted: rename the directory, start anew from the journal
+IndexInUse     another process has the directory: use another one
+IndexStolen    another process published a root: stop, the index does not belong to this process any more
+IndexFailed    the disk refused a read, a write or a sync: final, nothing is retried
 IndexClosed    an error of our own, or a demotion: the index was closed before
 """
 

@@ -1,8 +1,8 @@
 """Errors of a journal, as the caller meets them.
 
-Reading:  JournalMissing, JournalCorrupt.      The journal is not as it should be; an operator decides. Writing:
-JournalFailed.                       The disk failed; final for this writer. Fencing:  FenceTaken, Deposed.
-Another broker is master; demote and stand by.
+Reading:  JournalMissing, JournalCorrupt.      The journal is not as it should be; an operator decides.
+Writing:  JournalFailed.                       The disk failed; final for this writer.
+Fencing:  FenceTaken, Deposed.                 Another broker is master; demote and stand by.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """The kinds of faults, and mixtures of them.
 
-nfs-pause    all volume calls of one host hang for a while, then complete; some are answered twice lock-steal   the
-server forgets a lock, or grants it twice; the lock file is deleted or replaced clock-step   a host's wall clock, or the
-database's, jumps by an hour disk-full    the volume fills up, or reaches a quota that its free bytes do not show
-partition    a host is cut off from volume, database, clients, or several of them kill         a process is killed, or
-stopped (SIGSTOP) and continued; a host dies; all lose power at once disk-error   a write, or a sync, fails once, and
-unsynced data is gone handover     an operator requests a handover of the master promotion    a master goes, and up to
-three promotions after it die, fail, sleep or hang at a step (step_faults) hang         a host's volume, or its lock
-server, hangs from a step of a broker's life on (step_faults) lock-twice   the lock is granted to one more broker, and
-both can prove that they have it (late_links) late-link    a broker links its journal file into the gap that another
-one's reclaiming left (late_links)
+nfs-pause    all volume calls of one host hang for a while, then complete; some are answered twice
+lock-steal   the server forgets a lock, or grants it twice; the lock file is deleted or replaced
+clock-step   a host's wall clock, or the database's, jumps by an hour
+disk-full    the volume fills up, or reaches a quota that its free bytes do not show
+partition    a host is cut off from volume, database, clients, or several of them
+kill         a process is killed, or stopped (SIGSTOP) and continued; a host dies; all lose power at once
+disk-error   a write, or a sync, fails once, and unsynced data is gone
+handover     an operator requests a handover of the master
+promotion    a master goes, and up to three promotions after it die, fail, sleep or hang at a step (step_faults)
+hang         a host's volume, or its lock server, hangs from a step of a broker's life on (step_faults)
+lock-twice   the lock is granted to one more broker, and both can prove that they have it (late_links)
+late-link    a broker links its journal file into the gap that another one's reclaiming left (late_links)
 """
 
 from __future__ import annotations

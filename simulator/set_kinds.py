@@ -1,15 +1,19 @@
 """Faults of a set: of its members, their disks, the network between them, and the directory.
 
-kill               a process is killed, or stopped (SIGSTOP) and continued power              one host dies with its
-unsynced data, or all of them at once disk-error         a sync, write, link, stat or open of one host fails, and
-unsynced data is gone disk-full          a disk fills up disk-hang          all calls of one disk hang for a while
-partition          a host, or a pair of hosts, is cut off: both ways, or one way only links              connections are
-reset, ways become slow directory          ZooKeeper is out of reach of one host, or gone; it comes back empty, or in a
-former state rot                a disk changes a byte of a sealed file that all others have handover           an
-operator requests a handover of the master renamed            all members come back with their disks, other names and
-other addresses disk-lost          a host comes back with an empty disk; the operator removes the old store and adds the
-new one promise-restored   a promise file is put back from an old copy; the operator takes it away after a while vote
-a node that voted is killed and comes back, maybe with an old promise file, where its vote counts
+kill               a process is killed, or stopped (SIGSTOP) and continued
+power              one host dies with its unsynced data, or all of them at once
+disk-error         a sync, write, link, stat or open of one host fails, and unsynced data is gone
+disk-full          a disk fills up
+disk-hang          all calls of one disk hang for a while
+partition          a host, or a pair of hosts, is cut off: both ways, or one way only
+links              connections are reset, ways become slow
+directory          ZooKeeper is out of reach of one host, or gone; it comes back empty, or in a former state
+rot                a disk changes a byte of a sealed file that all others have
+handover           an operator requests a handover of the master
+renamed            all members come back with their disks, other names and other addresses
+disk-lost          a host comes back with an empty disk; the operator removes the old store and adds the new one
+promise-restored   a promise file is put back from an old copy; the operator takes it away after a while
+vote               a node that voted is killed and comes back, perhaps with an old promise file, where its vote counts
 """
 
 from __future__ import annotations

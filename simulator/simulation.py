@@ -1,10 +1,11 @@
 """Run of one seed: brokers, clients and faults for a while, then calm, then every promise is checked.
 
-storm     clients work, faults come and go peace     sometimes: all faults end, and clients continue: the size of a
-running journal is checked one hangs sometimes: one host hangs, at a random step, and nothing else; within a bound
-another broker serves calm      faults end; within a bound some broker must serve, and every producer have its receipts
-drain     consumers leave; the messages that are left are taken out end       brokers end in order; the store is copied
-out and checked
+storm     clients work, faults come and go
+peace     sometimes: all faults end, and clients continue: the size of a running journal is checked
+one hangs sometimes: one host hangs, at a random step, and nothing else; within a bound another broker serves
+calm      faults end; within a bound some broker must serve, and every producer have its receipts
+drain     consumers leave; the messages that are left are taken out
+end       brokers end in order; the store is copied out and checked
 """
 
 from __future__ import annotations

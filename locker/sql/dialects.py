@@ -19,9 +19,10 @@ POSTGRES_CONNECT_SECONDS_MIN: Final = 2
 class Bounds:
     """Time limits of a database, in seconds.
 
-    connect   until there is a connection query     until a statement is answered lock      that a statement waits for a
-    lock of others; 0: hardly at all silence a session that is idle for longer inside a transaction is ended by the
-    server; None: never
+    connect   until there is a connection
+    query     until a statement is answered
+    lock      that a statement waits for a lock of others; 0: hardly at all
+    silence   after which the server ends a session that is idle inside a transaction; None: never
     """
 
     connect_seconds: float
@@ -34,8 +35,9 @@ class Bounds:
 class Dialect:
     """A kind of database.
 
-    driver     SQLAlchemy's name of dialect and driver; our `extra` installs it now_ms     an expression: ms since 1970,
-    UTC, when it is evaluated and not when the transaction began begin      opens a transaction that ROLLBACK ends
+    driver     SQLAlchemy's name of dialect and driver; our `extra` installs it
+    now_ms     an expression: ms since 1970, UTC, when it is evaluated and not when the transaction began
+    begin      opens a transaction that ROLLBACK ends
     no_wait    behind a SELECT: lock the row, or fail at once
     """
 

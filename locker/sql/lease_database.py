@@ -55,8 +55,8 @@ RELEASES_MAX: Final = 2
 class LeaseSettings:
     """Settings of `[locker]` for this kind, without the database.
 
-    lease_holder_id                  the name in the row; default: the broker's max_allowable_diff_from_db_time  warn of
-    a larger difference between the database's clock and ours; 0: no check
+    lease_holder_id                  the name in the row; default: the broker's
+    max_allowable_diff_from_db_time  warn of a larger difference between the database's clock and ours; 0: no check
     """
 
     lease_holder_id: str
